@@ -1,0 +1,41 @@
+# Everything a contributor needs: `make setup && make check`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup check lint types contracts test docs nightly clean
+
+setup: $(VENV)/.installed  ## a virtual environment with Paceline and its tools
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	@# torch first, by its exact version: a range would pull another build and gigabytes with it
+	$(BIN)/pip install --quiet --disable-pip-version-check $$(cat constraints.txt)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@if [ -d .git ] && [ -z "$$CI" ]; then $(BIN)/pre-commit install --install-hooks || true; fi
+	@touch $@
+
+check: lint types contracts test docs  ## all that CI runs
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types:
+	$(BIN)/mypy
+
+contracts:
+	$(BIN)/lint-imports
+
+test:  ## quick tests; those that need Slurm, root or Chromium are skipped where these are missing
+	$(BIN)/pytest -m "not nightly"
+
+docs:
+	$(BIN)/mkdocs build --strict --quiet
+
+nightly: setup  ## minutes-long tests and the benchmarks
+	$(BIN)/pytest -m nightly
+	$(BIN)/python benchmarks/overhead.py
+
+clean:
+	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

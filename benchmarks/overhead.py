@@ -1,0 +1,167 @@
+"""What Paceline costs: the same job under Paceline and in a bare DDP script, interleaved.
+
+    python benchmarks/overhead.py [--pairs 7] [--json]
+
+Two workers on this machine's CPU. Throughput: samples per second after the first ten steps, by the
+wall clock of worker 0. Start-up: from typing the command to the end of the first step, against two
+ways to start the bare script: its two processes at once, which nobody types, and torchrun. As the
+null comparison the bare script runs twice in every round: what differs there is noise.
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from paceline.specs import Run, Steps, event_adapter
+
+JOB = Path(__file__).parent / "overhead_job"
+WORKERS = 2
+WARM_UP_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of the job."""
+
+    startup_seconds: float
+    steps_per_second: float
+
+
+def under_paceline(folder: Path) -> Measured:
+    command = [sys.executable, "-m", "paceline", "run", JOB / "train.py", "-n", WORKERS, "--quiet"]
+    begin = time.time()
+    subprocess.run([*map(str, command), "--runs", folder / "runs"], check=True, timeout=300)
+    (path,) = (folder / "runs").iterdir()
+    events = [
+        event_adapter.validate_json(line)
+        for file in Run(path).events.iterdir()
+        for line in file.read_text().splitlines()
+    ]
+    steps = [event for event in events if isinstance(event, Steps)]
+    return _measured(begin, steps[0].time, [second for event in steps for second in event.seconds])
+
+
+def bare(folder: Path) -> Measured:
+    """The two processes started directly."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    output = folder / "bare.json"
+    begin = time.time()
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, JOB / "bare.py", output],
+            env=os.environ
+            | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            | {"RANK": str(rank), "WORLD_SIZE": str(WORKERS), "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(WORKERS)
+    ]
+    for rank in ranks:
+        assert rank.wait(300) == 0
+    return _read_bare(begin, output)
+
+
+def under_torchrun(folder: Path) -> Measured:
+    output = folder / "torchrun.json"
+    begin = time.time()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    subprocess.run(
+        [*command, f"--nproc-per-node={WORKERS}", JOB / "bare.py", output],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=True,
+        timeout=300,
+    )
+    return _read_bare(begin, output)
+
+
+def _read_bare(begin: float, output: Path) -> Measured:
+    said = json.loads(output.read_text())
+    return _measured(begin, said["first_step"], said["seconds"])
+
+
+def _measured(begin: float, first_step: float, seconds: list[float]) -> Measured:
+    steady = seconds[WARM_UP_STEPS:]
+    return Measured(first_step - begin, len(steady) / sum(steady))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    ways: dict[str, Callable[[Path], Measured]] = {
+        "bare": bare,
+        "paceline": under_paceline,
+        "bare again": bare,
+        "torchrun": under_torchrun,
+    }
+    rounds: list[dict[str, Measured]] = []
+    console = Console(stderr=True)
+    for number in track(range(options.pairs), "measuring", console=console, disable=options.json):
+        order = list(ways) if number % 2 == 0 else list(ways)[::-1]
+        measured: dict[str, Measured] = {}
+        for way in order:
+            with tempfile.TemporaryDirectory() as folder:
+                measured[way] = ways[way](Path(folder))
+        rounds.append(measured)
+    _print(rounds, as_json=options.json)
+
+
+def _print(rounds: list[dict[str, Measured]], *, as_json: bool) -> None:
+    def throughput(way: str) -> float:
+        return statistics.median(
+            each[way].steps_per_second / each["bare"].steps_per_second for each in rounds
+        )
+
+    def startup(way: str, base: str) -> float:
+        return statistics.median(
+            each[way].startup_seconds / each[base].startup_seconds for each in rounds
+        )
+
+    figures = {
+        "throughput_ratio": throughput("paceline"),
+        "throughput_ratio_null": throughput("bare again"),
+        "startup_ratio": startup("paceline", "bare"),
+        "startup_ratio_null": startup("bare again", "bare"),
+        "startup_ratio_to_torchrun": startup("paceline", "torchrun"),
+        "pairs": len(rounds),
+    }
+    met = {
+        "throughput_ratio >= 0.98": figures["throughput_ratio"] >= 0.98,
+        "startup_ratio <= 1.15": figures["startup_ratio"] <= 1.15,
+    }
+    if as_json:
+        print(json.dumps({"figures": figures, "met": met}, indent=2))
+        return
+    table = Table(title=f"{WORKERS} workers, {len(rounds)} interleaved rounds, medians; measured")
+    for column in ("way", "steps/s", "ratio to bare", "start-up s", "ratio to bare"):
+        table.add_column(column, justify="left" if column == "way" else "right")
+    for way in rounds[0]:
+        table.add_row(
+            way,
+            f"{statistics.median(each[way].steps_per_second for each in rounds):.2f}",
+            f"{throughput(way):.3f}",
+            f"{statistics.median(each[way].startup_seconds for each in rounds):.2f}",
+            f"{startup(way, 'bare'):.3f}",
+        )
+    Console().print(table)
+    for goal, reached in met.items():
+        Console().print(f"{'met' if reached else 'NOT MET'}: {goal}")
+
+
+if __name__ == "__main__":
+    main()

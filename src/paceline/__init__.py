@@ -1,0 +1,39 @@
+"""Paceline takes a PyTorch model that trains on one device to a cluster.
+
+The names below are the whole of the library's surface; they load torch when first used, so that
+planning and submitting start fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paceline.data.loader import Batch
+    from paceline.specs import PacelineError
+    from paceline.train.fit import fit, start
+    from paceline.train.trainer import StepOutput, Trainer
+    from paceline.train.training import Training
+
+__version__ = "0.1.0"
+
+__all__ = ["Batch", "PacelineError", "StepOutput", "Trainer", "Training", "fit", "start"]
+
+_HOME = {
+    "Batch": "paceline.data.loader",
+    "PacelineError": "paceline.specs",
+    "StepOutput": "paceline.train.trainer",
+    "Trainer": "paceline.train.trainer",
+    "Training": "paceline.train.training",
+    "fit": "paceline.train.fit",
+    "start": "paceline.train.fit",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'paceline' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,57 @@
+"""The `paceline` command."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from paceline import __version__
+from paceline.cli import doctor, look, run, submit, testbed
+from paceline.cli.words import print_json, say
+
+app = typer.Typer(
+    name="paceline",
+    help="Take a PyTorch model that trains on one device to a cluster.",
+    epilog="Begin with `paceline doctor`, then `paceline run train.py`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+doctor.add_to(app)
+run.add_to(app)
+submit.add_to(app)
+look.add_to(app)
+testbed.add_to(app)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    del version
+
+
+def main() -> None:
+    """Run the command line; a mistake that the user can mend is a sentence and an exit code."""
+    try:
+        app()
+    except Exception as error:
+        from paceline.specs import PacelineError  # not above: --help is to come at once
+
+        if not isinstance(error, PacelineError):
+            raise
+        say(f"error: {error}")
+        if "--json" in sys.argv:
+            print_json({"error": error.problem, "fix": error.fix})
+        sys.exit(error.exit_code)

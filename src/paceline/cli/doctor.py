@@ -1,0 +1,53 @@
+"""`paceline doctor`: what works here, what does not, what to do about it."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from paceline.cli.words import Json, print_json
+
+if TYPE_CHECKING:
+    from paceline.cluster.doctor import Finding
+
+_SIGN = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "bad": "[red]bad[/]"}
+
+
+def doctor(json: Json = False) -> None:
+    """Say what works here, what does not, and what to do about it.
+
+    Example:  paceline doctor
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False, soft_wrap=True)
+    findings = []
+    for finding in _findings():
+        findings.append(finding)
+        if json:
+            continue
+        console.print(f"{_SIGN[finding.state]:>22}  {finding.what:<8}  {escape(finding.text)}")
+        if finding.fix:
+            console.print(f"{'':16}[dim]-> {escape(finding.fix)}[/]")
+    if json:
+        print_json({"findings": [finding.to_dict() for finding in findings]})
+    if any(finding.state == "bad" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _findings() -> Iterator["Finding"]:
+    from paceline.cluster.doctor import Finding, examine
+    from paceline.testbed.requirements import missing
+
+    yield from examine()
+    lacking = missing()
+    for each in lacking:
+        yield Finding("testbed", "note", each.what, each.fix)
+    if not lacking:
+        yield Finding("testbed", "ok", "`paceline testbed up` can run here")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command()(doctor)

@@ -1,0 +1,156 @@
+"""`paceline run`: train here, on the devices of this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli.words import Json, Quiet, Runs, Train, print_json, say
+
+if TYPE_CHECKING:
+    from paceline.launch.local import LocalLaunch
+    from paceline.launch.target import Target
+    from paceline.specs import Plan, Run
+
+STOPPED_EXIT_CODE = 3
+
+
+def run(
+    train: Train,
+    workers: Annotated[
+        int | None,
+        typer.Option("-n", "--workers", min=1, help="Workers: by default, one per accelerator."),
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="FILE", help="The plan to follow (TOML).")
+    ] = None,
+    runs: Runs = "runs",
+    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="Where workers meet (any free port)."),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train here, on the devices of this machine.
+
+    Example:  paceline run train.py -n 2
+    """
+    import sys
+
+    from paceline.launch import local
+    from paceline.launch.target import Target
+    from paceline.observe.versions import write_versions
+    from paceline.specs import Job, Run
+
+    target = Target.parse(train)
+    accelerators = local.accelerators()
+    chosen = chosen_plan(plan, workers, max(1, accelerators))
+    warning = local.check_room(chosen.layout.workers, accelerators)
+    if warning:
+        say(warning, unless=quiet)
+    job = Job(
+        name=name or default_name(target),
+        train=target.file,
+        function=target.function,
+        devices_per_node=chosen.layout.workers,
+        port=port,
+        folder=Path.cwd(),
+        python=Path(sys.executable),
+    )
+    folder = Run.create(Path(runs), job, chosen)
+    write_versions(folder.versions_file, target.file)
+    say(f"run: {shown(folder.path)}", unless=quiet)
+    _follow(local.LocalLaunch(folder), folder, show=not (quiet or json))
+    conclude(folder, json=json, quiet=quiet)
+
+
+def chosen_plan(file: Path | None, workers: int | None, default_workers: int) -> "Plan":
+    """The plan of a file, or that of a number of workers; both must agree when both are given."""
+    from paceline.specs import Layout, PacelineError, Plan
+
+    if file is None:
+        return Plan(layout=Layout(replicas=workers or default_workers))
+    plan = Plan.read(file)
+    if workers is not None and workers != plan.layout.workers:
+        raise PacelineError(
+            f"{workers} workers were asked for, but {file} plans {plan.layout.workers}",
+            fix="leave one of them out",
+        )
+    return plan
+
+
+def default_name(target: "Target") -> str:
+    """A name for the run: that of the file, or of its folder where the file says nothing."""
+    stem = target.file.stem
+    return target.file.parent.name if stem in ("train", "main") else stem
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be typed from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
+    """Say how a run ended and leave with its exit code."""
+    from paceline.report.read import RunReader, cause, summary
+    from paceline.specs import RunFailed
+
+    state = RunReader(run).refresh()
+    result = summary(state)
+    if state.status == "failed":
+        if json:
+            print_json(result.to_dict())
+        reason = cause(state, run)
+        where = f"worker {reason.rank} on {reason.node}" if reason else "the run"
+        lines = [f"{where} failed: {reason.message}" if reason else "the run failed"]
+        if reason and "\n  -> " not in reason.message:
+            lines += [f"  | {line}" for line in reason.log_lines]
+        raise RunFailed("\n".join(lines), fix=f"the whole log is in {shown(run.logs)}")
+    if json:
+        print_json(result.to_dict())
+    else:
+        rate, loss = result.samples_per_second or 0.0, result.final_loss
+        say(
+            f"{result.status}: {result.steps} steps, {result.samples} samples in"
+            f" {result.seconds:.1f} s ({rate:.0f} samples/s), final loss"
+            f" {'-' if loss is None else format(loss, '.6g')}\n"
+            f"next: paceline report {shown(run.path)}",
+            unless=quiet,
+        )
+    if state.status == "stopped":
+        raise typer.Exit(STOPPED_EXIT_CODE)
+
+
+def _follow(launch: "LocalLaunch", run: "Run", *, show: bool) -> None:
+    """Keep up with the workers until they are gone; Ctrl-C stops them at the edge of a step."""
+    from rich.console import Console
+
+    from paceline.report.live import watch
+
+    def over() -> bool:
+        return launch.poll() is not None
+
+    asked = False
+    while True:
+        try:
+            if show:
+                watch(run, Console(stderr=True), until=over)
+            while launch.poll() is None:
+                launch.wait(0.2)
+            return
+        except KeyboardInterrupt:
+            if asked:
+                launch.kill()
+            asked = True
+            say("stopping at the end of this step; Ctrl-C again ends it at once")
+            launch.stop()
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command()(run)

@@ -1,0 +1,182 @@
+"""`paceline submit`: train on the cluster, through Slurm."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli.run import chosen_plan, conclude, default_name, shown
+from paceline.cli.words import Json, Quiet, Runs, Train, print_json, say
+
+if TYPE_CHECKING:
+    from paceline.cluster.slurm import Slurm
+    from paceline.specs import Run
+
+
+def submit(
+    train: Train,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the cluster.")] = 1,
+    devices: Annotated[
+        int | None,
+        typer.Option("--devices", min=1, help="Workers per node: one per GPU, or 1, by default."),
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="FILE", help="The plan to follow (TOML).")
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", help="The default one, if not given.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", "-t", help="Limit: minutes, H:MM:SS or D-HH.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", help="Memory per node, such as 64G.")
+    ] = None,
+    runs: Runs = "runs",
+    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="Where workers meet (any free port)."),
+    ] = None,
+    testbed: Annotated[
+        str | None, typer.Option("--testbed", metavar="NAME", help="Use this testbed's Slurm.")
+    ] = None,
+    assume_shared: Annotated[
+        bool, typer.Option("--assume-shared", help="All nodes see this machine's disks.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Stay until the end; exit with the run's result.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the sbatch script and submit nothing.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train on the cluster, through Slurm.
+
+    Example:  paceline submit train.py --nodes 4 --time 2:00:00 --wait
+    """
+    import sys
+
+    from paceline.cluster.slurm import megabytes_of, minutes_of
+    from paceline.launch import slurm as launcher
+    from paceline.launch.target import Target
+    from paceline.observe.versions import write_versions
+    from paceline.specs import Job, Limits, Run
+
+    target = Target.parse(train)
+    slurm = reached_slurm(testbed, quiet=quiet)
+    wanted = Job(
+        name=name or default_name(target),
+        train=target.file,
+        function=target.function,
+        nodes=nodes,
+        partition=partition,
+        limits=Limits(
+            minutes=minutes_of(time) if time else None,
+            memory_megabytes=megabytes_of(memory) if memory else None,
+        ),
+        port=port,
+        folder=Path.cwd(),
+        python=Path(sys.executable),
+    )
+    job, warnings = launcher.fitted(wanted, slurm, devices)
+    if not assume_shared:
+        launcher.check_shared([target.file, Path(runs).absolute().parent], slurm)
+    for warning in warnings:
+        say(f"warning: {warning}", unless=quiet)
+    chosen = chosen_plan(plan, job.workers, job.workers)
+    if dry_run:
+        print(launcher.script(job, Run(Path(runs).absolute() / f"{job.name}-TIME")), end="")
+        return
+    folder = Run.create(Path(runs), job, chosen)
+    write_versions(folder.versions_file, target.file)
+    job_id = launcher.submit(folder, slurm)
+    say(
+        f"job {job_id} submitted to {slurm.name}: {job.nodes} nodes x {job.devices_per_node}"
+        f" workers, partition {job.partition}",
+        unless=quiet,
+    )
+    say(f"run: {shown(folder.path)}", unless=quiet)
+    if wait:
+        _wait(folder, slurm, job_id, show=not (quiet or json))
+        conclude(folder, json=json, quiet=quiet)
+    elif json:
+        print_json({"run": str(folder.path), "job": job_id, "workers": job.workers})
+    else:
+        say(f"next: paceline watch {shown(folder.path)}", unless=quiet)
+
+
+def reached_slurm(testbed: str | None, *, quiet: bool) -> "Slurm":
+    """The testbed named, else this machine's Slurm, else the only testbed that is up."""
+    from paceline.cluster.slurm import Slurm
+    from paceline.specs import PacelineError
+    from paceline.testbed import client
+
+    def of_testbed(name: str) -> Slurm:
+        return Slurm(
+            prefix=tuple(client.command_prefix(name)),
+            environment=client.environment(name),
+            name=f"the testbed {name}",
+            shares_files=True,
+        )
+
+    if testbed is not None:
+        return of_testbed(testbed)
+    own = Slurm()
+    if own.reachable():
+        return own
+    up = client.running()
+    if len(up) == 1:
+        say(f"using the testbed {up[0]}: this machine has no Slurm of its own", unless=quiet)
+        return of_testbed(up[0])
+    if up:
+        raise PacelineError(
+            f"this machine has no Slurm of its own, and {len(up)} testbeds are up",
+            fix=f"choose one with --testbed: {', '.join(up)}",
+        )
+    own.call("scontrol", "ping")
+    raise PacelineError("Slurm is not reachable: its controller is down", fix="ask its operators")
+
+
+def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
+    """Follow the run until Slurm has done with the job."""
+    import time
+
+    from rich.console import Console
+
+    from paceline.cluster.slurm import ENDED_STATES
+    from paceline.observe.events import EventWriter
+    from paceline.report.live import watch
+    from paceline.report.read import RunReader
+    from paceline.specs import Ended
+
+    reader = RunReader(run)
+    last_asked = 0.0
+
+    def over() -> bool:
+        nonlocal last_asked
+        if reader.refresh().ended is not None:
+            return True
+        if time.monotonic() - last_asked < 2.0:  # the controller serves everybody
+            return False
+        last_asked = time.monotonic()
+        state = slurm.job_state(job_id)
+        if state is not None and state not in ENDED_STATES:
+            return False
+        if reader.refresh().ended is None:  # the batch script was cut off
+            EventWriter(run.events, "submit").write(
+                Ended(time=time.time(), node="submit", exit_code=0 if state == "COMPLETED" else 1)
+            )
+        return True
+
+    if show:
+        watch(run, Console(stderr=True), until=over)
+    while not over():
+        time.sleep(0.2)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command()(submit)

@@ -1,0 +1,176 @@
+"""`paceline testbed`: a cluster in a box, to try everything without one."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli.words import Json, Quiet, print_json, say
+
+if TYPE_CHECKING:
+    from paceline.testbed.status import NodeStatus, Status
+
+testbed = typer.Typer(
+    name="testbed",
+    help="A cluster in a box, on this machine.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Option("--name", help="Several testbeds can stand side by side.")]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="n1, n2, …")]
+
+
+@testbed.command()
+def up(
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many nodes.")] = 2,
+    link: Annotated[
+        str | None, typer.Option("--link", metavar="RATE", help="Each node's link: 100mbit, 1gbit.")
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", help="One-way delay of each link: 20ms.")
+    ] = None,
+    name: Name = "default",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Bring a testbed up.
+
+    Example:  paceline testbed up --nodes 4 --link 1gbit
+    """
+    import time
+
+    from paceline.testbed import client
+    from paceline.testbed.spec import TestbedSpec
+
+    begin = time.monotonic()
+    spec = TestbedSpec(name=name, nodes=nodes, link=link, delay=delay)
+    found = client.up(spec, on_progress=lambda text: say(text, unless=quiet or json))
+    if json:
+        print_json(found.to_dict() | {"seconds": time.monotonic() - begin})
+        return
+    say(
+        f"testbed {name} is up after {time.monotonic() - begin:.1f} s: {nodes} nodes\n"
+        f"next: paceline submit train.py --nodes {nodes} --testbed {name}",
+        unless=quiet,
+    )
+
+
+@testbed.command()
+def status(name: Name = "default", json: Json = False) -> None:
+    """Say how the nodes, their links and Slurm are.
+
+    Example:  paceline testbed status
+    """
+    from paceline.testbed import client
+
+    found = client.status(name)
+    if json:
+        print_json(found.to_dict())
+    else:
+        _print_table(found)
+
+
+@testbed.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def exec(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="n1, n2, … or head.")],
+    name: Name = "default",
+) -> None:
+    """Run a command in a node, or on the head, where Slurm's commands are.
+
+    Example:  paceline testbed exec head -- srun -N4 hostname
+    """
+    import os
+
+    from paceline.specs import PacelineError
+    from paceline.testbed import client
+
+    command = [word for index, word in enumerate(context.args) if index or word != "--"]
+    if not command:
+        raise PacelineError(
+            "there is no command to run", fix=f"paceline testbed exec {node} -- COMMAND"
+        )
+    words = [*client.command_prefix(name, node), *command]
+    os.execvpe(words[0], words, os.environ | client.environment(name))  # noqa: S606 -- no shell
+
+
+@testbed.command()
+def link(
+    node: NodeName,
+    rate: Annotated[str | None, typer.Option("--rate", help="100mbit, 1gbit, …")] = None,
+    delay: Annotated[str | None, typer.Option("--delay", help="One way: 20ms; 0ms: none.")] = None,
+    down: Annotated[bool, typer.Option("--down", help="Cut the link.")] = False,
+    up: Annotated[bool, typer.Option("--up", help="Mend the link.")] = False,
+    name: Name = "default",
+) -> None:
+    """Change a node's link while jobs run.
+
+    Example:  paceline testbed link n2 --rate 100mbit
+    """
+    from paceline.testbed import client
+
+    client.link(name, node, rate=rate, delay=delay, down=down, up=up)
+
+
+@testbed.command()
+def stop(node: NodeName, name: Name = "default") -> None:
+    """Cut a node's power: everything in it dies at once.
+
+    Example:  paceline testbed stop n3
+    """
+    from paceline.testbed import client
+
+    client.stop(name, node)
+
+
+@testbed.command()
+def start(node: NodeName, name: Name = "default") -> None:
+    """Give a node its power back and wait until Slurm has it again.
+
+    Example:  paceline testbed start n3
+    """
+    from paceline.testbed import client
+
+    client.start(name, node)
+
+
+@testbed.command()
+def down(name: Name = "default", quiet: Quiet = False) -> None:
+    """Take a testbed down; nothing of it is left.
+
+    Example:  paceline testbed down
+    """
+    from paceline.testbed import client
+
+    client.down(name)
+    say(f"testbed {name} is down", unless=quiet)
+
+
+def _print_table(found: "Status") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"testbed {found.name} (head {found.head_address})", title_justify="left")
+    for column in ("node", "address", "power", "Slurm", "link", "rate", "delay"):
+        table.add_column(column)
+    for node in found.nodes:
+        table.add_row(
+            node.name,
+            node.address,
+            node.state,
+            node.slurm_state,
+            node.link,
+            _rate(node),
+            f"{node.delay_seconds * 1000:g} ms" if node.delay_seconds else "-",
+        )
+    Console().print(table)
+
+
+def _rate(node: "NodeStatus") -> str:
+    bits = node.rate_bits_per_second
+    return f"{bits / 1e6:g} Mbit/s" if bits else "unshaped"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this family of commands."""
+    app.add_typer(testbed)

@@ -1,0 +1,74 @@
+"""The order of the samples as a function: position -> sample, from a seed and an epoch.
+
+A Feistel network over the next even power of two, walked until it lands inside the data, is a
+permutation that needs no memory and starts anywhere at once.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.uint64]
+
+_ROUNDS = 6
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """A keyed permutation of `range(samples)`."""
+
+    samples: int
+    seed: int
+
+    def at(self, epoch: int, positions: range) -> Indices:
+        """The samples that stand at `positions` of an epoch."""
+        values = np.arange(positions.start, positions.stop, positions.step, dtype=np.uint64)
+        half_bits = max(1, ((self.samples - 1).bit_length() + 1) // 2)
+        keys = self._round_keys(epoch)
+        values = _permute(values, half_bits, keys)
+        # The network permutes up to four times as many values as there are samples: those outside
+        # are permuted again until they fall inside, which keeps the whole a permutation.
+        outside = np.flatnonzero(values >= self.samples)
+        while outside.size:
+            values[outside] = _permute(values[outside], half_bits, keys)
+            outside = outside[values[outside] >= self.samples]
+        return values
+
+    def _round_keys(self, epoch: int) -> Indices:
+        digest = hashlib.blake2b(
+            f"{self.seed}/{epoch}/{self.samples}".encode(), digest_size=8 * _ROUNDS
+        ).digest()
+        return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """The samples in the order of the dataset, the same in every epoch."""
+
+    samples: int
+
+    def at(self, epoch: int, positions: range) -> Indices:
+        """The samples that stand at `positions` of an epoch."""
+        del epoch
+        return np.arange(positions.start, positions.stop, positions.step, dtype=np.uint64)
+
+
+Order = Shuffled | Sequential
+
+
+def _permute(values: Indices, half_bits: int, keys: Indices) -> Indices:
+    shift = np.uint64(half_bits)
+    mask = np.uint64((1 << half_bits) - 1)
+    left, right = values >> shift, values & mask
+    for key in keys:
+        left, right = right, left ^ (_mix(right ^ key) & mask)
+    return (left << shift) | right
+
+
+def _mix(values: Indices) -> Indices:
+    """SplitMix64's finalizer (Steele, Lea and Flood, 2014): each bit in reaches each bit out."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -1,0 +1,139 @@
+"""Runs under Slurm: write the sbatch script, check it against the cluster, submit it."""
+
+import re
+import shlex
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from paceline.cluster.files import LOCAL, MEMORY, file_system
+from paceline.cluster.slurm import Node, Partition, Slurm
+from paceline.specs import Job, PacelineError, Run
+
+
+def script(job: Job, run: Run) -> str:
+    """The sbatch script of a run, for people to read."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 -- a shell script; every value is quoted for the shell
+    )
+    environment.filters["quoted"] = lambda value: shlex.quote(str(value))
+    return environment.get_template("job.sbatch.jinja").render(job=job, run=run)
+
+
+def fitted(job: Job, slurm: Slurm, devices: int | None) -> tuple[Job, list[str]]:
+    """The job with what the cluster decides filled in, and what the user should know.
+
+    Raises where the partition cannot carry it, before anything is queued.
+    """
+    partition = _partition(job.partition, slurm.partitions())
+    nodes = [node for node in slurm.nodes() if partition.name in node.partitions]
+    _check_nodes(job, partition, nodes)
+    fitting = sorted(nodes, key=lambda node: (node.gpus, node.cpus), reverse=True)[: job.nodes]
+    gpus = min(node.gpus for node in fitting)
+    cpus = min(node.cpus for node in fitting)
+    devices = devices or max(1, gpus)
+    if gpus and devices > gpus:
+        raise PacelineError(
+            f"--devices {devices} asks for {devices} GPUs per node, but the nodes of"
+            f" {partition.name} have {gpus}",
+            fix=f"use --devices {gpus}, or more --nodes",
+        )
+    if devices > cpus:
+        raise PacelineError(
+            f"--devices {devices} asks for {devices} workers per node, but the nodes of"
+            f" {partition.name} have {cpus} CPUs",
+            fix=f"use --devices {cpus} at the most, or more --nodes",
+        )
+    _check_limits(job, partition, fitting)
+    job = job.model_copy(
+        update={
+            "partition": partition.name,
+            "devices_per_node": devices,
+            "gpus_per_node": devices if gpus else 0,
+            "cpus_per_worker": cpus // devices,
+        }
+    )
+    away = [node.name for node in nodes if not node.usable]
+    warnings = []
+    if len(nodes) - len(away) < job.nodes:
+        warnings.append(
+            f"{', '.join(away)} of {partition.name} cannot take jobs now: this one waits until"
+            f" {job.nodes} nodes can"
+        )
+    return job, warnings
+
+
+def check_shared(paths: list[Path], slurm: Slurm) -> None:
+    """Refuse files that the nodes of the cluster cannot see."""
+    for path in paths:
+        kind = file_system(path)
+        if kind in MEMORY or (kind in LOCAL and not slurm.shares_files):
+            raise PacelineError(
+                f"{path} is on a {kind} file system of this machine, which the nodes of the"
+                " cluster do not see",
+                fix="move it to a folder that all nodes share, such as your home or project"
+                " folder (--runs DIR for the run's folder); if this disk is exported to the"
+                " nodes, say so with --assume-shared",
+            )
+
+
+def submit(run: Run, slurm: Slurm) -> int:
+    """Write the script, have Slurm itself test it, submit it; the number of the job."""
+    run.script_file.write_text(script(run.job, run))
+    slurm.call("sbatch", "--test-only", str(run.script_file))
+    said = slurm.call("sbatch", "--parsable", str(run.script_file))
+    match = re.search(r"^(\d+)", said, re.MULTILINE)
+    if match is None:
+        raise PacelineError(
+            f"sbatch did not say a job number but {said.strip()!r}", fix="look at `squeue --me`"
+        )
+    return int(match[1])
+
+
+def _partition(name: str | None, partitions: list[Partition]) -> Partition:
+    for partition in partitions:
+        if partition.name == name or (name is None and partition.default):
+            return partition
+    there = ", ".join(partition.name for partition in partitions)
+    if name is None:
+        raise PacelineError(
+            "this cluster has no default partition", fix=f"give --partition, one of: {there}"
+        )
+    raise PacelineError(
+        f"there is no partition {name} on this cluster", fix=f"use --partition with one of: {there}"
+    )
+
+
+def _check_nodes(job: Job, partition: Partition, nodes: list[Node]) -> None:
+    if job.nodes > len(nodes):
+        raise PacelineError(
+            f"--nodes {job.nodes} asks for more than the {len(nodes)} nodes of the partition"
+            f" {partition.name}",
+            fix=f"use --nodes {len(nodes)} at the most, or another --partition",
+        )
+
+
+def _check_limits(job: Job, partition: Partition, nodes: list[Node]) -> None:
+    minutes, memory = job.limits.minutes, job.limits.memory_megabytes
+    if minutes and partition.max_minutes and minutes > partition.max_minutes:
+        raise PacelineError(
+            f"--time asks for {minutes} minutes, but the partition {partition.name} allows"
+            f" {partition.max_minutes}",
+            fix=f"use --time {partition.max_minutes} at the most, or another --partition",
+        )
+    allowed = min(
+        limit
+        for limit in (partition.max_memory_megabytes, *(node.memory_megabytes for node in nodes))
+        if limit
+    )
+    if memory and memory > allowed:
+        raise PacelineError(
+            f"--memory asks for {memory} MB per node, but the partition {partition.name} allows"
+            f" {allowed} MB",
+            fix=f"use --memory {allowed}M at the most, more --nodes, or another --partition",
+        )

@@ -1,0 +1,59 @@
+"""What the user names on the command line: `train.py` or `train.py:function`."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.specs import PacelineError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file and the function in it that says what to train."""
+
+    file: Path
+    function: str = "training"
+
+    @classmethod
+    def parse(cls, text: str) -> "Target":
+        """Read `FILE[:FUNCTION]` and check, without running the file, that both are there."""
+        name, _, function = text.partition(":")
+        target = cls(Path(name).absolute(), function or "training")
+        target._check()
+        return target
+
+    def _check(self) -> None:
+        try:
+            tree = ast.parse(self.file.read_text(), str(self.file))
+        except OSError as error:
+            raise PacelineError(
+                f"{self.file} cannot be read: {error.strerror}",
+                fix="give the path of the Python file that defines the training",
+            ) from None
+        except SyntaxError as error:
+            raise PacelineError(
+                f"{self.file.name} is not valid Python: line {error.lineno}: {error.msg}",
+                fix="mend that line",
+            ) from None
+        names = _names_bound_at_top(tree)
+        if self.function not in names and "*" not in names:
+            functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+            there = f"it has {', '.join(functions)}" if functions else "it has no function at all"
+            raise PacelineError(
+                f"{self.file.name} has no function {self.function}(); {there}",
+                fix=f"write `def {self.function}() -> paceline.Training`, or name another one:"
+                f" {self.file.name}:FUNCTION",
+            )
+
+
+def _names_bound_at_top(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.alias(name=name, asname=asname):
+                names.add(asname or name)
+    return names

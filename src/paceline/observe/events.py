@@ -1,0 +1,22 @@
+"""Writing a node's events."""
+
+import os
+from pathlib import Path
+
+from paceline.specs import Event
+
+
+class EventWriter:
+    """Appends events to one node's file, a whole line at a time."""
+
+    def __init__(self, folder: Path, node: str) -> None:
+        self._path = folder / f"{node}.jsonl"
+
+    def write(self, event: Event) -> None:
+        """Append one event; visible to readers when this returns."""
+        # One write on a descriptor opened for appending: several workers of a node share the file.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(descriptor, event.model_dump_json().encode() + b"\n")
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,51 @@
+"""Which software a run was started with."""
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import tomli_w
+
+PACKAGES = ("paceline", "torch", "numpy", "pydantic")
+
+
+def write_versions(path: Path, train: Path) -> None:
+    """Write Python's, the system's and the packages' versions, and the user's revision, as TOML."""
+    versions = {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "training": _revision(train),
+    }
+    path.write_text(tomli_w.dumps(versions))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _revision(train: Path) -> dict[str, str | bool]:
+    """The git commit of the user's file, and whether the file differs from it."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(train.parent), *words],
+                capture_output=True,
+                text=True,
+                timeout=5,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    commit = git("rev-parse", "HEAD")
+    if not commit:
+        return {"file": str(train)}
+    changed = git("status", "--porcelain", "--", train.name)
+    return {"file": str(train), "commit": commit, "changed": bool(changed)}

@@ -1,0 +1,94 @@
+"""The figures of a run, for people's tables and for `paceline report RUN --json`."""
+
+import math
+import re
+from collections.abc import Iterable
+from statistics import median
+from typing import Any
+
+from paceline.report.state import RunState, Status
+from paceline.specs.base import Spec
+
+
+class Summary(Spec):
+    """A run in figures; `--json` prints these fields."""
+
+    name: str
+    status: Status
+    steps: int
+    """Optimizer steps taken."""
+    planned_steps: int | None
+    samples: int
+    seconds: float
+    """From the beginning of the first step to the end of the last."""
+    samples_per_second: float
+    final_loss: float | None
+    """The last step's mean over its global batch; unset before the first step and when the loss
+    was not a finite number."""
+    first_loss: float | None
+    nonfinite_losses: int
+    """Steps whose loss was NaN or infinite."""
+    workers: int
+    nodes: int
+    hosts: list[str]
+    startup_seconds: float | None
+    """From the start of the process to the first step, of the slowest node."""
+    median_step_seconds: float | None
+    batch: int | None
+    """Samples in a global batch."""
+    parameters: int | None
+    device: str | None
+    backend: str | None
+    interface: str | None
+    restarts: int
+    unreadable_lines: int
+    """Lines in the event files that were cut off in the middle."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that are valid JSON: no NaN, no infinities."""
+        return self.model_dump(mode="json")
+
+
+def summary(state: RunState) -> Summary:
+    """The figures of the newest start of a run."""
+    done = state.finished
+    seconds = done.seconds if done else math.fsum(state.seconds)
+    samples = done.samples if done else sum(state.samples)
+    first = min(state.started, key=lambda started: min(started.ranks, default=0), default=None)
+    return Summary(
+        name=state.job.name,
+        status=state.status,
+        steps=done.steps if done else len(state.step),
+        planned_steps=state.planned_steps,
+        samples=samples,
+        seconds=seconds,
+        samples_per_second=samples / seconds if seconds > 0 else 0.0,
+        final_loss=_finite(state.loss[-1]) if state.loss else None,
+        first_loss=_finite(state.loss[0]) if state.loss else None,
+        nonfinite_losses=sum(not math.isfinite(loss) for loss in state.loss),
+        workers=first.workers if first else state.job.workers,
+        nodes=first.nodes if first else state.job.nodes,
+        hosts=sorted({started.node for started in state.started}, key=by_number),
+        startup_seconds=max((started.startup_seconds for started in state.started), default=None),
+        median_step_seconds=median(state.seconds) if state.seconds else None,
+        batch=first.batch if first else None,
+        parameters=first.parameters if first else None,
+        device=_all(started.device for started in state.started),
+        backend=_all(started.backend for started in state.started),
+        interface=_all(started.interface for started in state.started),
+        restarts=state.restarts,
+        unreadable_lines=state.unreadable_lines,
+    )
+
+
+def by_number(name: str) -> list[tuple[int, str]]:
+    """A sort key that puts n2 before n10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _all(values: Iterable[str]) -> str | None:
+    return ", ".join(sorted(set(values))) or None

@@ -1,0 +1,201 @@
+"""A run as one HTML file: pictures first, opens anywhere, offline."""
+
+import datetime
+import tomllib
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from paceline.report import wording
+from paceline.report.failure import cause, plain
+from paceline.report.figures import Summary, summary
+from paceline.report.pictures import Picture, pictures
+from paceline.report.read import RunReader
+from paceline.report.standing import SLOW_FACTOR, most_urgent, standings
+from paceline.report.state import RunState
+from paceline.specs import PacelineError, Run
+
+MOST_WORKERS = 64
+MOST_HOSTS = 8
+MOST_FAILURES = 20
+
+
+def render(run: Run) -> str:
+    """The page of a run, complete in itself: nothing is loaded from elsewhere."""
+    import jinja2  # noqa: PLC0415
+
+    state = RunReader(run).refresh()
+    drawn, javascript = _drawn(state)
+    found = standings(state)
+    failures = sorted(state.failures, key=lambda failure: (failure.lost_peer, failure.time))
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        plain=plain, milliseconds=wording.milliseconds, size=wording.size, count=wording.count
+    )
+    # What is not valid JSON must fail here, not in the reader's browser.
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    figures = summary(state)
+    return environment.get_template("page.html.jinja").render(
+        run=run,
+        state=state,
+        figures=figures,
+        sentence=_sentence(state, figures),
+        tiles=_tiles(figures),
+        notes=_notes(figures),
+        pictures=drawn,
+        javascript=javascript,
+        workers=found if len(found) <= MOST_WORKERS else most_urgent(found, MOST_WORKERS),
+        all_workers=len(found),
+        slow_factor=SLOW_FACTOR,
+        slowest=max((one.slowness or 0.0 for one in found), default=0.0),
+        cause=cause(state, run),
+        failures=failures[:MOST_FAILURES],
+        all_failures=len(failures),
+        earlier_failures=state.earlier_failures[:MOST_FAILURES],
+        versions=_versions(run.versions_file),
+        files=_files(run),
+    )
+
+
+def _drawn(state: RunState) -> tuple[list[Picture], str]:
+    """The pictures, and the program that draws them; neither when there is nothing to draw."""
+    if not state.step:
+        return [], ""
+    altair, vl_convert = _drawing_packages()
+    return pictures(state, altair), _javascript(vl_convert)
+
+
+def _drawing_packages() -> tuple[ModuleType, ModuleType]:
+    try:
+        import altair  # noqa: PLC0415
+        import vl_convert  # noqa: PLC0415
+    except ImportError as error:
+        raise PacelineError(
+            f"the pictures of a report need Altair and vl-convert: {error}",
+            fix='pip install "paceline[report]"',
+        ) from None
+    return altair, vl_convert
+
+
+@cache
+def _javascript(vl_convert: ModuleType) -> str:
+    """Vega, Vega-Lite and vega-embed in one piece; made once, since it takes a second or two."""
+    bundle: str = vl_convert.javascript_bundle()
+    # In a string or a regular expression, where alone it can stand, this means the same.
+    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _sentence(state: RunState, figures: Summary) -> str:
+    steps = f"{figures.steps:,}"
+    of = f" of {figures.planned_steps:,}" if figures.planned_steps else ""
+    words = {
+        "waiting": "No worker has started yet.",
+        "running": f"Running: {steps}{of} steps so far.",
+        "finished": f"Reached its end: {steps}{of} steps, {figures.samples:,} samples.",
+        "stopped": f"Stopped before its end, at the edge of a step: {steps}{of} steps.",
+        "failed": f"Failed after {steps}{of} steps.",
+    }[figures.status]
+    if figures.hosts:
+        shown = ", ".join(figures.hosts[:MOST_HOSTS])
+        more = f" and {len(figures.hosts) - MOST_HOSTS:,} more" * (len(figures.hosts) > MOST_HOSTS)
+        words += f" On {shown}{more}: {figures.device}, {figures.backend} over {figures.interface}."
+    if state.started:
+        first_time = min(started.time for started in state.started)
+        began = datetime.datetime.fromtimestamp(first_time, datetime.UTC)
+        words += f" Started {began:%Y-%m-%d %H:%M} UTC."
+    return words
+
+
+def _tiles(figures: Summary) -> list[tuple[str, str, str]]:
+    """Label, big figure, and a small line under it."""
+    learned = f"first {wording.loss(figures.first_loss)}" if figures.first_loss is not None else ""
+    last = wording.loss(figures.final_loss)
+    if figures.steps and figures.final_loss is None:
+        last = "not finite"
+    median = figures.median_step_seconds
+    startup = figures.startup_seconds
+    done = wording.count(figures.steps, "step")
+    if figures.planned_steps == figures.steps:
+        done = f"all {done}"
+    elif figures.planned_steps:
+        done = f"{figures.steps:,} of {wording.count(figures.planned_steps, 'step')}"
+    return [
+        ("Status", figures.status.capitalize(), done),
+        (
+            "Throughput",
+            wording.rate(figures.samples_per_second) if figures.steps else "–",
+            "samples per second",
+        ),
+        ("Loss so far" if figures.status == "running" else "Final loss", last, learned),
+        (
+            "Time",
+            wording.duration(figures.seconds) if figures.steps else "–",
+            f"{wording.milliseconds(median)} ms median step" if median is not None else "",
+        ),
+        (
+            "Workers × nodes",
+            f"{figures.workers:,} × {figures.nodes:,}",
+            f"global batch {figures.batch:,}" if figures.batch else "",
+        ),
+        (
+            "Start-up",
+            wording.duration(startup) if startup is not None else "–",
+            "to the first step",
+        ),
+    ]
+
+
+def _notes(figures: Summary) -> list[str]:
+    """What a reader must know to trust the figures."""
+    notes = []
+    if figures.restarts:
+        notes.append(
+            f"The run was started again {wording.count(figures.restarts, 'time')};"
+            " figures and pictures are those of the last start."
+        )
+    if figures.nonfinite_losses:
+        notes.append(
+            f"At {wording.count(figures.nonfinite_losses, 'step')} the loss was NaN or infinite."
+        )
+    if figures.unreadable_lines:
+        notes.append(
+            f"{wording.count(figures.unreadable_lines, 'line')} in events/ could not be read (a"
+            " node was cut off while it wrote); the steps in them are missing here."
+        )
+    return notes
+
+
+def _versions(file: Path) -> list[tuple[str, str]]:
+    try:
+        return _flat(tomllib.loads(file.read_text()))
+    except (OSError, ValueError):
+        return []
+
+
+def _flat(table: dict[str, Any], lead: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            rows += _flat(value, f"{lead}{key}.")
+        else:
+            rows.append((f"{lead}{key}", str(value)))
+    return rows
+
+
+def _files(run: Run) -> list[tuple[str, int, int]]:
+    """Name, number of files and bytes of all in the folder but the secret; folders as one row."""
+    rows = []
+    for entry in sorted(run.path.iterdir()):
+        if entry == run.secret_file:
+            continue
+        files = [file for file in entry.rglob("*") if file.is_file()] if entry.is_dir() else [entry]
+        name = f"{entry.name}/" if entry.is_dir() else entry.name
+        rows.append((name, len(files), sum(file.stat().st_size for file in files)))
+    return rows

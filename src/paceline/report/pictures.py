@@ -1,0 +1,231 @@
+"""The pictures of a run, as Vega-Lite specifications written with Altair."""
+
+import math
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from paceline.report import wording
+from paceline.report.curves import Curve, curve, histogram, long_edge
+from paceline.report.state import RunState
+
+# Okabe-Ito, of which each has at least 3 : 1 contrast on white and on our dark ground.
+BLUE, GREEN, VERMILION = "#0072B2", "#009E73", "#D55E00"
+HEIGHT_PIXELS = 240
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture with its words."""
+
+    key: str
+    title: str
+    caption: str
+    """What is drawn, and what is left out."""
+    label: str
+    """What the picture shows, for who can't see it."""
+    spec: dict[str, Any]
+
+
+def pictures(state: RunState, altair: ModuleType) -> list[Picture]:
+    """Loss, throughput and step time over the steps, and the distribution of step times."""
+    return [
+        _loss(state, altair),
+        _throughput(state, altair),
+        _step_time(state, altair),
+        _distribution(state, altair),
+    ]
+
+
+def _loss(state: RunState, altair: ModuleType) -> Picture:
+    drawn = curve(state.step, state.loss, state.samples)
+    missing = [at for at, loss in zip(state.step, state.loss, strict=True) if not _finite(loss)]
+    caption = _what_is_drawn(drawn, "loss")
+    if missing:
+        caption += (
+            f" At {wording.count(len(missing), 'step')}, first at step {missing[0]:,}, the loss was"
+            " not a finite number (NaN or infinite): gaps in the line."
+        )
+    finite = [loss for loss in state.loss if _finite(loss)]
+    label = "Line chart of the loss over the steps"
+    if finite:
+        label += f", from {wording.loss(finite[0])} to {wording.loss(finite[-1])}"
+    spec = _over_steps(
+        altair, drawn, title="Loss", label=label, color=BLUE, number=".4~g", zero=False
+    )
+    return Picture("loss", "Loss", caption, label, spec)
+
+
+def _throughput(state: RunState, altair: ModuleType) -> Picture:
+    rates = [
+        samples / seconds if seconds > 0 else math.nan
+        for samples, seconds in zip(state.samples, state.seconds, strict=True)
+    ]
+    drawn = curve(state.step, rates, state.samples, weights=state.seconds)
+    label = "Line chart of the samples per second over the steps"
+    title = "Samples per second"
+    spec = _over_steps(
+        altair, drawn, title=title, label=label, color=GREEN, number=",.4~r", zero=True
+    )
+    caption = _what_is_drawn(drawn, "throughput")
+    return Picture("throughput", "Throughput", caption, label, spec)
+
+
+def _step_time(state: RunState, altair: ModuleType) -> Picture:
+    values = [seconds * 1000 for seconds in state.seconds]
+    drawn = curve(state.step, values, state.samples)
+    caption = _what_is_drawn(drawn, "step time")
+    edge = long_edge(values) if values else None
+    longest = max(values, default=0.0)
+    if edge is not None and edge < longest:
+        beyond = sum(value > edge for value in values)
+        at = state.step[values.index(longest)]
+        caption += (
+            f" {wording.count(beyond, 'step')} took longer than the picture is high;"
+            f" the longest, step {at:,}, took {wording.duration(longest / 1000)}."
+        )
+    label = "Line chart of the milliseconds per step over the steps"
+    title = "Milliseconds per step"
+    spec = _over_steps(
+        altair,
+        drawn,
+        title=title,
+        label=label,
+        color=VERMILION,
+        number=",.4~r",
+        zero=True,
+        top=None if edge is None else 1.05 * edge,
+    )
+    return Picture("step-time", "Step time", caption, label, spec)
+
+
+def _distribution(state: RunState, altair: ModuleType) -> Picture:
+    drawn = histogram([seconds * 1000 for seconds in state.seconds])
+    spec = (
+        altair.Chart(altair.Data(values=drawn.rows))
+        .mark_bar(color=VERMILION, binSpacing=0.5)
+        .encode(
+            x=altair.X("low:Q", bin="binned", title="Milliseconds per step").scale(nice=False),
+            x2="high",
+            y=altair.Y("steps:Q", title="Steps").axis(
+                tickCount=min(5, len(state.step)), format=",d"
+            ),
+            tooltip=[
+                altair.Tooltip("low:Q", title="from ms", format=",.4~r"),
+                altair.Tooltip("high:Q", title="to ms", format=",.4~r"),
+                altair.Tooltip("steps:Q", title="steps", format=",d"),
+            ],
+        )
+        .properties(width="container", height=HEIGHT_PIXELS)
+    )
+    caption = f"How long {wording.count(len(state.step), 'step')} took; every step is counted."
+    if drawn.steps_beyond:
+        caption += (
+            f" {wording.count(drawn.steps_beyond, 'step')} took longer than the picture is wide."
+        )
+    label = "Histogram of the milliseconds per step"
+    return Picture(
+        "distribution", "Distribution of step times", caption, label, _finish(spec, label)
+    )
+
+
+def _over_steps(
+    altair: ModuleType,
+    drawn: Curve,
+    *,
+    title: str,
+    label: str,
+    color: str,
+    number: str,
+    zero: bool,
+    top: float | None = None,
+) -> dict[str, Any]:
+    scale = altair.Scale(zero=zero, domainMax=top) if top is not None else altair.Scale(zero=zero)
+    base = altair.Chart(altair.Data(values=drawn.rows)).encode(
+        x=altair.X("step:Q", title="Step")
+        .scale(nice=False)
+        .axis(format="~s" if drawn.steps_per_row > 10 else ",d", tickMinStep=1)
+    )
+
+    def y(field: str) -> Any:
+        return altair.Y(f"{field}:Q", title=title, scale=scale)
+
+    tooltip = [
+        altair.Tooltip("step:Q", title="step", format=",d"),
+        altair.Tooltip("samples:Q", title="samples so far", format=",d"),
+        altair.Tooltip("mean:Q", title=title.lower(), format=number),
+    ]
+    if drawn.steps_per_row > 1:
+        faint = base.mark_area(color=color, opacity=0.3, clip=True).encode(y=y("low"), y2="high")
+        tooltip[1:1] = [altair.Tooltip("last:Q", title="to step", format=",d")]
+        tooltip += [
+            altair.Tooltip("low:Q", title="lowest", format=number),
+            altair.Tooltip("high:Q", title="highest", format=number),
+        ]
+    else:
+        faint = base.mark_line(color=color, opacity=0.5, strokeWidth=1, clip=True).encode(
+            y=y("mean")
+        )
+    trend = base.mark_line(color=color, strokeWidth=2.5, clip=True).encode(y=y("trend"))
+    # The tooltip is that of the nearest step: nobody can hit one of a thousand points. A run of
+    # one step has no line, only its point.
+    near = altair.selection_point(on="pointerover", nearest=True, encodings=["x"], empty=False)
+    visible = (
+        altair.value(1)
+        if len(drawn.rows) == 1
+        else altair.when(near).then(altair.value(1)).otherwise(altair.value(0))
+    )
+    points = (
+        base.mark_point(color=color, filled=True, size=60, clip=True)
+        .encode(y=y("mean"), opacity=visible, tooltip=tooltip)
+        .add_params(near)
+    )
+    chart = altair.layer(faint, trend, points)
+    return _finish(chart.properties(width="container", height=HEIGHT_PIXELS), label)
+
+
+def _finish(chart: Any, label: str) -> dict[str, Any]:
+    # currentColor lets one picture fit light, dark and print; a saved picture gets black.
+    spec: dict[str, Any] = (
+        chart.properties(background="transparent", description=label)
+        .configure(font="system-ui, sans-serif", autosize={"type": "fit-x", "contains": "padding"})
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor="currentColor",
+            titleColor="currentColor",
+            domainColor="currentColor",
+            tickColor="currentColor",
+            gridColor="currentColor",
+            gridOpacity=0.15,
+            domainOpacity=0.5,
+            tickOpacity=0.5,
+            labelFontSize=12,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            titlePadding=8,
+        )
+        .configure_axisX(labelFlush=True, grid=False, labelOverlap=True, tickCount=6)
+        .configure_axisY(tickCount=5, domain=False)
+        .to_dict()
+    )
+    # The address of the schema is of no use offline.
+    spec.pop("$schema", None)
+    return spec
+
+
+def _what_is_drawn(drawn: Curve, name: str) -> str:
+    if drawn.steps_per_row > 1:
+        return (
+            f"Each point stands for {drawn.steps_per_row:,} steps: the line is their mean {name},"
+            " the band reaches from the lowest to the highest step."
+        )
+    if drawn.trend_steps > 1:
+        return (
+            f"Thin line: every step. Thick line: median of the {drawn.trend_steps:,} steps"
+            " around each."
+        )
+    return "Every step is drawn."
+
+
+def _finite(value: float) -> bool:
+    return math.isfinite(value)

@@ -1,0 +1,65 @@
+"""Read a run's folder, as often as wanted, and say what is known of the run."""
+
+import contextlib
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from paceline.report.failure import FailureCause, cause
+from paceline.report.figures import Summary, summary
+from paceline.report.state import RunState, Status, Worker
+from paceline.specs import Run, event_adapter
+
+__all__ = [
+    "FailureCause",
+    "RunReader",
+    "RunState",
+    "Status",
+    "Summary",
+    "Worker",
+    "cause",
+    "summary",
+]
+
+
+class RunReader:
+    """Reads a run's events incrementally: each `refresh` reads only what is new."""
+
+    def __init__(self, run: Run) -> None:
+        self._events = run.events
+        self._offsets: dict[Path, int] = {}
+        self._state = RunState(job=run.job, plan=run.plan)
+        self._first_look = True
+
+    def refresh(self) -> RunState:
+        """Read what is new in `events/*.jsonl`; the same state object, brought up to date."""
+        now_monotonic, now_unix = time.monotonic(), time.time()
+        for file in sorted(self._events.glob("*.jsonl")):
+            for line in self._new_lines(file):
+                try:
+                    event = event_adapter.validate_json(line)
+                except ValidationError:
+                    self._state.unreadable_lines += 1
+                    continue
+                # Nodes' clocks may differ from ours, so an event counts as written when we see
+                # it. Only what was there before we looked is dated by the clock that wrote it.
+                age = max(0.0, now_unix - event.time) if self._first_look else 0.0
+                self._state.take(event, now_monotonic - age)
+        self._first_look = False
+        return self._state
+
+    def _new_lines(self, file: Path) -> list[bytes]:
+        offset = self._offsets.get(file, 0)
+        # A folder on a shared file system may list a file a moment before it can be opened.
+        with contextlib.suppress(FileNotFoundError):
+            if file.stat().st_size <= offset:
+                return []
+            with file.open("rb") as stream:
+                stream.seek(offset)
+                text = stream.read()
+            # What follows the last line's end is still being written: next time.
+            whole = text.rfind(b"\n") + 1
+            self._offsets[file] = offset + whole
+            return [line for line in text[:whole].split(b"\n") if line.strip()]
+        return []

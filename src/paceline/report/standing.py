@@ -1,0 +1,66 @@
+"""Which workers keep up, which are slow, and which have gone silent."""
+
+from dataclasses import dataclass
+from statistics import median_low
+from typing import Literal
+
+from paceline.report.state import RunState, Worker
+
+SLOW_FACTOR = 1.3
+SILENT_SECONDS = 10.0
+SILENT_STEPS = 3
+"""A worker whose steps take longer than a few seconds is not silent between two of them."""
+
+Word = Literal["ok", "slow", "silent", "failed", "lost peer"]
+_URGENCY: dict[Word, int] = {"failed": 0, "silent": 1, "slow": 2, "lost peer": 3, "ok": 4}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One worker among the others."""
+
+    worker: Worker
+    word: Word
+    slowness: float | None
+    """Its step time over the median worker's."""
+    step_seconds: float | None
+
+    @property
+    def text(self) -> str:
+        """The word, with how long a silent worker has been silent."""
+        if self.word == "silent":
+            return f"silent for {self.worker.age_seconds:.0f} s"
+        return self.word
+
+
+def standings(state: RunState) -> list[Standing]:
+    """Every worker's standing, by rank: of the last steps while the run goes on, else of all."""
+    seconds = {rank: _step_seconds(worker, state.over) for rank, worker in state.workers.items()}
+    known = [value for value in seconds.values() if value is not None]
+    # Of two workers the faster is the measure, else the slower would hide in their mean.
+    middle = median_low(known) if known else 0.0
+    failed = {failure.rank: failure.lost_peer for failure in reversed(state.failures)}
+    found = []
+    for rank, worker in sorted(state.workers.items()):
+        own = seconds[rank]
+        slowness = own / middle if own is not None and middle > 0 else None
+        word: Word = "ok"
+        if rank in failed:
+            word = "lost peer" if failed[rank] else "failed"
+        elif not state.over and worker.age_seconds > max(SILENT_SECONDS, SILENT_STEPS * middle):
+            word = "silent"
+        elif slowness is not None and slowness > SLOW_FACTOR:
+            word = "slow"
+        found.append(Standing(worker, word, slowness, own))
+    return found
+
+
+def most_urgent(found: list[Standing], rows: int) -> list[Standing]:
+    """The `rows` workers to look at first: failed, silent, then the slowest."""
+    return sorted(found, key=lambda one: (_URGENCY[one.word], -(one.slowness or 0.0)))[:rows]
+
+
+def _step_seconds(worker: Worker, over: bool) -> float | None:
+    if over:
+        return worker.mean_step_seconds
+    return worker.state.step_seconds if worker.state else None

@@ -1,0 +1,38 @@
+"""What flows between the rooms: frozen models, readable as TOML and JSON. No torch here."""
+
+from paceline.specs.errors import PacelineError, RunFailed
+from paceline.specs.events import (
+    AnyEvent,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Started,
+    Steps,
+    Workers,
+    WorkerState,
+    event_adapter,
+)
+from paceline.specs.job import Job, Limits
+from paceline.specs.plan import Layout, Plan
+from paceline.specs.run import Run
+
+__all__ = [
+    "AnyEvent",
+    "Ended",
+    "Event",
+    "Failed",
+    "Finished",
+    "Job",
+    "Layout",
+    "Limits",
+    "PacelineError",
+    "Plan",
+    "Run",
+    "RunFailed",
+    "Started",
+    "Steps",
+    "WorkerState",
+    "Workers",
+    "event_adapter",
+]

@@ -1,0 +1,47 @@
+"""The base of every spec: frozen, strict about unknown keys, readable and writable as TOML."""
+
+import tomllib
+from pathlib import Path
+from typing import Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from paceline.specs.errors import PacelineError
+
+
+class Spec(BaseModel):
+    """A small frozen model that people can read and write as TOML."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    def to_toml(self) -> str:
+        """This spec as TOML; what is unset is left out."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    def write(self, path: Path) -> None:
+        """Write this spec to `path` as TOML."""
+        path.write_text(self.to_toml())
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a spec from a TOML file; what is wrong in it is said by key."""
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text()))
+        except FileNotFoundError:
+            raise PacelineError(
+                f"{path} does not exist", fix=f"give the path of a {cls.__name__.lower()} file"
+            ) from None
+        except tomllib.TOMLDecodeError as error:
+            raise PacelineError(
+                f"{path} is not valid TOML: {error}", fix="mend that line"
+            ) from None
+        except ValidationError as error:
+            wrong = "; ".join(
+                f"{'.'.join(str(part) for part in item['loc']) or 'file'}: {item['msg']}"
+                for item in error.errors()
+            )
+            raise PacelineError(
+                f"{path} is not a valid {cls.__name__.lower()}: {wrong}",
+                fix=f"keys that a {cls.__name__.lower()} has: {', '.join(cls.model_fields)}",
+            ) from None

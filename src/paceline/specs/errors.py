@@ -1,0 +1,21 @@
+"""What Paceline raises when a person can mend the cause."""
+
+
+class PacelineError(Exception):
+    """A mistake or a state that the user can mend; shown as a sentence, never as a traceback.
+
+    `problem` says what was set and what it conflicts with; `fix` says what to do.
+    """
+
+    exit_code = 2
+
+    def __init__(self, problem: str, *, fix: str) -> None:
+        super().__init__(f"{problem}\n  -> {fix}")
+        self.problem = problem
+        self.fix = fix
+
+
+class RunFailed(PacelineError):
+    """A run started and did not finish: the workers failed, or the job was ended."""
+
+    exit_code = 1

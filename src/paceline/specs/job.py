@@ -1,0 +1,44 @@
+"""What is started: which training, on how many machines, within which limits."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from paceline.specs.base import Spec
+
+
+class Limits(Spec):
+    """What the scheduler may take the job's word for."""
+
+    minutes: int | None = Field(default=None, ge=1)
+    """Wall-clock limit; the partition's default where unset."""
+    memory_megabytes: int | None = Field(default=None, ge=1)
+    """Memory per node; the cluster's default where unset."""
+
+
+class Job(Spec):
+    """One training brought onto machines; the folder's `job.toml`."""
+
+    name: str
+    train: Path
+    """The user's file, absolute."""
+    function: str = "training"
+    """The function in it that returns a `paceline.Training`."""
+    nodes: int = Field(default=1, ge=1)
+    devices_per_node: int = Field(default=1, ge=1)
+    """Workers on each node: one per device."""
+    cpus_per_worker: int | None = Field(default=None, ge=1)
+    gpus_per_node: int = Field(default=0, ge=0)
+    partition: str | None = None
+    limits: Limits = Limits()
+    port: int | None = Field(default=None, ge=1, le=65535)
+    """Where the workers meet; any free port where unset."""
+    folder: Path
+    """Where the workers' current directory is: the user's own, so relative paths keep working."""
+    python: Path
+    """The interpreter the workers run on."""
+
+    @property
+    def workers(self) -> int:
+        """All workers on all nodes."""
+        return self.nodes * self.devices_per_node

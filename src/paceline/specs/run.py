@@ -1,0 +1,119 @@
+"""A run is a folder: the interface between the rooms that run and the rooms that look."""
+
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.specs.errors import PacelineError
+from paceline.specs.job import Job
+from paceline.specs.plan import Plan
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one run and the names of what is in it."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.name
+
+    @property
+    def plan_file(self) -> Path:
+        """The plan that the run follows."""
+        return self.path / "plan.toml"
+
+    @property
+    def job_file(self) -> Path:
+        """What was started."""
+        return self.path / "job.toml"
+
+    @property
+    def versions_file(self) -> Path:
+        """Which software the run was started with."""
+        return self.path / "versions.toml"
+
+    @property
+    def script_file(self) -> Path:
+        """The sbatch script, for a run under Slurm."""
+        return self.path / "job.sbatch"
+
+    @property
+    def events(self) -> Path:
+        """JSON lines, one file per node."""
+        return self.path / "events"
+
+    @property
+    def logs(self) -> Path:
+        """What the workers printed: one file per node, each line led by `rank: `."""
+        return self.path / "logs"
+
+    @property
+    def rendezvous(self) -> Path:
+        """Where worker 0 says, signed, at which address the others find it."""
+        return self.path / "rendezvous"
+
+    @property
+    def secret_file(self) -> Path:
+        """The job's secret, mode 0600; signs all that workers say to each other while meeting."""
+        return self.path / "secret"
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, read from the folder."""
+        return Plan.read(self.plan_file)
+
+    @property
+    def job(self) -> Job:
+        """The job, read from the folder."""
+        return Job.read(self.job_file)
+
+    @classmethod
+    def create(cls, parent: Path, job: Job, plan: Plan) -> "Run":
+        """Make a new folder `<name>-<time>` under `parent`, with the plan, the job and a secret."""
+        run = cls(_new_folder(parent, job.name))
+        for folder in (run.events, run.logs, run.rendezvous):
+            folder.mkdir()
+        plan.write(run.plan_file)
+        job.write(run.job_file)
+        descriptor = os.open(run.secret_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        """The run in an existing folder."""
+        run = cls(path.absolute())
+        if not run.job_file.is_file():
+            raise PacelineError(
+                f"{path} is not a run's folder: it has no job.toml",
+                fix="give the folder that `paceline run` or `paceline submit` printed,"
+                " runs/<name>-<time> by default",
+            )
+        return run
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    parent = parent.absolute()
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for attempt in range(100):
+            suffix = f"-{attempt + 1}" if attempt else ""
+            path = parent / f"{name}-{stamp}{suffix}"
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return path
+    except OSError as error:
+        raise PacelineError(
+            f"no run folder can be made in {parent}: {error.strerror}",
+            fix="give another parent with --runs DIR",
+        ) from None
+    raise PacelineError(f"{parent} has 100 runs of this second", fix="give another --name")

@@ -1,0 +1,33 @@
+"""A cluster in a box: nodes, shaped links and a real Slurm on one Linux machine, without root."""
+
+from paceline.testbed.client import (
+    command_prefix,
+    down,
+    environment,
+    link,
+    running,
+    start,
+    status,
+    stop,
+    up,
+)
+from paceline.testbed.requirements import Missing, missing
+from paceline.testbed.spec import TestbedSpec
+from paceline.testbed.status import NodeStatus, Status
+
+__all__ = [
+    "Missing",
+    "NodeStatus",
+    "Status",
+    "TestbedSpec",
+    "command_prefix",
+    "down",
+    "environment",
+    "link",
+    "missing",
+    "running",
+    "start",
+    "status",
+    "stop",
+    "up",
+]

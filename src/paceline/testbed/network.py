@@ -1,0 +1,155 @@
+"""The switch and its cables, inside the holder's network namespace.
+
+Each node has a veth pair: `eth0` in the node, the other end, named like the node, in the switch.
+A link with a delay has a relay between that end and the switch, with a bridge of its own.
+"""
+
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.specs.errors import PacelineError
+from paceline.testbed import relay
+from paceline.testbed.node_init import configure_device, tune_network
+from paceline.testbed.processes import run
+from paceline.testbed.spec import HEAD_ADDRESS, PREFIX_LENGTH, node_address
+
+SWITCH = "switch"
+
+_BRIDGE = ["type", "bridge", "forward_delay", "0", "mcast_snooping", "0"]
+_QUEUE_MILLISECONDS = 50
+# A timer that fires late loses what the bucket can't hold, so fast links need a deep one; and
+# below one segment of 64 KiB the kernel would have to cut every segment up.
+_BUCKET_SECONDS = 0.002
+_SMALLEST_BUCKET_BYTES = 80_000
+
+
+@dataclass
+class Link:
+    """What a node's cable is like at the moment."""
+
+    rate_bits_per_second: int | None = None
+    delay_seconds: float = 0.0
+    is_up: bool = True
+
+
+def create_switch() -> None:
+    """Make the switch, and put the head on it."""
+    tune_network()
+    run(["ip", "link", "add", SWITCH, "address", _hardware_address(HEAD_ADDRESS), *_BRIDGE])
+    configure_device(SWITCH, f"{HEAD_ADDRESS}/{PREFIX_LENGTH}")
+
+
+class Cable:
+    """The cable from the switch to one node that has power."""
+
+    def __init__(self, node: str, namespace_process_id: int, link: Link) -> None:
+        self._port = node
+        self._namespace = f"/proc/{namespace_process_id}/ns/net"
+        self._link = link
+        self._relay: subprocess.Popen[str] | None = None
+
+    def plug_in(self) -> None:
+        """Connect the node, as its link says."""
+        # The same hardware address after every start, so that no neighbour remembers an old one.
+        address = _hardware_address(node_address(self._port))
+        end_in_node = ["peer", "name", "eth0", "netns", self._namespace, "address", address]
+        run(["ip", "link", "add", self._port, "type", "veth", *end_in_node])
+        run(["ip", "link", "set", self._port, "master", SWITCH])
+        if self._link.rate_bits_per_second is not None:
+            self._shape(self._link.rate_bits_per_second)
+        if self._link.delay_seconds:
+            self._insert_relay(self._link.delay_seconds)
+        self._switch(self._link.is_up)
+
+    def change(
+        self, *, rate_bits_per_second: int | None, delay_seconds: float | None, up: bool | None
+    ) -> None:
+        """Change what is given of the link; connections stay open."""
+        if rate_bits_per_second is not None:
+            self._shape(rate_bits_per_second)
+            self._link.rate_bits_per_second = rate_bits_per_second
+        if delay_seconds is not None:
+            self._delay(delay_seconds)
+            self._link.delay_seconds = delay_seconds
+        if up is not None:
+            self._switch(up)
+            self._link.is_up = up
+
+    def unplug(self) -> None:
+        """Take the cable away after the node has lost its power."""
+        try:
+            run(["ip", "link", "delete", self._port])
+        except PacelineError:
+            # The kernel takes it away by itself, at a time of its own, with the node's namespace.
+            if self._port in (name for _, name in socket.if_nameindex()):
+                raise
+        if self._relay:
+            self._remove_relay(self._relay)
+
+    def _shape(self, rate_bits_per_second: int) -> None:
+        bucket_bytes = round(rate_bits_per_second * _BUCKET_SECONDS / 8)
+        bucket = f"{max(_SMALLEST_BUCKET_BYTES, bucket_bytes)}b"
+        rate = ["rate", f"{rate_bits_per_second}bit", "burst", bucket]
+        shape = ["root", "tbf", *rate, "latency", f"{_QUEUE_MILLISECONDS}ms"]
+        in_node = ["nsenter", f"--net={self._namespace}"]
+        run(["tc", "qdisc", "replace", "dev", self._port, *shape])
+        run([*in_node, "tc", "qdisc", "replace", "dev", "eth0", *shape])
+
+    def _switch(self, up: bool) -> None:
+        run(["ip", "link", "set", self._port, "up" if up else "down"])
+
+    def _delay(self, seconds: float) -> None:
+        if self._relay is None:
+            if seconds:
+                self._insert_relay(seconds)
+        elif seconds:
+            assert self._relay.stdin
+            self._relay.stdin.write(f"{seconds}\n")
+            self._relay.stdin.flush()
+        else:
+            run(["ip", "link", "set", self._port, "master", SWITCH])
+            self._remove_relay(self._relay)
+
+    def _insert_relay(self, delay_seconds: float) -> None:
+        near, far, bridge = self._relay_devices()
+        self._relay = _start_relay(near, far, delay_seconds)
+        run(["ip", "link", "add", bridge, *_BRIDGE])
+        run(["ip", "link", "set", bridge, "up"])
+        run(["ip", "link", "set", near, "master", bridge, "up"])
+        run(["ip", "link", "set", far, "master", SWITCH, "up"])
+        run(["ip", "link", "set", self._port, "master", bridge])
+
+    def _remove_relay(self, running: subprocess.Popen[str]) -> None:
+        running.kill()
+        running.communicate()
+        self._relay = None
+        run(["ip", "link", "delete", self._relay_devices()[2]])
+
+    def _relay_devices(self) -> tuple[str, str, str]:
+        return f"{self._port}-near", f"{self._port}-far", f"{self._port}-wire"
+
+
+def _start_relay(near: str, far: str, delay_seconds: float) -> subprocess.Popen[str]:
+    path = str(Path(relay.__file__))
+    started = subprocess.Popen(
+        [sys.executable, "-I", "-S", path, near, far, str(delay_seconds)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout
+    if started.stdout.readline() != "ready\n":
+        started.kill()
+        started.communicate()
+        raise PacelineError(
+            "the relay that delays a link did not start",
+            fix="see the last lines of holder.log; /dev/net/tun must be readable and writable",
+        )
+    return started
+
+
+def _hardware_address(address: str) -> str:
+    return "02:" + ":".join(f"{int(part):02x}" for part in ["77", *address.split(".")])

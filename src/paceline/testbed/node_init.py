@@ -1,0 +1,95 @@
+"""The first process of a node: gives it a name, an address and a private /dev/shm, runs slurmd.
+
+It is started by path with a bare interpreter (sixteen of them must start fast on two cores), so
+it imports nothing of Paceline. It says "ready" when its namespaces stand, waits for the line that
+says its cable (`eth0`) is plugged in, and ends with slurmd: a node without it is of no use. As
+the first process of a PID namespace it takes everything in the node with it.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+_COMMAND_SECONDS = 15
+_LARGEST_TCP_BUFFER_BYTES = 64 * 2**20
+
+
+def main(name: str, address_with_prefix: str, log: str, slurmd_arguments: list[str]) -> None:
+    """Be the node until slurmd ends."""
+    socket.sethostname(name)
+    tune_network()
+    _give_own_shared_memory()
+    print("ready", flush=True)
+    if not sys.stdin.readline():
+        return  # the holder is gone, or didn't want this node after all
+    configure_device("eth0", address_with_prefix)
+    reap_until_exit_of(_start_slurmd(log, slurmd_arguments))
+
+
+def tune_network() -> None:
+    """Set what a cluster's administrator would, in this network namespace.
+
+    No IPv6: one family of addresses, no neighbour chatter. Buffers large enough for one
+    connection to fill a fast link with a long delay.
+    """
+    settings = {
+        "ipv6/conf/all/disable_ipv6": "1",
+        "ipv6/conf/default/disable_ipv6": "1",
+        "ipv4/tcp_rmem": f"4096 131072 {_LARGEST_TCP_BUFFER_BYTES}",
+        "ipv4/tcp_wmem": f"4096 65536 {_LARGEST_TCP_BUFFER_BYTES}",
+    }
+    for name, value in settings.items():
+        setting = Path("/proc/sys/net") / name
+        if setting.exists():
+            setting.write_text(value)
+
+
+def configure_device(device: str, address_with_prefix: str) -> None:
+    """Bring up `lo` and the device with its address, its network's route and cubic on it.
+
+    Congestion control is pinned because machines differ (bbr ignores the losses at a shaped
+    link). It is set on the route: the namespace-wide setting refuses what the host doesn't allow.
+    """
+    _ip("link", "set", "lo", "up")
+    _ip("address", "add", address_with_prefix, "dev", device, "noprefixroute")
+    _ip("link", "set", device, "up")
+    address, prefix = address_with_prefix.split("/")
+    network = f"{address.rpartition('.')[0]}.0/{prefix}"
+    route = ["route", "add", network, "dev", device, "src", address]
+    try:
+        _ip(*route, "congctl", "cubic")
+    except subprocess.CalledProcessError:
+        _ip(*route)
+
+
+def reap_until_exit_of(process_id: int) -> None:
+    """Collect the orphans that fall to a first process, until the given child ends."""
+    ended = 0
+    while ended != process_id:
+        ended, _ = os.wait()
+
+
+def _give_own_shared_memory() -> None:
+    command = ["mount", "-t", "tmpfs", "-o", "mode=1777", "shm", "/dev/shm"]  # noqa: S108
+    subprocess.run(command, check=True, timeout=_COMMAND_SECONDS)
+
+
+def _start_slurmd(log: str, arguments: list[str]) -> int:
+    with Path(log).open("ab") as output:
+        return subprocess.Popen(
+            ["slurmd", "-D", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        ).pid
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=_COMMAND_SECONDS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])

@@ -1,0 +1,119 @@
+"""One node as the holder keeps it: its processes, its share of the cores, its cable."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from paceline.specs.errors import PacelineError
+from paceline.testbed import node_init
+from paceline.testbed.network import Cable, Link
+from paceline.testbed.processes import children_of, namespace_options
+from paceline.testbed.spec import PREFIX_LENGTH, node_address
+from paceline.testbed.state import StateFolder
+from paceline.testbed.status import NodeStatus
+
+_ENDING_SECONDS = 10.0
+
+
+class Node:
+    """A machine of the testbed, with power or without."""
+
+    def __init__(self, name: str, cores: list[int], link: Link, state: StateFolder) -> None:
+        self.name = name
+        self.cores = cores
+        self.link = link
+        self._state = state
+        self._process: subprocess.Popen[str] | None = None
+        self._cable: Cable | None = None
+
+    @property
+    def has_power(self) -> bool:
+        """Whether the node's first process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def process_id(self) -> int:
+        """A process in all namespaces of the node but that of process ids, which it made."""
+        if self._process is None or not self.has_power:
+            raise PacelineError(
+                f"node {self.name} is stopped", fix=f"start it: paceline testbed start {self.name}"
+            )
+        return self._process.pid
+
+    def switch_on(self) -> None:
+        """Start the node's first process; `boot` goes on when its namespaces stand."""
+        if self.has_power:
+            raise PacelineError(
+                f"node {self.name} is running already",
+                fix=f"cut its power first: paceline testbed stop {self.name}",
+            )
+        self._clear_up()
+        share = ["taskset", "--cpu-list", ",".join(map(str, self.cores))]
+        unshare = ["unshare", *namespace_options()]  # the holder is root, if only of its own users
+        first_process = [sys.executable, "-I", "-S", str(Path(node_init.__file__))]
+        address = f"{node_address(self.name)}/{PREFIX_LENGTH}"
+        # -b: slurmctld is to know that whatever ran here is gone.
+        arguments = [self.name, address, str(self._state.log(self.name)), "-b"]
+        self._process = subprocess.Popen(
+            [*share, *unshare, *first_process, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def boot(self) -> None:
+        """Plug the cable in, and let the node's first process go on to slurmd."""
+        assert self._process
+        assert self._process.stdin
+        assert self._process.stdout
+        if self._process.stdout.readline() != "ready\n":
+            raise PacelineError(
+                f"node {self.name} did not start", fix="see the last lines of holder.log"
+            )
+        self._cable = Cable(self.name, self._process.pid, self.link)
+        self._cable.plug_in()
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def cut_power(self) -> None:
+        """End everything in the node at once."""
+        for first_process in children_of(self.process_id):
+            # The kernel takes the rest of the PID namespace along before unshare can end.
+            os.kill(first_process, signal.SIGKILL)
+        self._clear_up()
+
+    def change_link(
+        self, *, rate_bits_per_second: int | None, delay_seconds: float | None, up: bool | None
+    ) -> None:
+        """Change what is given of the node's link."""
+        if self._cable is None or not self.has_power:
+            raise PacelineError(
+                f"node {self.name} is stopped, so its link can't be changed",
+                fix=f"start it: paceline testbed start {self.name}",
+            )
+        self._cable.change(
+            rate_bits_per_second=rate_bits_per_second, delay_seconds=delay_seconds, up=up
+        )
+
+    def status(self, slurm_state: str) -> NodeStatus:
+        """How the node is."""
+        return NodeStatus(
+            name=self.name,
+            address=node_address(self.name),
+            state="up" if self.has_power else "down",
+            link="up" if self.link.is_up else "down",
+            rate_bits_per_second=self.link.rate_bits_per_second,
+            delay_seconds=self.link.delay_seconds,
+            cores=self.cores,
+            slurm_state=slurm_state,
+        )
+
+    def _clear_up(self) -> None:
+        if self._process:
+            self._process.communicate(timeout=_ENDING_SECONDS)
+            self._process = None
+        if self._cable:
+            self._cable.unplug()
+            self._cable = None

@@ -1,0 +1,42 @@
+"""How a testbed's holder is asked: one JSON line there, one back, over a Unix socket."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from paceline.specs.errors import PacelineError
+
+_REQUEST_SECONDS = 60.0
+
+
+def connect(address: Path) -> socket.socket:
+    """A connection to the holder."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(_REQUEST_SECONDS)
+        connection.connect(str(address))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def request(address: Path, message: dict[str, Any]) -> Any:
+    """Ask the holder for something and return its answer; what it refuses is raised here."""
+    try:
+        with connect(address) as connection, connection.makefile("rw") as stream:
+            stream.write(json.dumps(message) + "\n")
+            stream.flush()
+            line = stream.readline()
+    except (TimeoutError, ConnectionResetError, BrokenPipeError):
+        line = ""
+    if not line:
+        raise PacelineError(
+            f"the testbed gave no answer to {message['do']!r}",
+            fix="it may have been taken down just now; else take it down and up again",
+        )
+    reply = json.loads(line)
+    if "error" in reply:
+        raise PacelineError(reply["error"]["problem"], fix=reply["error"]["fix"])
+    return reply["answer"]

@@ -1,0 +1,100 @@
+"""What a testbed is asked to be, and where its nodes sit."""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from paceline.specs.errors import PacelineError
+
+HEAD = "head"
+HEAD_ADDRESS = "10.77.0.1"
+PREFIX_LENGTH = 24
+MOST_NODES = 64
+
+_FIRST_NODE_ADDRESS = 11
+_BITS_PER_UNIT = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+_SECONDS_PER_UNIT = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_SLOWEST_BITS_PER_SECOND = 8_000
+_LONGEST_DELAY_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class TestbedSpec:
+    """A testbed: its name, how many nodes, and what each node's link to the switch is like.
+
+    `link` is a rate as in "1gbit" (none: as fast as the machine is), `delay` a time as in
+    "20ms" that each link adds in each direction.
+    """
+
+    __test__ = False  # pytest takes every class called Test… for a test
+
+    name: str = "default"
+    nodes: int = 2
+    link: str | None = None
+    delay: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not 1 <= self.nodes <= MOST_NODES:
+            raise PacelineError(
+                f"a testbed can't have {self.nodes} nodes",
+                fix=f"choose from 1 to {MOST_NODES} nodes",
+            )
+        if self.link is not None:
+            bits_per_second(self.link)
+        if self.delay is not None:
+            delay_seconds(self.delay)
+
+
+def check_name(name: str) -> None:
+    """Refuse a testbed name that can't be a folder and part of a socket's path."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", name):
+        raise PacelineError(
+            f"{name!r} can't be the name of a testbed",
+            fix="use up to 31 lower-case letters, digits and hyphens, such as 'two-racks'",
+        )
+
+
+def bits_per_second(rate: str) -> int:
+    """The rate that a text such as "1gbit" or "2.5mbit" names."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", rate.strip().lower())
+    bits = round(float(found[1]) * _BITS_PER_UNIT[found[2]]) if found else 0
+    if bits < _SLOWEST_BITS_PER_SECOND:
+        raise PacelineError(
+            f"{rate!r} is not a link rate",
+            fix="write a number and bit, kbit, mbit or gbit (per second), such as 100mbit",
+        )
+    return bits
+
+
+def delay_seconds(delay: str) -> float:
+    """The time that a text such as "20ms" names; "0" is none."""
+    text = delay.strip().lower()
+    if text == "0":
+        return 0.0
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", text)
+    seconds = float(found[1]) * _SECONDS_PER_UNIT[found[2]] if found else None
+    if seconds is None or seconds > _LONGEST_DELAY_SECONDS:
+        raise PacelineError(
+            f"{delay!r} is not a link delay",
+            fix="write a number and us, ms or s, up to 10s, such as 20ms, or 0 for none",
+        )
+    return seconds
+
+
+def node_names(nodes: int) -> list[str]:
+    """The host names of the nodes, in order."""
+    return [f"n{number}" for number in range(1, nodes + 1)]
+
+
+def node_address(name: str) -> str:
+    """The address of a node on the testbed's network."""
+    return f"10.77.0.{_FIRST_NODE_ADDRESS + int(name[1:]) - 1}"
+
+
+def cores_of_nodes(nodes: int, cores: list[int]) -> list[list[int]]:
+    """Which of the machine's cores each node gets: its own while they last, then shared ones."""
+    if nodes >= len(cores):
+        return [[cores[index % len(cores)]] for index in range(nodes)]
+    bounds = [index * len(cores) // nodes for index in range(nodes + 1)]
+    return [cores[start:end] for start, end in pairwise(bounds)]

@@ -1,0 +1,95 @@
+"""One worker of a run: `python -m paceline.train RUN`, started once per device by a launcher."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from paceline.observe.events import EventWriter
+from paceline.specs import Failed, PacelineError, Run
+from paceline.train.place import Place, cpu_threads, place
+
+STOPPED_EXIT_CODE = 3
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    """Train what the run's job names; the exit code says how it ended."""
+    run = Run.open(Path(sys.argv[1]))
+    os.environ["PACELINE_RUN"] = str(run.path)
+    _die_with_launcher()
+    here = place()
+    # Before torch is loaded: its thread pool and the BLAS beneath it read this once.
+    os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, run.job.cpus_per_worker)))
+    try:
+        return _train(run)
+    except Exception as error:
+        _report_failure(run, here, error)
+        return error.exit_code if isinstance(error, PacelineError) else 1
+
+
+def _train(run: Run) -> int:
+    from paceline.train import fit  # noqa: PLC0415 -- torch, after the threads are set
+    from paceline.train.training import Training  # noqa: PLC0415
+    from paceline.train.user_file import call_function  # noqa: PLC0415
+
+    job = run.job
+    os.chdir(job.folder)
+    given = call_function(job.train, job.function)
+    if isinstance(given, Training):
+        return STOPPED_EXIT_CODE if fit.fit(given).stopped else 0
+    if given is None and fit.started_trainers:
+        return 0
+    raise PacelineError(
+        f"{job.function}() of {job.train.name} returned {_described(given)}, not a"
+        " paceline.Training",
+        fix="end it with `return paceline.Training(…)`; a function with a loop of its own trains"
+        " with paceline.start(…) and returns nothing",
+    )
+
+
+def _described(value: object) -> str:
+    return "nothing" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _report_failure(run: Run, here: Place, error: Exception) -> None:
+    expected = isinstance(error, PacelineError)
+    message = str(error) if expected else f"{type(error).__name__}: {error}"
+    print(message if expected else "".join(traceback.format_exception(error)), file=sys.stderr)
+    EventWriter(run.events, here.node).write(
+        Failed(
+            time=time.time(),
+            node=here.node,
+            generation=here.generation,
+            rank=here.rank,
+            message=message,
+            lost_peer=_lost_peer(error),
+        )
+    )
+
+
+def _lost_peer(error: Exception) -> bool:
+    """Whether the error only says that another worker went away."""
+    signs = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+
+
+def _die_with_launcher() -> None:
+    """End this worker when the supervisor that started it dies, whatever it dies of."""
+    launcher = os.environ.get("PACELINE_LAUNCHER_PID")
+    if launcher is None:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(launcher):  # it died before the line above
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of a broken process group may never end: leave without waiting for them.
+    os._exit(code)

@@ -1,0 +1,47 @@
+"""This worker's device and the communication backend that belongs to it.
+
+The one place that knows accelerators. CUDA, ROCm (which torch calls cuda) and XPU follow torch's
+documentation and have not been run on hardware yet; CPU is what the tests run.
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+from paceline.specs import PacelineError
+from paceline.train.place import Place
+
+
+def pick_device(place: Place) -> torch.device:
+    """The device of this worker: by its number on the node, or the CPU where there is none."""
+    if not torch.accelerator.is_available():
+        return torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator()
+    assert accelerator is not None
+    count = torch.accelerator.device_count()
+    # Where the scheduler shows each task only its own device, that one is number 0.
+    index = 0 if count == 1 and _bound_by_scheduler() else place.local_rank
+    if index >= count:
+        raise PacelineError(
+            f"{place.node} has {count} {accelerator.type} devices, but {place.local_workers}"
+            " workers were started on it",
+            fix=f"use -n {count} (or --devices {count}), one worker per device",
+        )
+    torch.accelerator.set_device_index(index)
+    return torch.device(accelerator.type, index)
+
+
+def backend_for(device: torch.device) -> str:
+    """The backend that torch gives this kind of device: NCCL, XCCL, Gloo."""
+    return dist.get_default_backend_for_device(device)
+
+
+def use_interface(name: str) -> None:
+    """Tell Gloo and NCCL which network interface to use, unless the user has said so."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
+
+
+def _bound_by_scheduler() -> bool:
+    return any(name in os.environ for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"))

@@ -1,0 +1,75 @@
+"""The two ways in: `fit` runs the whole loop, `start` leaves the loop to the user."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from paceline.observe.events import EventWriter
+from paceline.observe.progress import progress_bar
+from paceline.specs import Run
+from paceline.train.devices import pick_device
+from paceline.train.groups import joined
+from paceline.train.place import place, run_folder
+from paceline.train.telemetry import Progress, Telemetry
+from paceline.train.trainer import Trainer
+from paceline.train.training import Training
+
+started_trainers = 0
+"""How many trainers this process has started: a worker checks that its user's function did."""
+
+
+@contextmanager
+def start(training: Training) -> Iterator[Trainer]:
+    """A trainer on this worker's device, joined with the other workers of the run.
+
+    Under `python train.py` there is one worker and no run folder; under `paceline run` and
+    `paceline submit` the same code trains on all of them.
+    """
+    global started_trainers  # noqa: PLW0603 -- a fact about the process, not a setting
+    here, folder = place(), run_folder()
+    run = Run.open(folder) if folder else None
+    device = pick_device(here)
+    with joined(run, here, device, run.job.port if run else None) as groups:
+        telemetry = Telemetry(groups, EventWriter(run.events, here.node) if run else None)
+        trainer = Trainer(training, groups, telemetry)
+        started_trainers += 1
+        with _stopping_by_signal(telemetry, run is not None):
+            yield trainer
+            telemetry.finished()
+
+
+def fit(training: Training) -> Progress:
+    """Train to the end and return what was reached."""
+    alone = run_folder() is None
+    with start(training) as trainer, progress_bar(trainer.steps, show=alone) as advance:
+        for batch in trainer:
+            trainer.step(batch)
+            advance(trainer.progress.steps, trainer.progress.loss)
+    done = trainer.progress
+    if alone:
+        rate = done.samples / max(done.seconds, 1e-9)
+        print(
+            f"{done.steps} steps, {done.samples} samples in {done.seconds:.1f} s"
+            f" ({rate:.0f} samples/s), final loss {done.loss:.6g}",
+            file=sys.stderr,
+        )
+    return done
+
+
+@contextmanager
+def _stopping_by_signal(telemetry: Telemetry, in_run: bool) -> Iterator[None]:
+    """In a run, a warning signal is noted and acted on at the edge of a step, by all workers."""
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        telemetry.stop_asked = True
+
+    signals = (signal.SIGTERM, signal.SIGUSR1) if in_run else ()
+    before = {number: signal.signal(number, note) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

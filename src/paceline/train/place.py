@@ -1,0 +1,87 @@
+"""Where this process stands among the workers. No torch: it is read before torch is loaded."""
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.specs import PacelineError
+
+
+@dataclass(frozen=True)
+class Place:
+    """One worker's place in a run."""
+
+    rank: int = 0
+    workers: int = 1
+    local_rank: int = 0
+    """Its number on its node."""
+    local_workers: int = 1
+    node: str = ""
+    generation: int = 0
+    """How often the run was restarted before."""
+
+    @property
+    def leads_node(self) -> bool:
+        """Whether this worker writes its node's events."""
+        return self.local_rank == 0
+
+    @property
+    def nodes(self) -> int:
+        """Nodes in the run; every node has as many workers."""
+        return self.workers // self.local_workers
+
+    @property
+    def node_ranks(self) -> list[int]:
+        """The workers on this node."""
+        first = self.rank - self.local_rank
+        return list(range(first, first + self.local_workers))
+
+
+def run_folder() -> Path | None:
+    """The folder of the run that this process is a worker of; None for `python train.py`."""
+    folder = os.environ.get("PACELINE_RUN")
+    return Path(folder) if folder else None
+
+
+def place() -> Place:
+    """This process's place, from what the launcher put into its environment."""
+    environment = os.environ
+    if run_folder() is None:
+        _refuse_bare_srun()
+        return Place(node=socket.gethostname())
+    if "PACELINE_RANK" in environment:
+        workers = int(environment["PACELINE_WORKERS"])
+        rank = int(environment["PACELINE_RANK"])
+        return Place(rank, workers, rank, workers, socket.gethostname())
+    if "SLURM_PROCID" in environment:
+        workers = int(environment["SLURM_NTASKS"])
+        return Place(
+            rank=int(environment["SLURM_PROCID"]),
+            workers=workers,
+            local_rank=int(environment["SLURM_LOCALID"]),
+            local_workers=workers // int(environment["SLURM_NNODES"]),
+            node=environment["SLURMD_NODENAME"],
+            generation=int(environment.get("SLURM_RESTART_COUNT", "0")),
+        )
+    raise PacelineError(
+        "this worker was started by neither a launcher of Paceline nor srun",
+        fix="start it with `paceline run TRAIN` or `paceline submit TRAIN`",
+    )
+
+
+def _refuse_bare_srun() -> None:
+    tasks = int(os.environ.get("SLURM_NTASKS", "1"))
+    started_by_srun = os.environ.get("SLURM_STEP_ID", "").isdigit()
+    if started_by_srun and tasks > 1:
+        raise PacelineError(
+            f"srun started {tasks} copies of this script, which would each train the whole model"
+            " alone",
+            fix="use `paceline submit TRAIN --nodes N`; it writes the srun line for you",
+        )
+
+
+def cpu_threads(place: Place, cpus_per_worker: int | None) -> int:
+    """CPU threads for this worker: its share of the cores it may use, within what Slurm granted."""
+    share = max(1, len(os.sched_getaffinity(0)) // place.local_workers)
+    return share if cpus_per_worker is None else min(share, cpus_per_worker)

@@ -1,0 +1,198 @@
+"""What the workers tell each other about their steps: one small sum every half second.
+
+Losses stay on the device as they come; a window of steps is then summed over the workers in one
+collective, which also carries who saw a loss that is not finite and who was asked to stop. So a
+step itself waits for nothing, and all workers decide the same at the same step.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+
+from paceline.observe.events import EventWriter
+from paceline.specs import Finished, PacelineError, Started, Steps, Workers, WorkerState
+from paceline.train.groups import Groups
+
+WINDOW_SECONDS = 0.5
+LONGEST_WINDOW_STEPS = 200
+
+_SECONDS, _BAD_STEP, _STOP = range(3)
+
+
+@dataclass
+class Progress:
+    """What is known of the run so far, the same on every worker."""
+
+    steps: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    loss: float = math.nan
+    """The last reported step's mean over its global batch."""
+    stopped: bool = False
+    """Whether the workers were asked to stop and have agreed to."""
+
+
+class Telemetry:
+    """Collects a worker's steps and reports them window by window."""
+
+    def __init__(self, groups: Groups, writer: EventWriter | None) -> None:
+        self.progress = Progress()
+        self.stop_asked = False
+        """Whether this worker was asked to stop; a signal handler sets it."""
+        self._groups = groups
+        self._writer = writer
+        self._window_steps = 1
+        self._losses: list[torch.Tensor] = []
+        self._weights: list[float | torch.Tensor] = []
+        self._samples: list[int] = []
+        self._seconds: list[float] = []
+        self._edge = time.perf_counter()
+
+    def started(self, *, parameters: int, batch: int, steps: int, startup_seconds: float) -> None:
+        """The first step begins."""
+        place, interface = self._groups.place, self._groups.interface
+        if self._writer and place.leads_node:
+            self._writer.write(
+                Started(
+                    time=time.time(),
+                    node=place.node,
+                    generation=place.generation,
+                    ranks=place.node_ranks,
+                    workers=place.workers,
+                    nodes=place.nodes,
+                    device=self._groups.device.type,
+                    backend=self._groups.backend,
+                    interface=interface.name if interface else "none",
+                    address=interface.address if interface else "none",
+                    threads=torch.get_num_threads(),
+                    parameters=parameters,
+                    batch=batch,
+                    steps=steps,
+                    startup_seconds=startup_seconds,
+                )
+            )
+        self._edge = time.perf_counter()
+
+    def stepped(
+        self, loss: torch.Tensor, weight: float | torch.Tensor, global_samples: int
+    ) -> None:
+        """One step is done: this worker's mean loss, and what it weighs in the global mean."""
+        now = time.perf_counter()
+        self._seconds.append(now - self._edge)
+        self._edge = now
+        self._losses.append(loss)
+        self._weights.append(weight)
+        self._samples.append(global_samples)
+        if len(self._losses) >= self._window_steps:
+            self.report()
+
+    def report(self) -> None:
+        """Sum the open window over the workers, write it, and act on what it says."""
+        count = len(self._losses)
+        if not count:
+            return
+        summed = self._groups.sum(self._pack()).tolist()
+        losses, weights, slots = summed[:count], summed[count : 2 * count], summed[2 * count :]
+        means = [
+            loss / weight if weight else math.nan
+            for loss, weight in zip(losses, weights, strict=True)
+        ]
+        first = self.progress.steps + 1
+        self.progress.steps += count
+        self.progress.samples += sum(self._samples)
+        self.progress.seconds += sum(self._seconds)
+        self.progress.loss = means[-1]
+        by_worker = [slots[rank * 3 : rank * 3 + 3] for rank in range(len(slots) // 3)]
+        self._write(first, means, by_worker)
+        self.progress.stopped = any(slot[_STOP] for slot in by_worker)
+        self._refuse_non_finite(first, means, by_worker)
+        mean_seconds = sum(slot[_SECONDS] for slot in by_worker) / len(by_worker)
+        self._window_steps = _window_steps(mean_seconds)
+        for column in (self._losses, self._weights, self._samples, self._seconds):
+            column.clear()
+
+    def finished(self) -> None:
+        """The last step is done: say how it ended."""
+        self.report()
+        place = self._groups.place
+        if self._writer and place.rank == 0:
+            self._writer.write(
+                Finished(
+                    time=time.time(),
+                    node=place.node,
+                    generation=place.generation,
+                    outcome="stopped" if self.progress.stopped else "finished",
+                    steps=self.progress.steps,
+                    samples=self.progress.samples,
+                    seconds=self.progress.seconds,
+                )
+            )
+
+    def _pack(self) -> torch.Tensor:
+        """Weighted losses, weights, then three numbers per worker; only this worker's are set."""
+        place, device = self._groups.place, self._groups.device
+        losses = torch.stack(self._losses).float()
+        weights = torch.stack(
+            [
+                torch.as_tensor(weight, dtype=torch.float32, device=device)
+                for weight in self._weights
+            ]
+        )
+        bad = (~losses.isfinite()).nonzero()
+        slots = torch.zeros(place.workers, 3, device=device)
+        slots[place.rank, _SECONDS] = sum(self._seconds) / len(self._seconds)
+        slots[place.rank, _BAD_STEP] = int(bad[0]) + 1 if len(bad) else 0
+        slots[place.rank, _STOP] = float(self.stop_asked)
+        # A share that counts for nothing must add nothing, whatever its borrowed sample gave.
+        weighted = torch.where(weights > 0, losses * weights, 0.0)
+        return torch.cat([weighted, weights, slots.flatten()])
+
+    def _write(self, first: int, means: list[float], by_worker: list[list[float]]) -> None:
+        place = self._groups.place
+        if self._writer is None or not place.leads_node:
+            return
+        now = time.time()
+        if place.rank == 0:
+            self._writer.write(
+                Steps(
+                    time=now,
+                    node=place.node,
+                    generation=place.generation,
+                    first=first,
+                    loss=means,
+                    seconds=self._seconds,
+                    samples=self._samples,
+                )
+            )
+        states = [
+            WorkerState(
+                rank=rank,
+                step=first + len(means) - 1,
+                step_seconds=by_worker[rank][_SECONDS],
+            )
+            for rank in place.node_ranks
+        ]
+        self._writer.write(
+            Workers(time=now, node=place.node, generation=place.generation, states=states)
+        )
+
+    def _refuse_non_finite(
+        self, first: int, means: list[float], by_worker: list[list[float]]
+    ) -> None:
+        if all(math.isfinite(mean) for mean in means):
+            return
+        offset = next(index for index, mean in enumerate(means) if not math.isfinite(mean))
+        culprits = [rank for rank, slot in enumerate(by_worker) if slot[_BAD_STEP] == offset + 1]
+        of = f" on worker {', '.join(map(str, culprits))}" if len(by_worker) > 1 else ""
+        before = f" (it was {means[offset - 1]:.4g} one step before)" if offset else ""
+        raise PacelineError(
+            f"the loss became {means[offset]} at step {first + offset}{of}{before}",
+            fix="lower the learning rate, add warm-up, give Training(clip=1.0), or look for bad"
+            " samples in the data",
+        )
+
+
+def _window_steps(mean_step_seconds: float) -> int:
+    return max(1, min(LONGEST_WINDOW_STEPS, round(WINDOW_SECONDS / max(mean_step_seconds, 1e-6))))

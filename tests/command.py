@@ -1,0 +1,67 @@
+"""Running the `paceline` command as a user does: another process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PACELINE = [sys.executable, "-m", "paceline"]
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def paceline(
+    *words: str | Path, folder: Path, seconds: float = 100.0, expect: int = 0, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run `paceline WORDS` in a folder and check its exit code."""
+    done = subprocess.run(
+        [*PACELINE, *map(str, words)],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr or expect == 1
+    return done
+
+
+def paceline_json(*words: str | Path, folder: Path, **options: Any) -> dict[str, Any]:
+    """What `paceline WORDS --json` prints."""
+    result: dict[str, Any] = json.loads(paceline(*words, "--json", folder=folder, **options).stdout)
+    return result
+
+
+SMALL = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+import paceline
+
+def data():
+    generator = torch.Generator().manual_seed(7)
+    inputs = torch.randn(200, 12, generator=generator)
+    return TensorDataset(inputs, (inputs[:, 0] > 0).long())
+
+def training():
+    return paceline.Training(
+        model=lambda: nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 2)),
+        loss=F.cross_entropy,
+        data=data(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        batch=32,
+        steps=20,
+    )
+"""
+"""A train.py of a second."""
+
+
+def write_training(folder: Path, more: str = "", text: str = SMALL) -> Path:
+    """Write a train.py, with more definitions after it."""
+    path = folder / "train.py"
+    path.write_text(text + more)
+    return path

@@ -1,0 +1,71 @@
+"""Which tests can run here, and a watch over what tests leave behind."""
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from paceline.testbed import requirements
+
+_OTHERS = ("PYTEST_", "TORCHINDUCTOR_")
+"""Variables that pytest and torch set by themselves."""
+
+
+def _why_not(item: pytest.Item) -> str | None:
+    if item.get_closest_marker("slurm"):
+        lacking = requirements.missing()
+        if lacking:
+            return "; ".join(f"{each.what} ({each.fix})" for each in lacking)
+    if item.get_closest_marker("root") and os.geteuid() != 0:
+        return "needs root, to make an ordinary user"
+    if item.get_closest_marker("browser") and shutil.which("chromium") is None:
+        return "needs chromium on PATH"
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    why = _why_not(item)
+    if why and os.environ.get("PACELINE_TEST_ALL"):
+        pytest.fail(why, pytrace=False)
+    if why:
+        pytest.skip(why)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing() -> Iterator[None]:
+    """Fail a test that leaves a process, a thread or a changed environment behind."""
+    environment = dict(os.environ)
+    threads = set(threading.enumerate())
+    processes = _children()
+    yield
+    left = {process for process in _children() - processes if not _is_test_server(process)}
+    for process in left:
+        process.kill()
+    assert not left, f"left behind: {left}"
+    new_threads = {
+        thread for thread in threading.enumerate() if thread.is_alive() and not thread.daemon
+    } - threads
+    assert not new_threads, f"threads left behind: {new_threads}"
+    changed = {
+        name
+        for name in os.environ.keys() | environment.keys()
+        if os.environ.get(name) != environment.get(name) and not name.startswith(_OTHERS)
+    }
+    assert not changed, f"environment changed: {changed}"
+
+
+def _children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def _is_test_server(process: psutil.Process) -> bool:
+    """The forkserver and its tracker stay for the whole session, to be quick."""
+    try:
+        command = " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return True
+    return "multiprocessing.forkserver" in command or "resource_tracker" in command

@@ -1,0 +1,226 @@
+"""`paceline run` as a user types it: real processes on this machine."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from command import PACELINE, paceline, paceline_json, write_training
+
+
+def only_run(folder: Path) -> Path:
+    (run,) = (folder / "runs").iterdir()
+    return run
+
+
+def test_a_run_and_its_folder(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    result = paceline_json("run", "train.py", "-n", "2", "--name", "small", folder=tmp_path)
+    assert result["status"] == "finished"
+    assert (result["steps"], result["samples"]) == (20, 592)  # the 7th batch of an epoch holds 8
+    assert (result["workers"], result["nodes"]) == (2, 1)
+    assert result["samples_per_second"] == pytest.approx(result["samples"] / result["seconds"])
+    run = only_run(tmp_path)
+    assert run.name.startswith("small-")
+    files = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    host = socket.gethostname()
+    assert files == {
+        "plan.toml",
+        "job.toml",
+        "versions.toml",
+        "secret",
+        "rendezvous/0.json",
+        f"events/{host}.jsonl",
+        f"logs/{host}.log",
+    }
+    again = paceline_json("report", run, folder=tmp_path)
+    assert again == result
+
+
+def test_one_worker_and_two_reach_the_same_loss(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    losses = [
+        paceline_json("run", "train.py", "-n", n, folder=tmp_path)["final_loss"] for n in "12"
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_a_function_with_a_loop_of_its_own(tmp_path: Path) -> None:
+    more = """
+def loop():
+    with paceline.start(training()) as trainer:
+        for batch in trainer:
+            out = trainer.step(batch)
+    print("last step", out.step)
+"""
+    write_training(tmp_path, more)
+    result = paceline_json("run", "train.py:loop", "-n", "2", folder=tmp_path)
+    assert (result["steps"], result["status"]) == (20, "finished")
+    (log,) = (only_run(tmp_path) / "logs").iterdir()
+    assert sorted(log.read_text().splitlines()) == ["0: last step 20", "1: last step 20"]
+
+
+def test_python_train_py_needs_no_folder(tmp_path: Path) -> None:
+    import sys
+
+    write_training(tmp_path, "\npaceline.fit(training())\n")
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "20 steps, 592 samples" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_plan_says_how_many_workers(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    (tmp_path / "plan.toml").write_text("[layout]\nreplicas = 2\n")
+    result = paceline_json("run", "train.py", "--plan", "plan.toml", folder=tmp_path)
+    assert result["workers"] == 2
+    done = paceline("run", "train.py", "--plan", "plan.toml", "-n", "3", folder=tmp_path, expect=2)
+    assert "3 workers were asked for, but plan.toml plans 2" in done.stderr
+
+
+def said(folder: Path, *words: str, expect: int = 2) -> str:
+    return paceline("run", "train.py", *words, folder=folder, expect=expect).stderr
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    assert "train.py cannot be read: No such file" in said(tmp_path)
+
+
+def test_no_such_function(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    message = paceline("run", "train.py:trainig", folder=tmp_path, expect=2).stderr
+    assert "train.py has no function trainig(); it has data, training" in message
+    assert "train.py:FUNCTION" in message
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_wrong_thing_returned(tmp_path: Path) -> None:
+    write_training(tmp_path, "\ndef wrong():\n    return 3\n\ndef nothing():\n    pass\n")
+    message = paceline("run", "train.py:wrong", folder=tmp_path, expect=1).stderr
+    assert "wrong() of train.py returned a value of type int, not a paceline.Training" in message
+    assert "return paceline.Training" in message
+    message = paceline("run", "train.py:nothing", folder=tmp_path, expect=1).stderr
+    assert "returned nothing" in message
+
+
+def test_not_python(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("def training(:\n")
+    assert "train.py is not valid Python: line 1" in said(tmp_path)
+
+
+def test_more_workers_than_samples_in_a_batch(tmp_path: Path) -> None:
+    write_training(
+        tmp_path,
+        "\nimport dataclasses\nsmall = training\n"
+        "def training():\n    return dataclasses.replace(small(), batch=2)\n",
+    )
+    message = said(tmp_path, "-n", "3", expect=1)
+    assert "the global batch is 2, but there are 3 workers" in message
+    assert "use at most 2 workers, or a batch of at least 3" in message
+
+
+def test_more_workers_than_devices(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    message = said(tmp_path, "-n", "1000")
+    assert "1000 workers were asked for, but this machine has" in message
+    assert "paceline submit --nodes" in message
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        message = said(tmp_path, "-n", "2", "--port", str(port), expect=1)
+    assert f"port {port} of 127.0.0.1 (lo) is taken by another program" in message
+    assert "leave --port out" in message
+
+
+def test_an_empty_dataset(tmp_path: Path) -> None:
+    write_training(
+        tmp_path,
+        "\ndef data():\n    return TensorDataset(torch.zeros(0, 12), torch.zeros(0))\n",
+    )
+    assert "the dataset (TensorDataset) is empty" in said(tmp_path, expect=1)
+
+
+def test_a_loss_that_becomes_nan(tmp_path: Path) -> None:
+    write_training(tmp_path, "\nF.cross_entropy = lambda output, target: output.sum() / 0\n")
+    message = said(tmp_path, "-n", "2", expect=1)
+    assert "at step 1 on worker 0, 1" in message
+    assert "lower the learning rate" in message
+
+
+def test_a_worker_that_raises_is_named_with_its_log(tmp_path: Path) -> None:
+    host = socket.gethostname()
+    more = "\nimport os\nif os.environ['PACELINE_RANK'] == '1':\n    raise OSError('no disk')\n"
+    write_training(tmp_path, more)
+    message = said(tmp_path, "-n", "2", expect=1)
+    assert f"worker 1 on {host} failed: OSError: no disk" in message
+    assert "raise OSError('no disk')" in message
+    assert "the whole log is in runs/" in message
+
+
+def test_a_worker_that_dies_at_start_is_named_with_its_log(tmp_path: Path) -> None:
+    more = (
+        "\nimport os, signal\nprint('about to die')\n"
+        "if os.environ['PACELINE_RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    write_training(tmp_path, more)
+    message = said(tmp_path, "-n", "2", expect=1)
+    assert f"worker 1 on {socket.gethostname()} failed: killed by SIGSEGV" in message
+    assert "about to die" in message
+
+
+SLOW = (
+    "\nimport time\ntime_of_step = F.cross_entropy\n\ndef slow(output, target):\n"
+    "    time.sleep(0.05)\n    return time_of_step(output, target)\nF.cross_entropy = slow\n"
+    "\nimport dataclasses\nquick = training\ndef training():\n"
+    "    return dataclasses.replace(quick(), steps=10_000)\n"
+)
+
+
+@pytest.fixture
+def long_run(tmp_path: Path) -> "subprocess.Popen[str]":
+    write_training(tmp_path, SLOW)
+    process = subprocess.Popen(
+        [*PACELINE, "run", "train.py", "-n", "2"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not any((tmp_path / "runs").glob("*/events/*.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
+def test_ctrl_c_stops_at_the_edge_of_a_step(
+    long_run: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    long_run.send_signal(signal.SIGINT)
+    _, errors = long_run.communicate(timeout=30)
+    assert long_run.returncode == 3
+    assert "stopped: " in errors
+    result = paceline_json("report", only_run(tmp_path), folder=tmp_path)
+    assert result["status"] == "stopped"
+    assert 0 < result["steps"] < 10_000
+
+
+def test_workers_die_with_their_supervisor(long_run: "subprocess.Popen[str]") -> None:
+    workers = psutil.Process(long_run.pid).children(recursive=True)
+    assert len(workers) == 2
+    os.kill(long_run.pid, signal.SIGKILL)
+    long_run.communicate(timeout=10)
+    gone, alive = psutil.wait_procs(workers, timeout=5)
+    assert len(gone) == 2
+    assert not alive

@@ -1,0 +1,48 @@
+"""The sbatch script, word for word."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from paceline.launch.slurm import script
+from paceline.specs import Job, Limits, Run
+
+GOLDEN = Path(__file__).parent / "golden"
+
+CPU = Job(
+    name="gpt",
+    train=Path("/home/ann/gpt/train.py"),
+    nodes=4,
+    cpus_per_worker=8,
+    partition="main",
+    folder=Path("/home/ann/gpt"),
+    python=Path("/home/ann/env/bin/python"),
+)
+GPU = CPU.model_copy(
+    update={
+        "name": "my run",
+        "devices_per_node": 4,
+        "gpus_per_node": 4,
+        "cpus_per_worker": 16,
+        "limits": Limits(minutes=90, memory_megabytes=65536),
+        "folder": Path("/home/ann/my models"),
+    }
+)
+
+
+@pytest.mark.parametrize(("name", "job"), [("cpu", CPU), ("gpu", GPU)])
+def test_golden_script(name: str, job: Job) -> None:
+    """Renew with `PACELINE_RENEW=1 pytest tests/launch/test_script.py`, then read the diff."""
+    written = script(job, Run(Path(f"/home/ann/runs/{job.name}-20260101-120000")))
+    golden = GOLDEN / f"{name}.sbatch"
+    if os.environ.get("PACELINE_RENEW"):
+        golden.write_text(written)
+    assert written == golden.read_text(), test_golden_script.__doc__
+
+
+def test_the_secret_is_not_in_the_script(tmp_path: Path) -> None:
+    from paceline.specs import Plan
+
+    run = Run.create(tmp_path, CPU, Plan())
+    assert run.secret_file.read_text() not in script(CPU, run)

@@ -1,0 +1,109 @@
+"""Run a function on N real ranks, quickly: processes forked from a server that has torch loaded."""
+
+import multiprocessing as mp
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from paceline.specs import Job, Layout, Plan, Run
+
+# torch._dynamo is what the first step of any optimizer loads.
+_PRELOADED = ["torch._dynamo", "torch.distributed.tensor", "paceline.train.fit"]
+
+
+class RankFailed(AssertionError):
+    """A rank raised, died, or did not end in time; the message holds its traceback."""
+
+
+def run_ranks(
+    function: Callable[..., Any],
+    workers: int,
+    folder: Path,
+    *arguments: Any,
+    seconds: float = 60.0,
+) -> list[Any]:
+    """What `function(*arguments)` returns on each of `workers` ranks of a run in `folder`."""
+    run = new_run(folder, workers)
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    ranks: list[tuple[ForkServerProcess, Connection]] = []
+    try:
+        for rank in range(workers):
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_rank_main,
+                args=(sender, run.path, rank, workers, function, arguments),
+                daemon=True,
+            )
+            process.start()
+            sender.close()
+            ranks.append((process, receiver))
+        return _collect(ranks, time.monotonic() + seconds)
+    finally:
+        for process, receiver in ranks:
+            process.kill()
+            process.join(10)
+            assert process.exitcode is not None, f"{process.name} is left behind"
+            process.close()
+            receiver.close()
+
+
+def new_run(folder: Path, workers: int) -> Run:
+    """A run's folder for a job of this many local workers."""
+    job = Job(
+        name="test",
+        train=Path(__file__),
+        devices_per_node=workers,
+        folder=folder,
+        python=Path(sys.executable),
+    )
+    return Run.create(folder, job, Plan(layout=Layout(replicas=workers)))
+
+
+def _collect(ranks: list[tuple[ForkServerProcess, Connection]], deadline: float) -> list[Any]:
+    results: dict[int, Any] = {}
+    open_ends = {receiver: rank for rank, (_, receiver) in enumerate(ranks)}
+    while open_ends:
+        ready = wait(list(open_ends), timeout=max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise RankFailed(f"ranks {sorted(open_ends.values())} did not end in time")
+        for receiver in ready:
+            assert isinstance(receiver, Connection)
+            rank = open_ends.pop(receiver)
+            try:
+                succeeded, value = receiver.recv()
+            except EOFError:
+                raise RankFailed(f"rank {rank} died without a word") from None
+            if not succeeded:
+                raise RankFailed(f"rank {rank} raised:\n{value}")
+            results[rank] = value
+    return [results[rank] for rank in range(len(ranks))]
+
+
+def _rank_main(
+    sender: Connection,
+    folder: Path,
+    rank: int,
+    workers: int,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    import torch
+
+    os.environ |= {
+        "PACELINE_RUN": str(folder),
+        "PACELINE_RANK": str(rank),
+        "PACELINE_WORKERS": str(workers),
+    }
+    torch.set_num_threads(1)
+    try:
+        sender.send((True, function(*arguments)))
+    except BaseException:
+        sender.send((False, traceback.format_exc()))
+    sender.close()

@@ -1,0 +1,75 @@
+"""The page in a real browser."""
+
+import re
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from paceline.report import render
+from report.folders import failed_run, realistic_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+
+
+def chromium(folder: Path, page: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Open a page in a browser of its own, without a network to load anything from."""
+    assert CHROMIUM is not None
+    return subprocess.run(
+        [
+            CHROMIUM,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={folder / 'profile'}",
+            "--virtual-time-budget=10000",
+            "--enable-logging=stderr",
+            *options,
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+
+@pytest.mark.parametrize("make", [realistic_run, failed_run])
+def test_every_picture_is_drawn(tmp_path: Path, make: object) -> None:
+    assert callable(make)
+    page = tmp_path / "report.html"
+    page.write_text(render(make(tmp_path / "runs")))
+    done = chromium(tmp_path, page, "--dump-dom")
+    assert "CONSOLE" not in done.stderr
+    assert "could not be drawn" not in done.stdout.split('type="module"')[0]
+    for key in ("loss", "throughput", "step-time"):
+        drawn = done.stdout.split(f'id="{key}"')[1].split("</figure>")[0]
+        lines = re.findall(r'<g class="mark-line role-mark[^>]*><path[^>]* d="(M[^"]+)"', drawn)
+        assert [line.count("L") > 100 for line in lines] == [True, True]
+        assert 'aria-label="Line chart of' in drawn
+    bars = done.stdout.split('id="distribution"')[1].split("</figure>")[0]
+    assert bars.count('aria-roledescription="bar"') >= 10
+    assert "Save as SVG" in bars
+    assert "Open in Vega Editor" not in bars
+
+
+def test_the_page_can_be_looked_at(tmp_path: Path) -> None:
+    page, picture = tmp_path / "report.html", tmp_path / "report.png"
+    page.write_text(render(realistic_run(tmp_path / "runs")))
+    chromium(tmp_path, page, f"--screenshot={picture}", "--window-size=1280,900")
+    content = picture.read_bytes()
+    assert struct.unpack(">II", content[16:24]) == (1280, 900)
+    # A blank page of this size is some 5 kB.
+    assert len(content) > 30_000

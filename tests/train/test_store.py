@@ -1,0 +1,117 @@
+"""Nobody without the job's secret can place a value, move one, or replay one."""
+
+import json
+import pickle
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch._C._distributed_c10d import HashStore, PrefixStore
+
+from paceline.train import rendezvous
+from paceline.train.place import Place
+from paceline.train.store import ForgedValue, SignedStore, sign, verified
+from ranks import RankFailed, new_run, run_ranks
+
+SECRET = b"s" * 32
+
+
+@given(key=st.text(), value=st.binary())
+def test_what_is_signed_is_verified(key: str, value: bytes) -> None:
+    signed = sign(SECRET, key, value) + value
+    assert verified(SECRET, key, signed) == value
+    with pytest.raises(ForgedValue):
+        verified(b"other", key, signed)
+    with pytest.raises(ForgedValue):
+        verified(SECRET, key + "x", signed)
+
+
+@given(garbage=st.binary(max_size=200))
+def test_garbage_is_refused(garbage: bytes) -> None:
+    with pytest.raises(ForgedValue):
+        verified(SECRET, "key", garbage)
+
+
+def test_values_pass_and_forged_ones_do_not() -> None:
+    inner = HashStore()
+    store = SignedStore(inner, SECRET)
+    prefixed = PrefixStore("generation-1", store)
+    prefixed.set("address", "10.0.0.1")
+    assert prefixed.get("address") == b"10.0.0.1"
+    assert prefixed.add("counter", 2) == 2
+    prefixed.wait(["address"], timedelta(seconds=1))
+    inner.set("generation-1/address", pickle.dumps(print).decode("latin1"))
+    with pytest.raises(ForgedValue, match="generation-1/address"):
+        prefixed.get("address")
+
+
+def test_a_value_of_another_generation_is_refused() -> None:
+    inner = HashStore()
+    store = SignedStore(inner, SECRET)
+    store.set("generation-1/address", "10.0.0.1")
+    inner.set("generation-2/address", inner.get("generation-1/address"))  # type: ignore[arg-type]
+    with pytest.raises(ForgedValue):
+        store.get("generation-2/address")
+
+
+def sum_over_workers() -> float:
+    from paceline.specs import Run
+    from paceline.train.groups import joined
+    from paceline.train.place import place, run_folder
+
+    folder = run_folder()
+    assert folder is not None
+    with joined(Run(folder), place(), torch.device("cpu"), None) as groups:
+        return groups.sum(torch.tensor([float(groups.place.rank + 1)])).item()
+
+
+def test_workers_meet_and_sum(tmp_path: Path) -> None:
+    assert run_ranks(sum_over_workers, 4, tmp_path) == [10.0] * 4
+
+
+def with_another_secret() -> float:
+    from paceline.specs import Run
+    from paceline.train.place import place, run_folder
+
+    folder = run_folder()
+    assert folder is not None
+    if place().rank == 1:
+        path = Run(folder).secret_file
+        own = path.with_name("other")
+        own.write_text("00" * 32)
+        Run.secret_file = property(lambda run: run.path / "other")  # type: ignore[assignment,method-assign]
+    return sum_over_workers()
+
+
+def test_a_worker_with_another_secret_does_not_get_in(tmp_path: Path) -> None:
+    with pytest.raises(RankFailed, match="not signed with this job's secret"):
+        run_ranks(with_another_secret, 2, tmp_path, seconds=20)
+
+
+def test_a_forged_announcement_is_refused(tmp_path: Path) -> None:
+    run = new_run(tmp_path, workers=2)
+    where = json.dumps({"address": "127.0.0.1", "port": 1})
+    (run.rendezvous / "0.json").write_text(json.dumps({"where": where, "signature": "00" * 32}))
+    with pytest.raises(ForgedValue):
+        rendezvous.meet(run, Place(rank=1, workers=2, local_workers=2), None)
+
+
+def test_the_listener_is_bound_to_one_interface(tmp_path: Path) -> None:
+    run = new_run(tmp_path, workers=2)
+    meeting = rendezvous.meet(run, Place(rank=0, workers=2, local_workers=2), None)
+    said = json.loads(json.loads((run.rendezvous / "0.json").read_text())["where"])
+    assert said["address"] == meeting.interface.address == "127.0.0.1"
+    assert _listening_addresses(said["port"]) == {"127.0.0.1"}
+
+
+def _listening_addresses(port: int) -> set[str]:
+    import psutil
+
+    return {
+        connection.laddr.ip
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+    }
