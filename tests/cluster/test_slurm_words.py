@@ -73,7 +73,7 @@ class Recorded(Slurm):
         default_factory=lambda: {"node": NODES, "partition": PARTITIONS}
     )
 
-    def call(self, *command: str) -> str:
+    def call(self, *command: str, seconds: float = 0.0) -> str:
         return self.answers[command[2]]
 
 
@@ -127,9 +127,8 @@ def test_what_a_partition_does_not_carry(
 def test_no_slurm_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PacelineError, match="there is no command scontrol") as error:
-        Slurm().call("scontrol", "ping")
+        Slurm().ping()
     assert "paceline testbed up" in str(error.value)
-    assert not Slurm().reachable()
 
 
 def test_folders_that_nodes_do_not_see(tmp_path: Path) -> None:

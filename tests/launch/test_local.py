@@ -164,7 +164,7 @@ def test_a_worker_that_raises_is_named_with_its_log(tmp_path: Path) -> None:
     more = "\nimport os\nif os.environ['PACELINE_RANK'] == '1':\n    raise OSError('no disk')\n"
     write_training(tmp_path, more)
     message = said(tmp_path, "-n", "2", expect=1)
-    assert f"worker 1 on {host} failed: OSError: no disk" in message
+    assert f"worker 1 on node {host} failed: OSError: no disk" in message
     assert "raise OSError('no disk')" in message
     assert "the whole log is in runs/" in message
 
@@ -176,7 +176,7 @@ def test_a_worker_that_dies_at_start_is_named_with_its_log(tmp_path: Path) -> No
     )
     write_training(tmp_path, more)
     message = said(tmp_path, "-n", "2", expect=1)
-    assert f"worker 1 on {socket.gethostname()} failed: killed by SIGSEGV" in message
+    assert f"worker 1 on node {socket.gethostname()} failed: killed by SIGSEGV" in message
     assert "about to die" in message
 
 

@@ -96,7 +96,6 @@ def main(what: str, *arguments: str) -> None:
         print(statistics.median(one() for _ in range(15)))
     elif what == "hold":
         one = round_trips(arguments[0])
-        print(one(), flush=True)
         for _ in sys.stdin:
             print(one(), flush=True)
 

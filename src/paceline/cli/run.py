@@ -60,9 +60,10 @@ def run(
         python=Path(sys.executable),
     )
     folder = Run.create(Path(runs), job, chosen)
-    write_versions(folder.versions_file, target.file)
+    launch = local.LocalLaunch(folder)
+    write_versions(folder.versions_file, target.file)  # while the workers load torch
     say(f"run: {shown(folder.path)}", unless=quiet)
-    _follow(local.LocalLaunch(folder), folder, show=not (quiet or json))
+    _follow(launch, folder, show=not (quiet or json))
     conclude(folder, json=json, quiet=quiet)
 
 
@@ -106,8 +107,7 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
         if json:
             print_json(result.to_dict())
         reason = cause(state, run)
-        where = f"worker {reason.rank} on {reason.node}" if reason else "the run"
-        lines = [f"{where} failed: {reason.message}" if reason else "the run failed"]
+        lines = [f"{reason.where} failed: {reason.message}" if reason else "the run failed"]
         if reason and "\n  -> " not in reason.message:
             lines += [f"  | {line}" for line in reason.log_lines]
         raise RunFailed("\n".join(lines), fix=f"the whole log is in {shown(run.logs)}")
@@ -128,9 +128,6 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
 
 def _follow(launch: "LocalLaunch", run: "Run", *, show: bool) -> None:
     """Keep up with the workers until they are gone; Ctrl-C stops them at the edge of a step."""
-    from rich.console import Console
-
-    from paceline.report.live import watch
 
     def over() -> bool:
         return launch.poll() is not None
@@ -139,6 +136,10 @@ def _follow(launch: "LocalLaunch", run: "Run", *, show: bool) -> None:
     while True:
         try:
             if show:
+                from rich.console import Console
+
+                from paceline.report.live import watch
+
                 watch(run, Console(stderr=True), until=over)
             while launch.poll() is None:
                 launch.wait(0.2)

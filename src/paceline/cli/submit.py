@@ -125,19 +125,20 @@ def reached_slurm(testbed: str | None, *, quiet: bool) -> "Slurm":
     if testbed is not None:
         return of_testbed(testbed)
     own = Slurm()
-    if own.reachable():
-        return own
-    up = client.running()
-    if len(up) == 1:
+    try:
+        own.ping()
+    except PacelineError:
+        up = client.running()
+        if not up:
+            raise
+        if len(up) > 1:
+            raise PacelineError(
+                f"this machine has no Slurm of its own, and {len(up)} testbeds are up",
+                fix=f"choose one with --testbed: {', '.join(up)}",
+            ) from None
         say(f"using the testbed {up[0]}: this machine has no Slurm of its own", unless=quiet)
         return of_testbed(up[0])
-    if up:
-        raise PacelineError(
-            f"this machine has no Slurm of its own, and {len(up)} testbeds are up",
-            fix=f"choose one with --testbed: {', '.join(up)}",
-        )
-    own.call("scontrol", "ping")
-    raise PacelineError("Slurm is not reachable: its controller is down", fix="ask its operators")
+    return own
 
 
 def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
@@ -167,7 +168,12 @@ def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
             return False
         if reader.refresh().ended is None:  # the batch script was cut off
             EventWriter(run.events, "submit").write(
-                Ended(time=time.time(), node="submit", exit_code=0 if state == "COMPLETED" else 1)
+                Ended(
+                    time=time.time(),
+                    node="submit",
+                    generation=reader.refresh().generation,
+                    exit_code=0 if state == "COMPLETED" else 1,
+                )
             )
         return True
 

@@ -108,7 +108,7 @@ def _network() -> Finding:
 def _slurm() -> Finding:
     slurm = Slurm()
     try:
-        slurm.call("scontrol", "ping")
+        slurm.ping()
         partitions = ", ".join(each.name for each in slurm.partitions())
         nodes = slurm.nodes()
     except PacelineError as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from paceline.specs import PacelineError
 
 _CALL_SECONDS = 30.0
+_PING_SECONDS = 10.0
 
 ENDED_STATES = frozenset(
     {
@@ -69,7 +70,7 @@ class Slurm:
     shares_files: bool = False
     """Whether every node is known to see every file of this machine's disks."""
 
-    def call(self, *command: str) -> str:
+    def call(self, *command: str, seconds: float = _CALL_SECONDS) -> str:
         """Run a Slurm command and return what it printed."""
         try:
             done = subprocess.run(
@@ -77,7 +78,7 @@ class Slurm:
                 env=os.environ | dict(self.environment),
                 capture_output=True,
                 text=True,
-                timeout=_CALL_SECONDS,
+                timeout=seconds,
                 check=False,
             )
         except FileNotFoundError:
@@ -88,9 +89,9 @@ class Slurm:
             ) from None
         except subprocess.TimeoutExpired:
             raise PacelineError(
-                f"{self.name} is not reachable: {command[0]} did not answer within"
-                f" {_CALL_SECONDS:.0f} s",
-                fix="check `scontrol ping`; ask the cluster's administrators if it stays so",
+                f"{self.name} is not reachable: {command[0]} did not answer within {seconds:.0f} s",
+                fix="check `scontrol ping`; on a machine without a cluster, try"
+                " `paceline testbed up`",
             ) from None
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip()
@@ -106,12 +107,9 @@ class Slurm:
             )
         return done.stdout
 
-    def reachable(self) -> bool:
-        """Whether a controller answers."""
-        try:
-            return "is UP" in self.call("scontrol", "ping")
-        except PacelineError:
-            return False
+    def ping(self) -> None:
+        """Raise unless a controller answers."""
+        self.call("scontrol", "ping", seconds=_PING_SECONDS)
 
     def partitions(self) -> list[Partition]:
         """All partitions."""

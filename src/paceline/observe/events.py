@@ -11,12 +11,24 @@ class EventWriter:
 
     def __init__(self, folder: Path, node: str) -> None:
         self._path = folder / f"{node}.jsonl"
+        self._lead = b"\n" if _ends_torn(self._path) else b""
 
     def write(self, event: Event) -> None:
         """Append one event; visible to readers when this returns."""
         # One write on a descriptor opened for appending: several workers of a node share the file.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(descriptor, event.model_dump_json().encode() + b"\n")
+            os.write(descriptor, self._lead + event.model_dump_json().encode() + b"\n")
         finally:
             os.close(descriptor)
+        self._lead = b""
+
+
+def _ends_torn(path: Path) -> bool:
+    """Whether a power cut left half a line, which the next event must not be glued to."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:  # not there, or empty
+        return False

@@ -13,7 +13,12 @@ from paceline.testbed.requests import connect, request
 from paceline.testbed.requirements import require
 from paceline.testbed.spec import HEAD, HEAD_ADDRESS, TestbedSpec, bits_per_second, delay_seconds
 from paceline.testbed.starting import HolderStart
-from paceline.testbed.state import StateFolder, parent_folder, state_folder
+from paceline.testbed.state import (
+    StateFolder,
+    parent_folder,
+    remove_empty_parent_folder,
+    state_folder,
+)
 from paceline.testbed.status import NodeStatus, Status
 
 _START_SECONDS = 60.0
@@ -51,6 +56,7 @@ def down(name: str) -> None:
         raise _not_up(name, state)
     end_holders(state.path)
     state.remove()
+    remove_empty_parent_folder()
 
 
 def status(name: str) -> Status:

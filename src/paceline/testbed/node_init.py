@@ -32,11 +32,13 @@ def tune_network() -> None:
     """Set what a cluster's administrator would, in this network namespace.
 
     No IPv6: one family of addresses, no neighbour chatter. Buffers large enough for one
-    connection to fill a fast link with a long delay.
+    connection to fill a fast link with a long delay. No memory of earlier connections: links
+    change here while things run.
     """
     settings = {
         "ipv6/conf/all/disable_ipv6": "1",
         "ipv6/conf/default/disable_ipv6": "1",
+        "ipv4/tcp_no_metrics_save": "1",
         "ipv4/tcp_rmem": f"4096 131072 {_LARGEST_TCP_BUFFER_BYTES}",
         "ipv4/tcp_wmem": f"4096 65536 {_LARGEST_TCP_BUFFER_BYTES}",
     }

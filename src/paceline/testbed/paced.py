@@ -16,9 +16,9 @@ from torch.autograd.function import once_differentiable
 from paceline.specs.errors import PacelineError
 
 _BYTES_PER_PARAMETER = 4
-# Sleeps end late by up to this much on an idle machine; more than that is a real shortage of
+# Sleeps end late by up to this much when others have the core; more than that is a shortage of
 # processor time, which later waits must not hide.
-_MOST_LATENESS_TO_MAKE_UP_SECONDS = 0.001
+_MOST_LATENESS_TO_MAKE_UP_SECONDS = 0.005
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,10 @@
 """Starting the process that holds a testbed, so that nothing is left if that fails half-way."""
 
-import fcntl
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +22,10 @@ from paceline.testbed.processes import (
 )
 from paceline.testbed.requests import connect
 from paceline.testbed.spec import TestbedSpec
-from paceline.testbed.state import StateFolder, claim_parent_folder
+from paceline.testbed.state import StateFolder, locked_parent_folder, remove_empty_parent_folder
+
+# A process shows no arguments for a moment while it turns into another program.
+_LOOKS = 3
 
 
 class HolderStart:
@@ -37,7 +37,7 @@ class HolderStart:
         self._lifeline: int | None = None
 
     def __enter__(self) -> Self:
-        with _alone_in(claim_parent_folder()):
+        with locked_parent_folder():
             if holders_of(self._state.path):
                 raise PacelineError(
                     f"the testbed {self._spec.name!r} is up already, or being started",
@@ -45,7 +45,6 @@ class HolderStart:
                     ", or choose another --name",
                 )
             self._state.remove()  # what an `up` that was killed half-way left
-            claim_parent_folder()
             self._state.create()
             (self._state.path / "spec.json").write_text(json.dumps(asdict(self._spec)))
             self._lifeline = _start_holder(self._state)
@@ -61,16 +60,19 @@ class HolderStart:
             os.close(self._lifeline)
             end_holders(self._state.path)
             self._state.remove()
+            remove_empty_parent_folder()
 
     def wait_until_it_answers(self, deadline: float) -> None:
         """Return when the holder takes requests: switch, nodes and slurmctld are there."""
+        looks_in_vain = 0
         while True:
             try:
                 connect(self._state.socket).close()
                 return
             except (FileNotFoundError, ConnectionRefusedError):
-                if not holders_of(self._state.path):
-                    raise self.failure("its first process ended") from None
+                looks_in_vain = 0 if holders_of(self._state.path) else looks_in_vain + 1
+            if looks_in_vain == _LOOKS:
+                raise self.failure("its first process ended")
             if time.monotonic() > deadline:
                 raise self.failure("it took too long")
             time.sleep(0.05)
@@ -116,14 +118,3 @@ def _start_holder(state: StateFolder) -> int:
     finally:
         os.close(its_end)
     return our_end
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep two starts from claiming one name at the same moment."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -1,9 +1,12 @@
 """The folder in which a running testbed keeps its sockets, settings and logs."""
 
+import fcntl
 import os
 import shutil
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,23 +57,19 @@ class StateFolder:
         self.logs.mkdir()
 
     def remove(self) -> None:
-        """Remove the folder, and the one above it when that is left empty."""
+        """Remove the folder."""
         deadline = time.monotonic() + _REMOVAL_SECONDS
         while True:
             try:
                 shutil.rmtree(self.path)
-                break
+                return
             except FileNotFoundError:
-                break
+                return
             except OSError:
                 # A daemon that is being killed may still write its last line.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
-        try:
-            self.path.parent.rmdir()
-        except OSError:
-            return  # another testbed is in it
 
     def last_log_lines(self, lines: int = 8) -> str:
         """The end of each log that has something, for an error message."""
@@ -103,8 +102,29 @@ def parent_folder() -> Path:
     return Path(f"/tmp/paceline-{os.getuid()}")  # noqa: S108 - ownership and mode are checked
 
 
-def claim_parent_folder() -> Path:
-    """Make the folder that holds the testbeds; refuse one that somebody else could write to."""
+@contextmanager
+def locked_parent_folder() -> Iterator[None]:
+    """Have the folder of the testbeds, alone: no other start or removal meanwhile."""
+    while True:
+        folder = _claimed_parent_folder()
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if folder.exists() and os.path.samestat(os.fstat(descriptor), folder.stat()):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def remove_empty_parent_folder() -> None:
+    """Remove the folder of the testbeds after the last of them."""
+    with locked_parent_folder(), suppress(OSError):
+        parent_folder().rmdir()
+
+
+def _claimed_parent_folder() -> Path:
+    """Make the folder of the testbeds; refuse one that somebody else could write to."""
     parent = parent_folder()
     parent.mkdir(mode=0o700, exist_ok=True)
     if not _is_ours(parent) or stat.S_IMODE(parent.lstat().st_mode) & 0o077:

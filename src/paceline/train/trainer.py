@@ -1,11 +1,12 @@
 """The optimizer step as the unit: forward, backward, synchronise, clip, update, schedule."""
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from torch import nn
 
@@ -101,7 +102,7 @@ class Trainer:
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             batch=self.training.batch,
             steps=self.steps,
-            startup_seconds=time.time() - psutil.Process().create_time(),
+            startup_seconds=_age_seconds(),
         )
 
     def _weights(self, batch: Batch) -> tuple[Any, Any]:
@@ -123,6 +124,12 @@ class Trainer:
             return total
 
         return mine, awaited
+
+
+def _age_seconds() -> float:
+    """How long ago this process was started, by the kernel's clock since boot."""
+    start_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _call(model: nn.Module, inputs: Any) -> Any:

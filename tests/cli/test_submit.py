@@ -1,0 +1,199 @@
+"""`paceline submit` on a real Slurm: the way of a user's training onto four nodes."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from command import EXAMPLES, paceline, paceline_json, write_training
+
+pytestmark = pytest.mark.slurm
+
+SHORT_GPT = f"""
+import dataclasses, sys
+sys.path.insert(0, {str(EXAMPLES / "gpt")!r})
+import train as example
+
+def training():
+    return dataclasses.replace(example.training(), steps=8)
+"""
+
+
+def only_run(folder: Path) -> Path:
+    (run,) = (folder / "runs").iterdir()
+    return run
+
+
+def test_the_gpt_example_on_four_nodes(cluster: str, shared_folder: Path) -> None:
+    write_training(shared_folder, text=SHORT_GPT)
+    result = paceline_json(
+        *("submit", "train.py", "--nodes", "4", "--testbed", cluster, "--wait"),
+        folder=shared_folder,
+    )
+    assert result["status"] == "finished"
+    assert (result["steps"], result["workers"], result["nodes"]) == (8, 4, 4)
+    assert sorted(result["hosts"]) == ["n1", "n2", "n3", "n4"]
+    assert (result["backend"], result["interface"]) == ("gloo", "eth0")
+    run = only_run(shared_folder)
+    assert {path.stem for path in (run / "events").iterdir()} == {"n1", "n2", "n3", "n4", "batch"}
+    local = paceline_json("run", "train.py", "-n", "1", folder=shared_folder)
+    assert result["final_loss"] == pytest.approx(local["final_loss"], rel=1e-5)
+    assert "finished" in paceline("watch", run, folder=shared_folder).stdout
+    paceline("report", run, "-o", "page.html", folder=shared_folder)
+    assert "n3" in (shared_folder / "page.html").read_text()
+
+
+def test_two_workers_per_node(cluster: str, shared_folder: Path) -> None:
+    write_training(shared_folder)
+    result = paceline_json(
+        *("submit", "train.py", "--nodes", "2", "--devices", "2"),
+        *("--testbed", cluster, "--wait"),
+        folder=shared_folder,
+    )
+    assert (result["workers"], result["nodes"], result["status"]) == (4, 2, "finished")
+
+
+def test_without_waiting_it_says_what_to_do_next(cluster: str, shared_folder: Path) -> None:
+    write_training(shared_folder)
+    said = paceline("submit", "train.py", "--testbed", cluster, folder=shared_folder).stderr
+    assert re.search(r"job \d+ submitted to the testbed submit-box: 1 nodes x 1 workers", said)
+    run = only_run(shared_folder)
+    assert f"next: paceline watch runs/{run.name}" in said
+    watched = paceline("watch", run, folder=shared_folder).stdout
+    assert "finished" in watched
+
+
+def test_a_dry_run_prints_the_script_and_leaves_nothing(cluster: str, shared_folder: Path) -> None:
+    write_training(shared_folder)
+    script = paceline(
+        *("submit", "train.py", "--nodes", "3", "--time", "1:30:00", "--memory", "600M"),
+        *("--testbed", cluster, "--dry-run"),
+        folder=shared_folder,
+    ).stdout
+    assert "#SBATCH --nodes=3\n" in script
+    assert "#SBATCH --time=90 " in script
+    assert "#SBATCH --mem=600M " in script
+    assert "srun --kill-on-bad-exit=1" in script
+    assert not (shared_folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--partition", "gpu"), "there is no partition gpu on this cluster"),
+        (("--nodes", "9"), "--nodes 9 asks for more than the 4 nodes of the partition main"),
+        (("--memory", "900G"), "but the partition main allows"),
+        (("--time", "20", "-p", "short"), "20 minutes, but the partition short allows 10"),
+        (("--devices", "50"), "50 workers per node, but the nodes of main have 8 CPUs"),
+        (("--time", "soon"), "'soon' is not a time"),
+    ],
+)
+def test_what_the_cluster_does_not_carry(
+    cluster: str, shared_folder: Path, words: tuple[str, ...], said: str
+) -> None:
+    write_training(shared_folder)
+    done = paceline(
+        "submit", "train.py", "--testbed", cluster, *words, folder=shared_folder, expect=2
+    )
+    assert said in done.stderr
+    assert "  -> " in done.stderr
+    assert not (shared_folder / "runs").exists()
+
+
+def test_a_script_that_the_nodes_do_not_see(cluster: str) -> None:
+    folder = Path("/dev/shm/paceline-test")
+    folder.mkdir(exist_ok=True)
+    try:
+        write_training(folder)
+        done = paceline("submit", "train.py", "--testbed", cluster, folder=folder, expect=2)
+    finally:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+    assert "is on a tmpfs file system of this machine" in done.stderr
+    assert "a folder that all nodes share" in done.stderr
+
+
+def test_slurm_that_is_not_reachable(shared_folder: Path) -> None:
+    write_training(shared_folder)
+    done = paceline(
+        *("submit", "train.py"),
+        folder=shared_folder,
+        expect=2,
+        SLURM_CONF=str(shared_folder / "none.conf"),
+        XDG_RUNTIME_DIR=str(shared_folder),  # where no testbed is up
+    )
+    assert "Slurm is not reachable" in done.stderr
+    assert "paceline testbed up" in done.stderr
+
+
+def test_a_testbed_that_is_not_up(shared_folder: Path) -> None:
+    write_training(shared_folder)
+    done = paceline("submit", "train.py", "--testbed", "nowhere", folder=shared_folder, expect=2)
+    assert "nowhere" in done.stderr
+
+
+def test_a_worker_that_dies_at_start_is_named_with_its_log(
+    cluster: str, shared_folder: Path
+) -> None:
+    more = (
+        "\nimport os, signal\nprint('about to die')\n"
+        "if os.environ['SLURM_PROCID'] == '1':\n    os.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    write_training(shared_folder, more)
+    said = paceline(
+        *("submit", "train.py", "--nodes", "2", "--testbed", cluster, "--wait"),
+        folder=shared_folder,
+        expect=1,
+    ).stderr
+    assert "worker 1 on node n2 failed" in said
+    assert "about to die" in said
+
+
+def test_a_worker_that_raises_is_named_with_its_log(cluster: str, shared_folder: Path) -> None:
+    more = "\nimport os\nif os.environ['SLURM_PROCID'] == '0':\n    raise OSError('no disk')\n"
+    write_training(shared_folder, more)
+    said = paceline(
+        *("submit", "train.py", "--nodes", "2", "--testbed", cluster, "--wait"),
+        folder=shared_folder,
+        expect=1,
+    ).stderr
+    assert "worker 0 on node n1 failed: OSError: no disk" in said
+
+
+SLOW = """
+import time, dataclasses
+quick_loss, quick = F.cross_entropy, training
+
+def slow(output, target):
+    time.sleep(0.05)
+    return quick_loss(output, target)
+
+def training():
+    return dataclasses.replace(quick(), loss=slow, steps=10_000)
+"""
+
+
+def test_the_warning_signal_stops_all_workers_at_the_same_step(
+    cluster: str, shared_folder: Path
+) -> None:
+    write_training(shared_folder, SLOW)
+    submitted = paceline_json(
+        "submit", "train.py", "--nodes", "2", "--testbed", cluster, folder=shared_folder
+    )
+    run = Path(submitted["run"])
+    deadline = time.monotonic() + 60
+    while not (run / "events" / "n1.jsonl").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    # What Slurm itself sends a minute before the time limit, by its own command.
+    paceline(
+        *("testbed", "exec", "head", "--name", cluster),
+        *("--", "scancel", "--signal=USR1", str(submitted["job"])),
+        folder=shared_folder,
+    )
+    assert "stopped" in paceline("watch", run, folder=shared_folder).stdout
+    result = paceline_json("report", run, folder=shared_folder)
+    assert result["status"] == "stopped"
+    assert 0 < result["steps"] < 10_000

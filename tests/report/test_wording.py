@@ -1,0 +1,43 @@
+"""Numbers as people say them."""
+
+import pytest
+
+from paceline.report import wording
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.07, "70 ms"),
+        (0.9999, "1.00 s"),
+        (12.34, "12.3 s"),
+        (59.97, "1 min 00 s"),
+        (125, "2 min 05 s"),
+        (3599.8, "1 h 00 min"),
+        (90_000, "1 d 01 h"),
+    ],
+)
+def test_duration(seconds: float, words: str) -> None:
+    assert wording.duration(seconds) == words
+
+
+def test_numbers() -> None:
+    assert [wording.rate(value) for value in (0.4213, 81.34, 12_040.2)] == [
+        "0.421",
+        "81.3",
+        "12,040",
+    ]
+    assert [wording.milliseconds(value) for value in (0.0042, 0.0423, 1.5)] == [
+        "4.20",
+        "42.3",
+        "1,500",
+    ]
+    losses = (1.47, 0.00079248, 12_345.6, float("inf"), float("nan"), None)
+    words = ["1.470", "0.0007925", "1.235e+04", "infinite", "NaN", "–"]
+    assert [wording.loss(value) for value in losses] == words
+    assert [wording.size(value) for value in (812, 4100, 2_000_000)] == [
+        "812 B",
+        "4.1 kB",
+        "2.0 MB",
+    ]
+    assert [wording.count(value, "step") for value in (1, 2000)] == ["1 step", "2,000 steps"]

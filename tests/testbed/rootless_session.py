@@ -1,0 +1,55 @@
+"""What an ordinary user does with a testbed; run as that user, prints JSON."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from paceline import testbed
+
+NAME = "rootless"
+
+
+def main() -> None:
+    os.chdir(Path.home())
+    lacking = [each.what for each in testbed.missing()]
+    started = time.monotonic()
+    status = testbed.up(testbed.TestbedSpec(name=NAME, nodes=4, link="100mbit", delay="2ms"))
+    seconds = time.monotonic() - started
+    try:
+        testbed.link(NAME, "n1", delay="0")
+        testbed.link(NAME, "n2", rate="50mbit")
+        testbed.stop(NAME, "n3")
+        testbed.start(NAME, "n3")
+        print(
+            json.dumps(
+                {
+                    "missing": lacking,
+                    "seconds": seconds,
+                    "rootless": status.rootless,
+                    "hosts": sorted(_run("srun", "-N4", "hostname").split()),
+                    "as": _run("srun", "-N1", "sh", "-c", "id -u; echo done > written").strip(),
+                    "owner": (Path.home() / "written").stat().st_uid,
+                    "user": os.getuid(),
+                }
+            )
+        )
+    finally:
+        testbed.down(NAME)
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(
+        [*testbed.command_prefix(NAME), *command],
+        env={**os.environ, **testbed.environment(NAME)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=True,
+    ).stdout
+
+
+if __name__ == "__main__":
+    main()

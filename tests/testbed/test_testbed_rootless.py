@@ -1,0 +1,86 @@
+import json
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from testbed.boxes import wait_until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.root]
+
+USER = "paceline-test"
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def ordinary_user() -> Iterator[str]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a user")
+    _remove_user()
+    subprocess.run(["useradd", "--create-home", USER], check=True, timeout=30)
+    try:
+        yield USER
+    finally:
+        _remove_user()
+
+
+def _remove_user() -> None:
+    command = ["userdel", "--remove", USER]
+    done = subprocess.run(command, check=False, timeout=30, capture_output=True, text=True)
+    assert done.returncode in (0, 6), done.stderr  # 6: there is no such user
+
+
+@pytest.fixture
+def reachable_checkout() -> Iterator[Path]:
+    """A folder that anybody can open; the test binds the checkout to it, for itself alone."""
+    with tempfile.TemporaryDirectory(prefix="paceline-checkout-", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: Path) -> None:
+    python = reachable_checkout / Path(sys.executable).relative_to(CHECKOUT)
+    session = reachable_checkout / "tests/testbed/rootless_session.py"
+    environment = [f"PYTHONPATH={reachable_checkout}/src", "PATH=/usr/local/bin:/usr/bin:/bin"]
+    as_user = ["runuser", "-u", ordinary_user, "--", "env", "-i", *environment]
+    home = f"HOME={pwd.getpwnam(ordinary_user).pw_dir}"
+    bind = 'mount --bind "$0" "$1" && shift && exec "$@"'
+    done = subprocess.run(
+        [
+            *("unshare", "--mount", "sh", "-c", bind, str(CHECKOUT), str(reachable_checkout)),
+            *(*as_user, home, f"USER={ordinary_user}", str(python), str(session)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    print(f"4 nodes were up without root in {found['seconds']:.2f} s")
+    assert found["missing"] == []
+    assert found["rootless"] is True
+    assert found["hosts"] == ["n1", "n2", "n3", "n4"]
+    assert found["seconds"] < 20
+    assert found["as"] == "0"
+    assert found["owner"] == found["user"] == pwd.getpwnam(ordinary_user).pw_uid
+    assert not Path(f"/tmp/paceline-{found['user']}").exists()
+    wait_until(lambda: _processes_of(found["user"]) == [], "no process is left")
+
+
+def _processes_of(user: int) -> list[int]:
+    own_and_sub_ids = (user, *range(100_000, 100_000 + 2 * 65_536))
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.uids().real in own_and_sub_ids:
+                found.append(process.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return found
