@@ -31,7 +31,7 @@ test:  ## quick tests; those that need Slurm, root or Chromium are skipped where
 	$(BIN)/pytest -m "not nightly"
 
 docs:
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/pytest -m nightly

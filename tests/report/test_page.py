@@ -46,7 +46,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
     assert "<title>gpt: finished – Paceline report</title>" in html
     assert "Reached its end: 500 of 500 steps, 32,000 samples. On n1, n2, n3, n4: cpu" in html
     text = body(html)
-    for figure in ("Finished", "all 500 steps", "517", "1.470", "1 min 02 s", "4 × 4", "3.30 s"):
+    for figure in ("Finished", "all 500 steps", "517", "1.470", "1 min 02 s", "4 on 4", "3.30 s"):
         assert figure in text
     assert "median of the 25 steps around each" in text
     assert "the longest, step 1, took 1.70 s" in text

@@ -140,8 +140,8 @@ def _tiles(figures: Summary) -> list[tuple[str, str, str]]:
             f"{wording.milliseconds(median)} ms median step" if median is not None else "",
         ),
         (
-            "Workers × nodes",
-            f"{figures.workers:,} × {figures.nodes:,}",
+            "Workers on nodes",
+            f"{figures.workers:,} on {figures.nodes:,}",
             f"global batch {figures.batch:,}" if figures.batch else "",
         ),
         (

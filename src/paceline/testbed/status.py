@@ -1,7 +1,7 @@
 """What is said about a testbed that is up."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,3 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Read what `to_dict` wrote."""
-        nodes = [NodeStatus(**node) for node in values["nodes"]]
-        return cls(**{**values, "nodes": nodes})

@@ -1,0 +1,28 @@
+"""The examples reach the same loss on one to four workers. Minutes long."""
+
+from pathlib import Path
+
+import pytest
+from command import EXAMPLES, paceline_json, write_training
+
+FIFTY_STEPS = """
+import dataclasses, sys
+sys.path.insert(0, {example!r})
+import train as example
+
+def training():
+    return dataclasses.replace(example.training(), epochs=None, steps=50)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("example", ["digits", "gpt"])
+def test_fifty_steps_on_one_to_four_workers(example: str, tmp_path: Path) -> None:
+    write_training(tmp_path, text=FIFTY_STEPS.format(example=str(EXAMPLES / example)))
+    losses = [
+        paceline_json("run", "train.py", "-n", workers, folder=tmp_path)["final_loss"]
+        for workers in "1234"
+    ]
+    print(example, losses)
+    assert losses == pytest.approx([losses[0]] * 4, rel=1e-5)

@@ -1,0 +1,82 @@
+"""The commands and files on the pages are run as they are written.
+
+A comment before a block says what to do with it: `<!-- run -->`, `<!-- run: slurm -->`,
+`<!-- file: NAME -->`, `<!-- append: NAME -->`.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline import testbed
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"<!-- (run|file|append)(?:: (\S+))? -->\n```\w+\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder on a disk with the examples in it, as a checkout has them."""
+    with tempfile.TemporaryDirectory(prefix="paceline-docs-", dir="/var/tmp") as name:
+        shutil.copytree(ROOT / "examples", Path(name) / "examples")
+        yield Path(name)
+
+
+def blocks(page: Path, *, on_slurm: bool) -> list[tuple[str, str, str]]:
+    found = [(match[1], match[2] or "", match[3]) for match in BLOCK.finditer(page.read_text())]
+    return [each for each in found if (each[1] == "slurm") == on_slurm]
+
+
+def follow(page: Path, folder: Path, *, on_slurm: bool) -> None:
+    for action, name, text in blocks(page, on_slurm=on_slurm):
+        if action == "file":
+            (folder / name).write_text(text)
+        elif action == "append":
+            with (folder / name).open("a") as file:
+                file.write("\n\n" + text)
+        else:
+            done = subprocess.run(
+                ["bash", "-euc", text],
+                cwd=folder,
+                env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+                capture_output=True,
+                text=True,
+                timeout=110,
+                check=False,
+            )
+            assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+
+
+def with_blocks(*, on_slurm: bool) -> list[Path]:
+    return [page for page in PAGES if any(True for _ in blocks(page, on_slurm=on_slurm))]
+
+
+@pytest.mark.parametrize("page", with_blocks(on_slurm=False), ids=lambda page: page.name)
+def test_what_the_page_says(page: Path, folder: Path) -> None:
+    follow(page, folder, on_slurm=False)
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("page", with_blocks(on_slurm=True), ids=lambda page: page.name)
+def test_what_the_page_says_of_clusters(page: Path, folder: Path) -> None:
+    if "default" in testbed.running():
+        pytest.skip("a testbed named default is up: this one would take it down")
+    try:
+        follow(page, folder, on_slurm=True)
+    finally:
+        if "default" in testbed.running():
+            testbed.down("default")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
