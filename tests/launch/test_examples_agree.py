@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from command import EXAMPLES, paceline_json, write_training
 
 FIFTY_STEPS = """

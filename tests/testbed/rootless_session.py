@@ -3,12 +3,22 @@
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+from command import EXAMPLES
 from paceline import testbed
 
 NAME = "rootless"
+SHORT_GPT = f"""
+import dataclasses, sys
+sys.path.insert(0, {str(EXAMPLES / "gpt")!r})
+import train as example
+
+def training():
+    return dataclasses.replace(example.training(), steps=4)
+"""
 
 
 def main() -> None:
@@ -30,6 +40,7 @@ def main() -> None:
                     "rootless": status.rootless,
                     "hosts": sorted(_run("srun", "-N4", "hostname").split()),
                     "as": _run("srun", "-N1", "sh", "-c", "id -u; echo done > written").strip(),
+                    "run": _submitted(),
                     "owner": (Path.home() / "written").stat().st_uid,
                     "user": os.getuid(),
                 }
@@ -37,6 +48,24 @@ def main() -> None:
         )
     finally:
         testbed.down(NAME)
+
+
+def _submitted() -> object:
+    """What `submit`, then `watch` and `report`, say of the GPT example on four nodes."""
+    Path("train.py").write_text(SHORT_GPT)
+    words = ["submit", "train.py", "--nodes", "4", "--testbed", NAME, "--wait", "--json"]
+    summary = json.loads(_paceline(*words))
+    (run,) = Path("runs").iterdir()
+    assert "finished" in _paceline("watch", str(run))
+    _paceline("report", str(run), "-o", "page.html")
+    assert "n4" in Path("page.html").read_text()
+    return summary
+
+
+def _paceline(*words: str) -> str:
+    command = [sys.executable, "-m", "paceline", *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=90, check=True)
+    return done.stdout
 
 
 def _run(*command: str) -> str:

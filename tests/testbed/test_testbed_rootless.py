@@ -47,7 +47,10 @@ def reachable_checkout() -> Iterator[Path]:
 def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: Path) -> None:
     python = reachable_checkout / Path(sys.executable).relative_to(CHECKOUT)
     session = reachable_checkout / "tests/testbed/rootless_session.py"
-    environment = [f"PYTHONPATH={reachable_checkout}/src", "PATH=/usr/local/bin:/usr/bin:/bin"]
+    environment = [
+        f"PYTHONPATH={reachable_checkout}/src:{reachable_checkout}/tests",
+        "PATH=/usr/local/bin:/usr/bin:/bin",
+    ]
     as_user = ["runuser", "-u", ordinary_user, "--", "env", "-i", *environment]
     home = f"HOME={pwd.getpwnam(ordinary_user).pw_dir}"
     bind = 'mount --bind "$0" "$1" && shift && exec "$@"'
@@ -69,6 +72,8 @@ def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: 
     assert found["hosts"] == ["n1", "n2", "n3", "n4"]
     assert found["seconds"] < 20
     assert found["as"] == "0"
+    assert (found["run"]["status"], found["run"]["steps"]) == ("finished", 4)
+    assert sorted(found["run"]["hosts"]) == ["n1", "n2", "n3", "n4"]
     assert found["owner"] == found["user"] == pwd.getpwnam(ordinary_user).pw_uid
     assert not Path(f"/tmp/paceline-{found['user']}").exists()
     wait_until(lambda: _processes_of(found["user"]) == [], "no process is left")

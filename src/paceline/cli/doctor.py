@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from paceline.cli.words import Json, print_json
+from paceline.cli.words import Json, Quiet, print_json
 
 if TYPE_CHECKING:
     from paceline.cluster.doctor import Finding
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _SIGN = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "bad": "[red]bad[/]"}
 
 
-def doctor(json: Json = False) -> None:
+def doctor(json: Json = False, quiet: Quiet = False) -> None:
     """Say what works here, what does not, and what to do about it.
 
     Example:  paceline doctor
@@ -21,7 +21,7 @@ def doctor(json: Json = False) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, quiet=quiet)
     findings = []
     for finding in _findings():
         findings.append(finding)

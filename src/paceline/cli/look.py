@@ -8,7 +8,7 @@ import typer
 from paceline.cli.words import Json, Quiet, RunFolder, print_json, say
 
 
-def watch(run: RunFolder, json: Json = False) -> None:
+def watch(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
     """Look at a run while it runs.
 
     Example:  paceline watch runs/gpt-20260101-120000
@@ -24,7 +24,7 @@ def watch(run: RunFolder, json: Json = False) -> None:
         print_json(summary(RunReader(folder).refresh()).to_dict())
         return
     try:
-        live.watch(folder, Console())
+        live.watch(folder, Console(quiet=quiet))
     except KeyboardInterrupt:
         say("the run goes on; only the watching ended")
 

@@ -1,5 +1,6 @@
 """`paceline testbed`: a cluster in a box, to try everything without one."""
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,7 +57,7 @@ def up(
 
 
 @testbed.command()
-def status(name: Name = "default", json: Json = False) -> None:
+def status(name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
     """Say how the nodes, their links and Slurm are.
 
     Example:  paceline testbed status
@@ -66,7 +67,7 @@ def status(name: Name = "default", json: Json = False) -> None:
     found = client.status(name)
     if json:
         print_json(found.to_dict())
-    else:
+    elif not quiet:
         _print_table(found)
 
 
@@ -102,6 +103,8 @@ def link(
     down: Annotated[bool, typer.Option("--down", help="Cut the link.")] = False,
     up: Annotated[bool, typer.Option("--up", help="Mend the link.")] = False,
     name: Name = "default",
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Change a node's link while jobs run.
 
@@ -110,10 +113,11 @@ def link(
     from paceline.testbed import client
 
     client.link(name, node, rate=rate, delay=delay, down=down, up=up)
+    _say_node(client.status(name), node, json=json, quiet=quiet)
 
 
 @testbed.command()
-def stop(node: NodeName, name: Name = "default") -> None:
+def stop(node: NodeName, name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
     """Cut a node's power: everything in it dies at once.
 
     Example:  paceline testbed stop n3
@@ -121,10 +125,11 @@ def stop(node: NodeName, name: Name = "default") -> None:
     from paceline.testbed import client
 
     client.stop(name, node)
+    _say_node(client.status(name), node, json=json, quiet=quiet)
 
 
 @testbed.command()
-def start(node: NodeName, name: Name = "default") -> None:
+def start(node: NodeName, name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
     """Give a node its power back and wait until Slurm has it again.
 
     Example:  paceline testbed start n3
@@ -132,10 +137,11 @@ def start(node: NodeName, name: Name = "default") -> None:
     from paceline.testbed import client
 
     client.start(name, node)
+    _say_node(client.status(name), node, json=json, quiet=quiet)
 
 
 @testbed.command()
-def down(name: Name = "default", quiet: Quiet = False) -> None:
+def down(name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
     """Take a testbed down; nothing of it is left.
 
     Example:  paceline testbed down
@@ -143,7 +149,10 @@ def down(name: Name = "default", quiet: Quiet = False) -> None:
     from paceline.testbed import client
 
     client.down(name)
-    say(f"testbed {name} is down", unless=quiet)
+    if json:
+        print_json({"name": name, "state": "down"})
+    else:
+        say(f"testbed {name} is down", unless=quiet)
 
 
 def _print_table(found: "Status") -> None:
@@ -164,6 +173,15 @@ def _print_table(found: "Status") -> None:
             f"{node.delay_seconds * 1000:g} ms" if node.delay_seconds else "-",
         )
     Console().print(table)
+
+
+def _say_node(found: "Status", name: str, *, json: bool, quiet: bool) -> None:
+    node = next(each for each in found.nodes if each.name == name)
+    if json:
+        print_json(dataclasses.asdict(node))
+    else:
+        delay = f", {node.delay_seconds * 1000:g} ms each way" if node.delay_seconds else ""
+        say(f"{name}: power {node.state}, link {node.link}, {_rate(node)}{delay}", unless=quiet)
 
 
 def _rate(node: "NodeStatus") -> str:

@@ -1,0 +1,44 @@
+"""Every command explains itself with an example, and speaks to machines."""
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from paceline.cli.app import app
+
+COMMANDS = [
+    *(["doctor"], ["run"], ["submit"], ["watch"], ["report"]),
+    *(["testbed", verb] for verb in ("up", "down", "status", "link", "stop", "start")),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_an_example_and_the_common_options(command: list[str]) -> None:
+    text = CliRunner().invoke(app, [*command, "--help"]).stdout
+    assert f"Example:  paceline {' '.join(command)}" in text
+    assert "--json" in text
+    assert "--quiet" in text
+
+
+def test_no_command_is_forgotten_here() -> None:
+    top = get_command(app)
+    found = {
+        (name, *((sub,) if sub else ()))
+        for name, command in top.commands.items()  # type: ignore[attr-defined]
+        for sub in (getattr(command, "commands", None) or [""])
+    }
+    assert found == {tuple(command) for command in COMMANDS} | {("testbed", "exec")}
+
+
+def test_the_names_of_options_stay() -> None:
+    """Scripts lean on these; add to the list, take nothing away."""
+    expected = {
+        "run": {"-n", "--workers", "--plan", "--runs", "--name", "--port"},
+        "submit": {"--nodes", "--devices", "--partition", "--time", "--memory", "--testbed"}
+        | {"--wait", "--dry-run", "--plan", "--runs", "--name", "--port", "--assume-shared"},
+        "report": {"--format", "-o", "--open"},
+    }
+    for name, options in expected.items():
+        text = CliRunner().invoke(app, [name, "--help"]).stdout
+        for option in options:
+            assert option in text
