@@ -1,6 +1,8 @@
 """What a user can get wrong in a Training, and what is said."""
 
+import gc
 import itertools
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +87,26 @@ def test_a_model_with_several_inputs_and_a_mapping() -> None:
         model=Two, split=lambda batch: ({"left": batch[0], "right": batch[0]}, batch[1])
     )
     assert paceline.fit(as_tuple).loss == paceline.fit(as_mapping).loss
+
+
+def test_a_step_after_the_block() -> None:
+    with paceline.start(classification(steps=1)) as trainer:
+        for batch in trainer:
+            trainer.step(batch)
+    with pytest.raises(PacelineError, match=r"after the end of `with paceline\.start"):
+        trainer.step(batch)
+
+
+def let_go() -> bool:
+    with paceline.start(classification(steps=2)) as trainer:
+        for batch in trainer:
+            trainer.step(batch)
+        arranged = weakref.ref(trainer._arranged)
+        gc.disable()
+        trainer.close()
+        return arranged() is None
+
+
+def test_nothing_but_the_groups_holds_a_group_at_the_end(tmp_path: Path) -> None:
+    """Else taking it apart deadlocks now and then; this fails when a torch release adds a cycle."""
+    assert run_ranks(let_go, 2, tmp_path) == [True, True]

@@ -38,6 +38,7 @@ def start(training: Training) -> Iterator[Trainer]:
         with _stopping_by_signal(telemetry, run is not None):
             yield trainer
             telemetry.finished()
+            trainer.close()
 
 
 def fit(training: Training) -> Progress:

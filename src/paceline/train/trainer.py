@@ -55,7 +55,7 @@ class Trainer:
         torch.manual_seed(training.seed * 1_000_003 + place.rank)
         self.optimizer = training.optimizer(self.model.parameters())
         self.schedule = training.schedule(self.optimizer) if training.schedule else None
-        self._forward = groups.replicate(self.model)
+        self._arranged: nn.Module | None = groups.replicate(self.model)
         self._done = 0
 
     @property
@@ -78,10 +78,15 @@ class Trainer:
 
     def step(self, batch: Batch) -> StepOutput:
         """Take one optimizer step on a batch."""
+        if self._arranged is None:
+            raise PacelineError(
+                "trainer.step() was called after the end of `with paceline.start(…)`",
+                fix="take all steps inside the block",
+            )
         if self._done == 0:
             self._begin()
         weight, total = self._weights(batch)
-        output = _call(self._forward, batch.inputs)
+        output = _call(self._arranged, batch.inputs)
         loss = self.training.loss(output, batch.target)
         _check_loss(loss)
         share = weight * self._groups.place.workers / total()
@@ -96,6 +101,14 @@ class Trainer:
         loss = loss.detach()
         self._telemetry.stepped(loss, weight, batch.global_samples)
         return StepOutput(self._done, loss)
+
+    def close(self) -> None:
+        """Let go of what uses the process groups, before they are given up.
+
+        Were it the last to hold a group, the group would be taken apart while Python's lock is
+        held, and wait for its own threads, which may be waiting for that lock.
+        """
+        self._arranged = None
 
     def _begin(self) -> None:
         self._telemetry.started(
