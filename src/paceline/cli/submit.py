@@ -109,7 +109,7 @@ def submit(
 
 
 def reached_slurm(testbed: str | None, *, quiet: bool) -> "Slurm":
-    """The testbed named, else this machine's Slurm, else the only testbed that is up."""
+    """The testbed named, else this machine's Slurm, else the testbed `default` or the only one."""
     from paceline.cluster.slurm import Slurm
     from paceline.specs import PacelineError
     from paceline.testbed import client
@@ -131,13 +131,14 @@ def reached_slurm(testbed: str | None, *, quiet: bool) -> "Slurm":
         up = client.running()
         if not up:
             raise
-        if len(up) > 1:
+        if len(up) > 1 and "default" not in up:
             raise PacelineError(
                 f"this machine has no Slurm of its own, and {len(up)} testbeds are up",
                 fix=f"choose one with --testbed: {', '.join(up)}",
             ) from None
-        say(f"using the testbed {up[0]}: this machine has no Slurm of its own", unless=quiet)
-        return of_testbed(up[0])
+        name = "default" if "default" in up else up[0]
+        say(f"using the testbed {name}: this machine has no Slurm of its own", unless=quiet)
+        return of_testbed(name)
     return own
 
 
