@@ -57,7 +57,7 @@ def test_the_command_line_loads_no_torch() -> None:
 
 def test_planning_and_submitting_load_no_torch() -> None:
     loaded = loaded_after(
-        "import paceline.launch.slurm, paceline.launch.local, paceline.report.read,"
+        "import paceline.launch.slurm, paceline.launch.local, paceline.report,"
         " paceline.cluster.doctor, paceline.testbed.client"
     )
     assert not {"torch", "numpy", "altair"} & loaded

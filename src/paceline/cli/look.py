@@ -15,16 +15,15 @@ def watch(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
     """
     from rich.console import Console
 
-    from paceline.report import live
-    from paceline.report.read import RunReader, summary
+    from paceline import report
     from paceline.specs import Run
 
     folder = Run.open(Path(run))
     if json:
-        print_json(summary(RunReader(folder).refresh()).to_dict())
+        print_json(report.summary(report.RunReader(folder).refresh()).to_dict())
         return
     try:
-        live.watch(folder, Console(quiet=quiet))
+        report.watch(folder, Console(quiet=quiet))
     except KeyboardInterrupt:
         say("the run goes on; only the watching ended")
 
@@ -45,8 +44,7 @@ def report(
 
     Example:  paceline report runs/gpt-20260101-120000 -o gpt.html
     """
-    from paceline.report.page import render
-    from paceline.report.read import RunReader, summary
+    from paceline.report import RunReader, render, summary
     from paceline.specs import Run
 
     del format  # one form so far; the option stays

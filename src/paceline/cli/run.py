@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.words import Json, Quiet, Runs, Train, print_json, say
+from paceline.cli.words import (
+    Json,
+    PlanFile,
+    Port,
+    Quiet,
+    RunName,
+    Runs,
+    Train,
+    print_json,
+    say,
+)
 
 if TYPE_CHECKING:
     from paceline.launch.local import LocalLaunch
@@ -21,15 +31,10 @@ def run(
         int | None,
         typer.Option("-n", "--workers", min=1, help="Workers: by default, one per accelerator."),
     ] = None,
-    plan: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="The plan to follow (TOML).")
-    ] = None,
+    plan: PlanFile = None,
     runs: Runs = "runs",
-    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=1, max=65535, help="Where workers meet (any free port)."),
-    ] = None,
+    name: RunName = None,
+    port: Port = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -98,7 +103,7 @@ def shown(path: Path) -> str:
 
 def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
     """Say how a run ended and leave with its exit code."""
-    from paceline.report.read import RunReader, cause, summary
+    from paceline.report import RunReader, cause, summary
     from paceline.specs import RunFailed
 
     state = RunReader(run).refresh()
@@ -138,7 +143,7 @@ def _follow(launch: "LocalLaunch", run: "Run", *, show: bool) -> None:
             if show:
                 from rich.console import Console
 
-                from paceline.report.live import watch
+                from paceline.report import watch
 
                 watch(run, Console(stderr=True), until=over)
             while launch.poll() is None:

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paceline.cli.run import chosen_plan, conclude, default_name, shown
-from paceline.cli.words import Json, Quiet, Runs, Train, print_json, say
+from paceline.cli.words import (
+    Json,
+    PlanFile,
+    Port,
+    Quiet,
+    RunName,
+    Runs,
+    Train,
+    print_json,
+    say,
+)
 
 if TYPE_CHECKING:
     from paceline.cluster.slurm import Slurm
@@ -20,9 +30,7 @@ def submit(
         int | None,
         typer.Option("--devices", min=1, help="Workers per node: one per GPU, or 1, by default."),
     ] = None,
-    plan: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="The plan to follow (TOML).")
-    ] = None,
+    plan: PlanFile = None,
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", help="The default one, if not given.")
     ] = None,
@@ -33,11 +41,8 @@ def submit(
         str | None, typer.Option("--memory", help="Memory per node, such as 64G.")
     ] = None,
     runs: Runs = "runs",
-    name: Annotated[str | None, typer.Option("--name", help="Name of the run.")] = None,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=1, max=65535, help="Where workers meet (any free port)."),
-    ] = None,
+    name: RunName = None,
+    port: Port = None,
     testbed: Annotated[
         str | None, typer.Option("--testbed", metavar="NAME", help="Use this testbed's Slurm.")
     ] = None,
@@ -150,8 +155,7 @@ def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
 
     from paceline.cluster.slurm import ENDED_STATES
     from paceline.observe.events import EventWriter
-    from paceline.report.live import watch
-    from paceline.report.read import RunReader
+    from paceline.report import RunReader, watch
     from paceline.specs import Ended
 
     reader = RunReader(run)

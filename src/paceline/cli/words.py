@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,14 @@ Train = Annotated[
     str, typer.Argument(metavar="TRAIN", help="train.py, or train.py:function (default: training).")
 ]
 Runs = Annotated[str, typer.Option("--runs", metavar="DIR", help="Parent of the run's folder.")]
+PlanFile = Annotated[
+    Path | None, typer.Option("--plan", metavar="FILE", help="The plan to follow (TOML).")
+]
+RunName = Annotated[str | None, typer.Option("--name", help="Name of the run.")]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", min=1, max=65535, help="Where workers meet (any free port)."),
+]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
 
 

@@ -1,17 +1,11 @@
 """Looking at a run: read its folder, watch it live, make its page. Never touches the workers."""
 
+from paceline.report.failure import FailureCause, cause
+from paceline.report.figures import Summary, summary
 from paceline.report.live import view, watch
 from paceline.report.page import render
-from paceline.report.read import (
-    FailureCause,
-    RunReader,
-    RunState,
-    Status,
-    Summary,
-    Worker,
-    cause,
-    summary,
-)
+from paceline.report.read import RunReader
+from paceline.report.state import RunState, Status, Worker
 
 __all__ = [
     "FailureCause",

@@ -6,21 +6,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from paceline.report.failure import FailureCause, cause
-from paceline.report.figures import Summary, summary
-from paceline.report.state import RunState, Status, Worker
+from paceline.report.state import RunState
 from paceline.specs import Run, event_adapter
-
-__all__ = [
-    "FailureCause",
-    "RunReader",
-    "RunState",
-    "Status",
-    "Summary",
-    "Worker",
-    "cause",
-    "summary",
-]
 
 
 class RunReader:
