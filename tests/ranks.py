@@ -27,9 +27,10 @@ def run_ranks(
     folder: Path,
     *arguments: Any,
     seconds: float = 60.0,
+    layout: Layout | None = None,
 ) -> list[Any]:
     """What `function(*arguments)` returns on each of `workers` ranks of a run in `folder`."""
-    run = new_run(folder, workers)
+    run = new_run(folder, workers, layout)
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     ranks: list[tuple[ForkServerProcess, Connection]] = []
@@ -54,8 +55,8 @@ def run_ranks(
             receiver.close()
 
 
-def new_run(folder: Path, workers: int) -> Run:
-    """A run's folder for a job of this many local workers."""
+def new_run(folder: Path, workers: int, layout: Layout | None = None) -> Run:
+    """A run's folder for a job of this many local workers, replicated if nothing else is said."""
     job = Job(
         name="test",
         train=Path(__file__),
@@ -63,7 +64,7 @@ def new_run(folder: Path, workers: int) -> Run:
         folder=folder,
         python=Path(sys.executable),
     )
-    return Run.create(folder, job, Plan(layout=Layout(replicas=workers)))
+    return Run.create(folder, job, Plan(layout=layout or Layout(replicas=workers)))
 
 
 def _collect(ranks: list[tuple[ForkServerProcess, Connection]], deadline: float) -> list[Any]:

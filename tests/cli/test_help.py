@@ -32,10 +32,12 @@ def test_no_command_is_forgotten_here() -> None:
 
 def test_the_names_of_options_stay() -> None:
     """Scripts lean on these; add to the list, take nothing away."""
+    layout = {"--replicas", "--shards", "--micro-batch", "--precision", "--recompute"}
     expected = {
-        "run": {"-n", "--workers", "--plan", "--runs", "--name", "--port"},
+        "run": {"-n", "--workers", "--plan", "--runs", "--name", "--port"} | layout,
         "submit": {"--nodes", "--devices", "--partition", "--time", "--memory", "--testbed"}
-        | {"--wait", "--dry-run", "--plan", "--runs", "--name", "--port", "--assume-shared"},
+        | {"--wait", "--dry-run", "--plan", "--runs", "--name", "--port", "--assume-shared"}
+        | layout,
         "report": {"--format", "-o", "--open"},
     }
     for name, options in expected.items():

@@ -85,6 +85,33 @@ def test_a_plan_says_how_many_workers(tmp_path: Path) -> None:
     assert "3 workers were asked for, but plan.toml plans 2" in done.stderr
 
 
+def test_a_layout_by_options(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    plain = paceline_json("run", "train.py", "-n", "1", folder=tmp_path)
+    words = ("run", "train.py", "-n", "4", "--shards", "2", "--micro-batch", "3", "--name", "four")
+    sharded = paceline_json(*words, folder=tmp_path)
+    assert sharded["final_loss"] == pytest.approx(plain["final_loss"], rel=1e-5)
+    (run,) = (tmp_path / "runs").glob("four-*")
+    plan = (run / "plan.toml").read_text()
+    for line in ("replicas = 2", "shards = 2", "micro_batch = 3"):
+        assert line in plan
+
+
+def test_workers_that_shards_do_not_divide(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    message = said(tmp_path, "-n", "3", "--shards", "2")
+    assert "3 workers cannot be divided into copies of 2 (shards)" in message
+    message = said(tmp_path, "-n", "4", "--shards", "2", "--replicas", "1")
+    assert "4 workers were asked for, but the layout plans 2: 1 replicas x 2 shards" in message
+
+
+def test_recompute_of_a_model_without_blocks(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    message = said(tmp_path, "--recompute", "block", expect=1)
+    assert "recompute='block' needs blocks, but Sequential has no" in message
+    assert "nn.ModuleList" in message
+
+
 def said(folder: Path, *words: str, expect: int = 2) -> str:
     return paceline("run", "train.py", *words, folder=folder, expect=expect).stderr
 

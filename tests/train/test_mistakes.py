@@ -27,7 +27,7 @@ class Stream(IterableDataset[Any]):
     ("changes", "problem", "fix"),
     [
         ({"data": TensorDataset(torch.zeros(0, 3), torch.zeros(0))}, "is empty", "check the path"),
-        ({"data": Stream()}, "Stream without a length", "map-style dataset"),
+        ({"data": Stream()}, r"\(Stream\) has no length", "map-style dataset"),
         ({"model": nn.Linear(2, 2)}, "Linear that is built already", "model=lambda: Linear"),
         ({"epochs": 1}, "both was given", "give one of them"),
         ({"steps": None}, "neither was given", "give one of them"),
@@ -93,7 +93,7 @@ def test_a_step_after_the_block() -> None:
     with paceline.start(classification(steps=1)) as trainer:
         for batch in trainer:
             trainer.step(batch)
-    with pytest.raises(PacelineError, match=r"after the end of `with paceline\.start"):
+    with pytest.raises(PacelineError, match=r"used after the end of `with paceline\.start"):
         trainer.step(batch)
 
 

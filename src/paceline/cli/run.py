@@ -5,9 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.cli.layout import (
+    MicroBatch,
+    PlanFile,
+    Precision,
+    Recompute,
+    Replicas,
+    Shards,
+    chosen_plan,
+)
 from paceline.cli.words import (
     Json,
-    PlanFile,
     Port,
     Quiet,
     RunName,
@@ -20,7 +28,7 @@ from paceline.cli.words import (
 if TYPE_CHECKING:
     from paceline.launch.local import LocalLaunch
     from paceline.launch.target import Target
-    from paceline.specs import Plan, Run
+    from paceline.specs import Run
 
 STOPPED_EXIT_CODE = 3
 
@@ -32,6 +40,11 @@ def run(
         typer.Option("-n", "--workers", min=1, help="Workers: by default, one per accelerator."),
     ] = None,
     plan: PlanFile = None,
+    replicas: Replicas = None,
+    shards: Shards = None,
+    micro_batch: MicroBatch = None,
+    precision: Precision = None,
+    recompute: Recompute = None,
     runs: Runs = "runs",
     name: RunName = None,
     port: Port = None,
@@ -51,7 +64,16 @@ def run(
 
     target = Target.parse(train)
     accelerators = local.accelerators()
-    chosen = chosen_plan(plan, workers, max(1, accelerators))
+    chosen = chosen_plan(
+        plan,
+        workers,
+        max(1, accelerators),
+        replicas=replicas,
+        shards=shards,
+        micro_batch=micro_batch,
+        precision=precision,
+        recompute=recompute,
+    )
     warning = local.check_room(chosen.layout.workers, accelerators)
     if warning:
         say(warning, unless=quiet)
@@ -70,21 +92,6 @@ def run(
     say(f"run: {shown(folder.path)}", unless=quiet)
     _follow(launch, folder, show=not (quiet or json))
     conclude(folder, json=json, quiet=quiet)
-
-
-def chosen_plan(file: Path | None, workers: int | None, default_workers: int) -> "Plan":
-    """The plan of a file, or that of a number of workers; both must agree when both are given."""
-    from paceline.specs import Layout, PacelineError, Plan
-
-    if file is None:
-        return Plan(layout=Layout(replicas=workers or default_workers))
-    plan = Plan.read(file)
-    if workers is not None and workers != plan.layout.workers:
-        raise PacelineError(
-            f"{workers} workers were asked for, but {file} plans {plan.layout.workers}",
-            fix="leave one of them out",
-        )
-    return plan
 
 
 def default_name(target: "Target") -> str:

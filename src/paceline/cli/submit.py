@@ -5,10 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.run import chosen_plan, conclude, default_name, shown
+from paceline.cli.layout import (
+    MicroBatch,
+    PlanFile,
+    Precision,
+    Recompute,
+    Replicas,
+    Shards,
+    chosen_plan,
+)
+from paceline.cli.run import conclude, default_name, shown
 from paceline.cli.words import (
     Json,
-    PlanFile,
     Port,
     Quiet,
     RunName,
@@ -31,6 +39,11 @@ def submit(
         typer.Option("--devices", min=1, help="Workers per node: one per GPU, or 1, by default."),
     ] = None,
     plan: PlanFile = None,
+    replicas: Replicas = None,
+    shards: Shards = None,
+    micro_batch: MicroBatch = None,
+    precision: Precision = None,
+    recompute: Recompute = None,
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", help="The default one, if not given.")
     ] = None,
@@ -91,7 +104,16 @@ def submit(
         launcher.check_shared([target.file, Path(runs).absolute().parent], slurm)
     for warning in warnings:
         say(f"warning: {warning}", unless=quiet)
-    chosen = chosen_plan(plan, job.workers, job.workers)
+    chosen = chosen_plan(
+        plan,
+        job.workers,
+        job.workers,
+        replicas=replicas,
+        shards=shards,
+        micro_batch=micro_batch,
+        precision=precision,
+        recompute=recompute,
+    )
     if dry_run:
         print(launcher.script(job, Run(Path(runs).absolute() / f"{job.name}-TIME")), end="")
         return

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,9 +12,6 @@ Train = Annotated[
     str, typer.Argument(metavar="TRAIN", help="train.py, or train.py:function (default: training).")
 ]
 Runs = Annotated[str, typer.Option("--runs", metavar="DIR", help="Parent of the run's folder.")]
-PlanFile = Annotated[
-    Path | None, typer.Option("--plan", metavar="FILE", help="The plan to follow (TOML).")
-]
 RunName = Annotated[str | None, typer.Option("--name", help="Name of the run.")]
 Port = Annotated[
     int | None,

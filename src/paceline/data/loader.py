@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from paceline.data.batches import Batches
+from paceline.data.batches import Batches, slice_of
+from paceline.data.nests import map_tensors
 from paceline.specs import PacelineError
 
 Split = Callable[[Any], tuple[Any, Any]]
@@ -22,6 +23,29 @@ class Batch:
     samples: int
     """Samples of this share that count."""
     global_samples: int
+
+    def micro(self, count: int) -> Iterator["Batch"]:
+        """This share in `count` parts of nearly equal size.
+
+        A part without a sample is one that counts for nothing, so that every worker does as many
+        forwards as the others.
+        """
+        if count == 1:
+            yield self
+            return
+        for number in range(count):
+            part = slice_of(self.samples, count, number)
+            rows = slice(part.start, part.stop) if part else slice(0, 1)
+
+            def cut(tensor: torch.Tensor, rows: slice = rows) -> torch.Tensor:
+                return tensor[rows]
+
+            yield Batch(
+                inputs=map_tensors(self.inputs, cut),
+                target=map_tensors(self.target, cut),
+                samples=len(part),
+                global_samples=self.global_samples,
+            )
 
 
 def load(
@@ -69,12 +93,4 @@ def pair(collated: Any) -> tuple[Any, Any]:
 
 def to_device(value: Any, device: torch.device) -> Any:
     """Move the tensors in a nest of tuples, lists and mappings; pinned ones without waiting."""
-    if isinstance(value, torch.Tensor):
-        return value.to(device, non_blocking=True)
-    if isinstance(value, Mapping):
-        return {key: to_device(item, device) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(to_device(item, device) for item in value))
-    if isinstance(value, list | tuple):
-        return type(value)(to_device(item, device) for item in value)
-    return value
+    return map_tensors(value, lambda tensor: tensor.to(device, non_blocking=True))

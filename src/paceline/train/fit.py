@@ -8,7 +8,7 @@ from types import FrameType
 
 from paceline.observe.events import EventWriter
 from paceline.observe.progress import progress_bar
-from paceline.specs import Run
+from paceline.specs import Layout, Run
 from paceline.train.devices import pick_device
 from paceline.train.groups import joined
 from paceline.train.place import place, run_folder
@@ -33,7 +33,8 @@ def start(training: Training) -> Iterator[Trainer]:
     device = pick_device(here)
     with joined(run, here, device, run.job.port if run else None) as groups:
         telemetry = Telemetry(groups, EventWriter(run.events, here.node) if run else None)
-        trainer = Trainer(training, groups, telemetry)
+        layout = run.plan.layout if run else Layout()
+        trainer = Trainer(training, layout, groups, telemetry)
         started_trainers += 1
         with _stopping_by_signal(telemetry, run is not None):
             yield trainer

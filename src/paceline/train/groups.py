@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from paceline.cluster.interfaces import Interface
 from paceline.specs import Run
@@ -47,12 +46,12 @@ class Groups:
         """The network interface towards the other workers."""
         return self._meeting.interface if self._meeting else None
 
-    def replicate(self, model: nn.Module) -> nn.Module:
-        """The model with its gradients averaged over the workers, overlapped with backward."""
-        if self._store is None:
-            return model
-        return DistributedDataParallel(
-            model, device_ids=None if self.device.type == "cpu" else [self.device.index]
+    def mesh(self, *, replicas: int, shards: int) -> DeviceMesh:
+        """The workers as a grid: neighbours, on one node where it fits, are shards of a copy."""
+        if replicas == 1:
+            return init_device_mesh(self.device.type, (shards,), mesh_dim_names=("shards",))
+        return init_device_mesh(
+            self.device.type, (replicas, shards), mesh_dim_names=("replicas", "shards")
         )
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:

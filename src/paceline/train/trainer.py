@@ -9,14 +9,19 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
 from paceline.data.order import Sequential, Shuffled
-from paceline.specs import PacelineError
+from paceline.specs import Layout, PacelineError
+from paceline.train.arrange import Arranged
+from paceline.train.calls import call, checked_loss
+from paceline.train.evaluate import Evaluation, evaluate
 from paceline.train.groups import Groups
 from paceline.train.telemetry import Progress, Telemetry
-from paceline.train.training import Training
+from paceline.train.training import Measure, Training
+from paceline.train.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,14 @@ class StepOutput:
 class Trainer:
     """Trains one worker's replica; iterate over it for batches, and `step` each of them."""
 
-    def __init__(self, training: Training, groups: Groups, telemetry: Telemetry) -> None:
+    def __init__(
+        self, training: Training, layout: Layout, groups: Groups, telemetry: Telemetry
+    ) -> None:
         place = groups.place
         self.training = training
         self.steps = training.total_steps
         """Steps that this training takes."""
+        self._layout = layout
         self._groups = groups
         self._telemetry = telemetry
         order = Shuffled if training.shuffle else Sequential
@@ -53,9 +61,11 @@ class Trainer:
         self.model: nn.Module = training.model().to(groups.device)
         """The user's own module, with the weights being trained."""
         torch.manual_seed(training.seed * 1_000_003 + place.rank)
+        # Arranged before the optimizer is built: sharding replaces the parameters.
+        self._arranged: Arranged | None = Arranged(self.model, layout, groups)
         self.optimizer = training.optimizer(self.model.parameters())
         self.schedule = training.schedule(self.optimizer) if training.schedule else None
-        self._arranged: nn.Module | None = groups.replicate(self.model)
+        self._scaler = torch.amp.GradScaler(groups.device.type, enabled=layout.precision == "fp16")
         self._done = 0
 
     @property
@@ -78,29 +88,47 @@ class Trainer:
 
     def step(self, batch: Batch) -> StepOutput:
         """Take one optimizer step on a batch."""
-        if self._arranged is None:
-            raise PacelineError(
-                "trainer.step() was called after the end of `with paceline.start(…)`",
-                fix="take all steps inside the block",
-            )
+        arranged = self._still_arranged()
         if self._done == 0:
             self._begin()
-        weight, total = self._weights(batch)
-        output = _call(self._arranged, batch.inputs)
-        loss = self.training.loss(output, batch.target)
-        _check_loss(loss)
-        share = weight * self._groups.place.workers / total()
-        (loss * share).backward()
-        if self.training.clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        if self.schedule is not None:
-            self.schedule.step()
+        loss, weight = self._forward_and_backward(arranged, batch)
+        self._update()
         self._done += 1
-        loss = loss.detach()
         self._telemetry.stepped(loss, weight, batch.global_samples)
         return StepOutput(self._done, loss)
+
+    def evaluate(
+        self, data: "Dataset[Any]", metrics: Mapping[str, Measure] | None = None
+    ) -> Evaluation:
+        """The mean loss, and metrics `name -> function(output, target)`, over a whole dataset.
+
+        All workers call it together; each sample counts once, also in an uneven last batch.
+        """
+        return evaluate(
+            self.model,
+            self._still_arranged(),
+            self.training,
+            data,
+            metrics or {},
+            self._groups,
+        )
+
+    def export(self, path: str | Path) -> None:
+        """Write the weights to one safetensors file and the settings to a JSON file beside it.
+
+        All workers call it together; worker 0 writes. Plain PyTorch loads the file:
+        `model.load_state_dict(safetensors.torch.load_file(path))`.
+        """
+        from paceline.train.export import export  # noqa: PLC0415 -- loads torch's checkpointing
+
+        self._still_arranged()
+        settings = {
+            "steps": self._done,
+            "batch": self.training.batch,
+            "seed": self.training.seed,
+            "layout": self._layout.model_dump(),
+        }
+        export(self.model, Path(path), settings, writes=self._groups.place.rank == 0)
 
     def close(self) -> None:
         """Let go of what uses the process groups, before they are given up.
@@ -110,6 +138,14 @@ class Trainer:
         """
         self._arranged = None
 
+    def _still_arranged(self) -> Arranged:
+        if self._arranged is None:
+            raise PacelineError(
+                "the trainer was used after the end of `with paceline.start(…)`",
+                fix="take all steps inside the block",
+            )
+        return self._arranged
+
     def _begin(self) -> None:
         self._telemetry.started(
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
@@ -118,48 +154,44 @@ class Trainer:
             startup_seconds=_age_seconds(),
         )
 
-    def _weights(self, batch: Batch) -> tuple[Any, Any]:
-        """What this share weighs, and a function that gives the weight of the whole batch.
+    def _forward_and_backward(
+        self, arranged: Arranged, batch: Batch
+    ) -> tuple[torch.Tensor, float | torch.Tensor]:
+        """Gradients of the mean over the global batch; this share's mean loss and its weight."""
+        parts = list(batch.micro(self._micro_batches(batch.global_samples)))
+        weights = Weights(parts, self.training.weight, self._groups)
+        losses = []
+        for number, (part, weight) in enumerate(zip(parts, weights.each, strict=True)):
+            with arranged.synchronising(last=number == len(parts) - 1):
+                with arranged.computing():
+                    output = call(arranged, part.inputs)
+                    loss = checked_loss(self.training.loss(output, part.target))
+                # Gradients are averaged over workers, so that a loss scaled by its share of the
+                # weight x workers gives the mean over the batch, however unequal the shares are.
+                share = weight * self._groups.place.workers / weights.total()
+                self._scaler.scale(loss * share).backward()
+            losses.append(loss.detach())
+        return weights.mean(losses), weights.mine
 
-        Gradients are averaged over workers, so a loss scaled by `share of the weight x workers`
-        yields the gradient of the mean over the global batch, however unequal the shares are.
-        """
-        if self.training.weight is None:
-            return batch.samples, lambda: batch.global_samples
-        mine = self.training.weight(batch.target).to(torch.float32) * (batch.samples > 0)
-        total = mine.clone()
-        # Begun before forward and awaited after it, so that nobody waits for it in between.
-        work = self._groups.sum_later(total)
+    def _micro_batches(self, global_samples: int) -> int:
+        """Forwards per step, the same on every worker."""
+        if self._layout.micro_batch is None:
+            return 1
+        largest_share = -(-global_samples // self._groups.place.workers)
+        return -(-largest_share // self._layout.micro_batch)
 
-        def awaited() -> torch.Tensor:
-            if work is not None:
-                work.wait()
-            return total
-
-        return mine, awaited
+    def _update(self) -> None:
+        if self.training.clip is not None:
+            self._scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip)
+        self._scaler.step(self.optimizer)
+        self._scaler.update()
+        self.optimizer.zero_grad()
+        if self.schedule is not None:
+            self.schedule.step()
 
 
 def _age_seconds() -> float:
     """How long ago this process was started, by the kernel's clock since boot."""
     start_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _call(model: nn.Module, inputs: Any) -> Any:
-    if isinstance(inputs, Mapping):
-        return model(**inputs)
-    if isinstance(inputs, list | tuple):
-        return model(*inputs)
-    return model(inputs)
-
-
-def _check_loss(loss: Any) -> None:
-    if isinstance(loss, torch.Tensor) and loss.ndim == 0:
-        return
-    form = (
-        f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)
-    )
-    raise PacelineError(
-        f"loss(output, target) returned {form}, not a scalar tensor",
-        fix="return the mean over the samples of the batch, such as F.cross_entropy does",
-    )

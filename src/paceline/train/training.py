@@ -12,6 +12,25 @@ from torch.utils.data import Dataset, IterableDataset
 from paceline.data.loader import Split
 from paceline.specs import PacelineError
 
+Measure = Callable[[Any, Any], torch.Tensor]
+"""`measure(output, target)`: a scalar, the mean over the samples of the batch."""
+
+
+def samples_of(data: "Dataset[Any]") -> int:
+    """The length of a map-style dataset that is not empty."""
+    if isinstance(data, IterableDataset) or not isinstance(data, Sized):
+        raise PacelineError(
+            f"the dataset ({type(data).__name__}) has no length, so no worker can know which"
+            " samples are its own",
+            fix="give a map-style dataset: one with __len__ and __getitem__",
+        )
+    if len(data) == 0:
+        raise PacelineError(
+            f"the dataset ({type(data).__name__}) is empty",
+            fix="check the path and the filter that it reads with",
+        )
+    return len(data)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
@@ -19,7 +38,7 @@ class Training:
 
     model: Callable[[], nn.Module]
     """Builds the model; called once on every worker, each time with the same random numbers."""
-    loss: Callable[[Any, Any], torch.Tensor]
+    loss: Measure
     """`loss(output, target)`: a scalar, the mean over the samples of the batch."""
     data: "Dataset[Any]"
     """A map-style dataset of pairs `(inputs, target)`."""
@@ -52,17 +71,7 @@ class Training:
                 " but each worker must build its own",
                 fix=f"write model=lambda: {type(self.model).__name__}(…)",
             )
-        if isinstance(self.data, IterableDataset) or not isinstance(self.data, Sized):
-            raise PacelineError(
-                f"Training(data=…) is a {type(self.data).__name__} without a length, so no worker"
-                " can know which samples are its own",
-                fix="give a map-style dataset: one with __len__ and __getitem__",
-            )
-        if len(self.data) == 0:
-            raise PacelineError(
-                f"the dataset ({type(self.data).__name__}) is empty",
-                fix="check the path and the filter that it reads with",
-            )
+        samples_of(self.data)
         if (self.epochs is None) == (self.steps is None):
             given = "both" if self.epochs is not None else "neither"
             raise PacelineError(
@@ -78,8 +87,7 @@ class Training:
     @property
     def samples(self) -> int:
         """Samples in the dataset."""
-        assert isinstance(self.data, Sized)
-        return len(self.data)
+        return samples_of(self.data)
 
     @property
     def total_steps(self) -> int:

@@ -1,0 +1,120 @@
+"""Every layout follows the trajectory of one process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paceline
+from layouts.models import MODELS, SAMPLES, STEPS, trained, training_of
+from paceline.specs import Layout
+from paceline.train.place import place
+from ranks import run_ranks
+
+LAYOUTS = {
+    "micro-batches": Layout(micro_batch=5),
+    "recompute blocks": Layout(recompute="block"),
+    "recompute selectively": Layout(recompute="selective", micro_batch=7),
+    "2 replicas": Layout(replicas=2),
+    "3 replicas": Layout(replicas=3),
+    "4 replicas, micro-batches": Layout(replicas=4, micro_batch=4),
+    "2 replicas, recompute": Layout(replicas=2, recompute="block", micro_batch=5),
+    "2 replicas, small buckets": Layout(replicas=2, bucket_megabytes=1),
+    "2 shards": Layout(shards=2),
+    "3 shards": Layout(shards=3),
+    "4 shards": Layout(shards=4),
+    "2 shards, gathered once": Layout(shards=2, reshard=False),
+    "2 shards, micro-batches": Layout(shards=2, micro_batch=5),
+    "2 shards, recompute": Layout(shards=2, recompute="block"),
+    "3 shards, recompute selectively": Layout(shards=3, recompute="selective"),
+    "2 replicas x 2 shards": Layout(replicas=2, shards=2),
+    "2 x 2, micro-batches, recompute": Layout(
+        replicas=2, shards=2, micro_batch=3, recompute="block"
+    ),
+    "2 replicas x 4 shards": Layout(replicas=2, shards=4),
+}
+
+
+def result(model: str, layout: Layout, folder: Path, **changes: Any) -> dict[str, Any]:
+    arguments = (model, str(folder), changes)
+    found: dict[str, Any] = run_ranks(
+        trained, layout.workers, folder, *arguments, layout=layout, seconds=100
+    )[0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return {model: result(model, Layout(), tmp_path_factory.mktemp("alone")) for model in MODELS}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_it_follows_one_process(
+    name: str, model: str, alone: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    layout, expected = LAYOUTS[name], alone[model]
+    found = result(model, layout, tmp_path)
+    assert len(found["losses"]) == STEPS
+    assert found["losses"] == pytest.approx(expected["losses"], rel=1e-4)
+    assert found["weights"] == pytest.approx(expected["weights"], rel=1e-4, abs=1e-5)
+    assert found["evaluation"].samples == SAMPLES
+    assert found["evaluation"].loss == pytest.approx(expected["evaluation"].loss, rel=1e-4)
+    assert found["evaluation"].metrics == pytest.approx(expected["evaluation"].metrics, rel=1e-4)
+    assert Layout(**json.loads(found["settings"])["layout"]) == layout
+
+
+LOWER = [Layout(replicas=2), Layout(shards=2), Layout(replicas=2, shards=2, micro_batch=4)]
+
+
+@pytest.fixture(scope="module", params=["bf16", "fp16"])
+def alone_in(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, dict[str, Any]]:
+    layout = Layout(precision=request.param)
+    return request.param, result("gpt", layout, tmp_path_factory.mktemp("alone"))
+
+
+@pytest.mark.parametrize("layout", LOWER, ids=["replicas", "shards", "both"])
+def test_lower_precision_follows_one_process_in_it(
+    layout: Layout, alone_in: tuple[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    precision, expected = alone_in
+    found = result("gpt", layout.model_copy(update={"precision": precision}), tmp_path)
+    assert found["losses"] == pytest.approx(expected["losses"], rel=0.02)
+    assert found["losses"][-1] < found["losses"][0]
+
+
+def test_bf16_follows_fp32_and_is_not_it(alone: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    found = result("gpt", Layout(precision="bf16"), tmp_path)
+    assert found["losses"] == pytest.approx(alone["gpt"]["losses"], rel=0.03)
+    assert found["losses"] != pytest.approx(alone["gpt"]["losses"], rel=1e-5)
+
+
+def overflow_on_one_worker() -> tuple[float, float, bool]:
+    """The scale before and after a step in which only worker 1's shard overflowed; was it taken?"""
+    with paceline.start(training_of("cnn")) as trainer:
+        arranged, batch = trainer._still_arranged(), next(iter(trainer))
+        trainer._forward_and_backward(arranged, batch)
+        weights: list[Any] = [each.detach().clone() for each in trainer.model.parameters()]
+        before = trainer._scaler.get_scale()
+        if place().rank == 1:
+            gradient: Any = next(trainer.model.parameters()).grad
+            gradient.to_local().fill_(float("inf"))
+        trainer._update()
+        after = trainer._scaler.get_scale()
+        same = all(
+            torch.equal(old.to_local(), new.to_local())  # type: ignore[attr-defined]
+            for old, new in zip(weights, trainer.model.parameters(), strict=True)
+        )
+        return before, after, same
+
+
+def test_shards_agree_on_whether_a_step_overflowed(tmp_path: Path) -> None:
+    layout = Layout(shards=2, precision="fp16")
+    found = run_ranks(overflow_on_one_worker, 2, tmp_path, layout=layout)
+    for before, after, weights_are_as_before in found:
+        assert after < before
+        assert weights_are_as_before
