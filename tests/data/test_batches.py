@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
-from paceline.data.batches import Batches, slice_of
+from paceline.data.batches import Batches, slice_of, slices_by_speed
 from paceline.data.loader import load, pair, to_device
 from paceline.data.order import Shuffled
 from paceline.specs import PacelineError
@@ -96,3 +96,14 @@ def test_nests_are_moved_whole() -> None:
     moved = to_device(nest, torch.device("meta"))
     assert moved["a"][0].device.type == moved["a"][1][0].device.type == "meta"
     assert moved["b"] == "text"
+
+
+@given(
+    samples=st.integers(0, 10**5),
+    speeds=st.lists(st.floats(0.01, 100), min_size=1, max_size=50).map(tuple),
+)
+def test_slices_follow_speeds_and_cover_the_batch(samples: int, speeds: tuple[float, ...]) -> None:
+    parts = slices_by_speed(samples, speeds)
+    assert list(chain(*parts)) == list(range(samples))
+    for part, speed in zip(parts, speeds, strict=True):
+        assert abs(len(part) - samples * speed / sum(speeds)) <= 1.001

@@ -1,6 +1,8 @@
 """Every layout follows the trajectory of one process."""
 
 import json
+import statistics
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import paceline
 from layouts.models import MODELS, SAMPLES, STEPS, trained, training_of
 from paceline.specs import Layout
 from paceline.train.place import place
-from ranks import run_ranks
+from ranks import RankFailed, run_ranks
 
 LAYOUTS = {
     "micro-batches": Layout(micro_batch=5),
@@ -22,6 +24,10 @@ LAYOUTS = {
     "4 replicas, micro-batches": Layout(replicas=4, micro_batch=4),
     "2 replicas, recompute": Layout(replicas=2, recompute="block", micro_batch=5),
     "2 replicas, small buckets": Layout(replicas=2, bucket_megabytes=1),
+    "2 replicas of unequal speed": Layout(replicas=2, speeds=(1.0, 2.0)),
+    "3 shards of unequal speed, micro-batches": Layout(
+        shards=3, speeds=(5.0, 1.0, 2.0), micro_batch=4
+    ),
     "2 shards": Layout(shards=2),
     "3 shards": Layout(shards=3),
     "4 shards": Layout(shards=4),
@@ -118,3 +124,51 @@ def test_shards_agree_on_whether_a_step_overflowed(tmp_path: Path) -> None:
     for before, after, weights_are_as_before in found:
         assert after < before
         assert weights_are_as_before
+
+
+SECONDS_PER_SAMPLE = {0: 0.012, 1: 0.006}
+
+
+def slowly() -> float:
+    """Train with workers that take their time per sample; the median seconds of a step."""
+
+    def loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        time.sleep(len(target) * SECONDS_PER_SAMPLE[place().rank])
+        return torch.nn.functional.cross_entropy(logits, target)
+
+    with paceline.start(training_of("cnn", loss=loss, batch=60, steps=9)) as trainer:
+        begin, seconds = time.perf_counter(), []
+        for batch in trainer:
+            trainer.step(batch)
+            if batch.global_samples == 60:
+                seconds.append(time.perf_counter() - begin)
+            begin = time.perf_counter()
+    return statistics.median(seconds)
+
+
+def test_work_divided_by_speed_is_as_much_faster_as_it_should_be(tmp_path: Path) -> None:
+    """Speeds 1 : 2. Evenly the slower one takes 30 samples, by speed 20: 1.5 times faster."""
+    even = max(run_ranks(slowly, 2, tmp_path / "even"))
+    layout = Layout(replicas=2, speeds=(1.0, 2.0))
+    by_speed = max(run_ranks(slowly, 2, tmp_path / "by-speed", layout=layout))
+    print(f"even {even:.3f} s, by speed {by_speed:.3f} s: {even / by_speed:.2f} times faster")
+    assert even / by_speed == pytest.approx(1.5, rel=0.1)
+
+
+def test_speeds_that_fit_neither_nodes_nor_workers(tmp_path: Path) -> None:
+    layout = Layout(replicas=2, speeds=(1.0, 2.0, 3.0))
+    with pytest.raises(RankFailed, match="3 speeds, but the run has 1 nodes and 2 workers"):
+        run_ranks(slowly, 2, tmp_path, layout=layout)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_compiled_model_follows_one_process(
+    replicas: int, alone: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    layout = Layout(replicas=replicas, compile=True)
+    found = run_ranks(
+        trained, replicas, tmp_path, "gpt", str(tmp_path), {}, layout=layout, seconds=400
+    )[0]
+    assert found["losses"] == pytest.approx(alone["gpt"]["losses"], rel=1e-4)

@@ -1,7 +1,9 @@
 """Global batches as ranges of positions, and each worker's exact share of them."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from paceline.data.order import Order
 from paceline.specs import PacelineError
@@ -29,6 +31,8 @@ class Batches:
     steps: int
     workers: int
     rank: int
+    speeds: tuple[float, ...] | None = None
+    """The workers' relative speeds, where their shares are to follow these."""
 
     def __post_init__(self) -> None:
         if self.batch < self.workers:
@@ -46,15 +50,26 @@ class Batches:
     def counts(self, step: int) -> Counts:
         """The size of this worker's part of a batch and of the whole; steps count from 0."""
         _, global_samples = self._extent(step)
-        return Counts(len(slice_of(global_samples, self.workers, self.rank)), global_samples)
+        return Counts(len(self._slice(global_samples)), global_samples)
 
     def indices(self, step: int) -> list[int]:
         """The samples to load for a step: never none, so that every worker has a gradient."""
         begin, global_samples = self._extent(step)
-        mine = slice_of(global_samples, self.workers, self.rank) or range(1)
+        mine = self._slice(global_samples) or range(1)
         positions = range(begin + mine.start, begin + mine.stop)
         indices: list[int] = self.order.at(step // self.steps_per_epoch, positions).tolist()
         return indices
+
+    def largest_share(self, global_samples: int) -> int:
+        """The most samples that any worker has of a batch of this size."""
+        if self.speeds is None:
+            return -(-global_samples // self.workers)
+        return max(len(part) for part in slices_by_speed(global_samples, self.speeds))
+
+    def _slice(self, global_samples: int) -> range:
+        if self.speeds is None:
+            return slice_of(global_samples, self.workers, self.rank)
+        return slices_by_speed(global_samples, self.speeds)[self.rank]
 
     def _extent(self, step: int) -> tuple[int, int]:
         begin = step % self.steps_per_epoch * self.batch
@@ -72,3 +87,11 @@ def slice_of(samples: int, workers: int, rank: int) -> range:
     size, more = divmod(samples, workers)
     begin = rank * size + min(rank, more)
     return range(begin, begin + size + (rank < more))
+
+
+def slices_by_speed(samples: int, speeds: tuple[float, ...]) -> list[range]:
+    """Slices of a batch in proportion to the workers' speeds, each within one sample of it."""
+    total = math.fsum(speeds)
+    edges = [round(samples * part / total) for part in accumulate(speeds)]
+    edges[-1] = samples  # whatever the rounding of the sum
+    return [range(begin, end) for begin, end in pairwise([0, *edges])]

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from paceline.specs.base import Spec
 
@@ -24,6 +24,8 @@ class Layout(Spec):
     recompute: Literal["none", "selective", "block"] = "none"
     """What backward computes again instead of keeping: nothing, all but matrix products and
     attention, or every block from its input."""
+    speeds: tuple[PositiveFloat, ...] | None = None
+    """Relative speeds, one per node or one per worker: faster ones get more of the batch."""
     bucket_megabytes: int = Field(default=25, ge=1)
     """Gradients that replicas exchange at a time."""
     compile: bool = False

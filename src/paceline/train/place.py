@@ -85,3 +85,16 @@ def cpu_threads(place: Place, cpus_per_worker: int | None) -> int:
     """CPU threads for this worker: its share of the cores it may use, within what Slurm granted."""
     share = max(1, len(os.sched_getaffinity(0)) // place.local_workers)
     return share if cpus_per_worker is None else min(share, cpus_per_worker)
+
+
+def speeds_of_workers(place: Place, speeds: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    """A plan's speeds, given per node or per worker, as one per worker."""
+    if speeds is None or len(speeds) == place.workers:
+        return speeds
+    if len(speeds) == place.nodes:
+        return tuple(speed for speed in speeds for _ in range(place.local_workers))
+    raise PacelineError(
+        f"the plan has {len(speeds)} speeds, but the run has {place.nodes} nodes and"
+        f" {place.workers} workers",
+        fix="give one speed per node or one per worker, or leave speeds out",
+    )

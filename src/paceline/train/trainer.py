@@ -19,6 +19,7 @@ from paceline.train.arrange import Arranged
 from paceline.train.calls import call, checked_loss
 from paceline.train.evaluate import Evaluation, evaluate
 from paceline.train.groups import Groups
+from paceline.train.place import speeds_of_workers
 from paceline.train.telemetry import Progress, Telemetry
 from paceline.train.training import Measure, Training
 from paceline.train.weights import Weights
@@ -55,6 +56,7 @@ class Trainer:
             steps=self.steps,
             workers=place.workers,
             rank=place.rank,
+            speeds=speeds_of_workers(place, layout.speeds),
         )
         # The same first weights on any number of workers; then random numbers (dropout) of its own.
         torch.manual_seed(training.seed)
@@ -177,8 +179,7 @@ class Trainer:
         """Forwards per step, the same on every worker."""
         if self._layout.micro_batch is None:
             return 1
-        largest_share = -(-global_samples // self._groups.place.workers)
-        return -(-largest_share // self._layout.micro_batch)
+        return -(-self._batches.largest_share(global_samples) // self._layout.micro_batch)
 
     def _update(self) -> None:
         if self.training.clip is not None:
