@@ -36,6 +36,7 @@ docs:
 nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/pytest -m nightly
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/engine.py
 
 clean:
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

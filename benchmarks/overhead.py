@@ -40,10 +40,12 @@ class Measured:
     steps_per_second: float
 
 
-def under_paceline(folder: Path) -> Measured:
-    command = [sys.executable, "-m", "paceline", "run", JOB / "train.py", "-n", WORKERS, "--quiet"]
+def under_paceline(folder: Path, layout: str = "replicas") -> Measured:
+    """The job by `paceline run`, with two of what the layout names."""
+    command = [sys.executable, "-m", "paceline", "run", JOB / "train.py", "--quiet"]
+    layout_options = [f"--{layout}", WORKERS, "--runs", folder / "runs"]
     begin = time.time()
-    subprocess.run([*map(str, command), "--runs", folder / "runs"], check=True, timeout=300)
+    subprocess.run([*map(str, command + layout_options)], check=True, timeout=300)
     (path,) = (folder / "runs").iterdir()
     events = [
         event_adapter.validate_json(line)
@@ -54,7 +56,7 @@ def under_paceline(folder: Path) -> Measured:
     return _measured(begin, steps[0].time, [second for event in steps for second in event.seconds])
 
 
-def bare(folder: Path) -> Measured:
+def bare(folder: Path, layout: str = "replicas") -> Measured:
     """The two processes started directly."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -63,7 +65,7 @@ def bare(folder: Path) -> Measured:
     begin = time.time()
     ranks = [
         subprocess.Popen(
-            [sys.executable, JOB / "bare.py", output],
+            [sys.executable, JOB / "bare.py", output, layout],
             env=os.environ
             | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             | {"RANK": str(rank), "WORLD_SIZE": str(WORKERS), "OMP_NUM_THREADS": "1"},
@@ -80,7 +82,7 @@ def under_torchrun(folder: Path) -> Measured:
     begin = time.time()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     subprocess.run(
-        [*command, f"--nproc-per-node={WORKERS}", JOB / "bare.py", output],
+        [*command, f"--nproc-per-node={WORKERS}", JOB / "bare.py", output, "replicas"],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         check=True,
         timeout=300,

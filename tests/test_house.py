@@ -18,7 +18,7 @@ LONG_FILES: set[str] = set()
 
 UNSAFE = re.compile(
     r"weights_only\s*=\s*False|\bpickle\.loads?\b|\bimport pickle\b|\bcloudpickle\b|\bdill\b"
-    r"|_object(_list)?\(|\bmarshal\b|\beval\(|(?<!\.)\bexec\((?!self)|shell\s*=\s*True"
+    r"|_object(_list)?\(|\bmarshal\b|(?<![.\w])eval\(|(?<!\.)\bexec\((?!self)|shell\s*=\s*True"
 )
 
 

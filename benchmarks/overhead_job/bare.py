@@ -1,4 +1,4 @@
-"""The same job in bare PyTorch, as its tutorial has it: DistributedDataParallel and a loop."""
+"""The same job in bare PyTorch, as its tutorials have it: DDP or FSDP2, and a loop."""
 
 import itertools
 import json
@@ -6,19 +6,31 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from job import BATCH, STEPS, RandomText, network, next_byte_loss, optimizer
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 
-def main(output: str) -> None:
+def arranged(layout: str) -> Any:
+    model: Any = network()
+    if layout == "replicas":
+        return DistributedDataParallel(model)
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    return model
+
+
+def main(output: str, layout: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    model = DistributedDataParallel(network())
+    model = arranged(layout)
     update = optimizer(model.parameters())
     data = RandomText()
     sampler: DistributedSampler[object] = DistributedSampler(data, shuffle=True, seed=0)
@@ -44,4 +56,4 @@ def main(output: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])
