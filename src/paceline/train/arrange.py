@@ -25,6 +25,7 @@ class Arranged:
         if layout.compile:
             model.compile()
         self._sharded = layout.shards > 1
+        self._synchronises = True
         self._module = _distributed(model, layout, groups)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -41,8 +42,9 @@ class Arranged:
         """A block whose backward exchanges gradients only if it is the step's last."""
         if isinstance(self._module, DistributedDataParallel):
             return nullcontext() if last else self._module.no_sync()
-        if self._sharded:
+        if self._sharded and last is not self._synchronises:
             self._module.set_requires_gradient_sync(last)  # type: ignore[operator]
+            self._synchronises = last
         return nullcontext()
 
 
@@ -60,5 +62,6 @@ def _distributed(model: nn.Module, layout: Layout, groups: Groups) -> nn.Module:
     mesh = groups.mesh(replicas=layout.replicas, shards=layout.shards)
     for block in blocks(model):
         fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard)
-    fully_shard(model, mesh=mesh, reshard_after_forward=layout.reshard)
+    # What is left for the root is needed first in backward: freeing it would gather it twice.
+    fully_shard(model, mesh=mesh, reshard_after_forward=False)
     return model
