@@ -36,7 +36,7 @@ def training() -> paceline.Training:
         data=digits(),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=2e-3),
         batch=128,
-        epochs=20,
+        epochs=5,
     )
 
 

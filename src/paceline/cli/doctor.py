@@ -10,7 +10,7 @@ from paceline.cli.words import Json, Quiet, print_json
 if TYPE_CHECKING:
     from paceline.cluster.doctor import Finding
 
-_SIGN = {"ok": "[green]ok[/]", "note": "[yellow]note[/]", "bad": "[red]bad[/]"}
+_COLOUR = {"ok": "green", "note": "yellow", "bad": "red"}
 
 
 def doctor(json: Json = False, quiet: Quiet = False) -> None:
@@ -27,7 +27,9 @@ def doctor(json: Json = False, quiet: Quiet = False) -> None:
         findings.append(finding)
         if json:
             continue
-        console.print(f"{_SIGN[finding.state]:>22}  {finding.what:<8}  {escape(finding.text)}")
+        colour = _COLOUR[finding.state]
+        sign = f"[{colour}]{finding.state:<4}[/]"
+        console.print(f"{sign}  {finding.what:<8}  {escape(finding.text)}")
         if finding.fix:
             console.print(f"{'':16}[dim]-> {escape(finding.fix)}[/]")
     if json:

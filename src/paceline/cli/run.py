@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from paceline.launch.target import Target
     from paceline.specs import Run
 
-STOPPED_EXIT_CODE = 3
-
 
 def run(
     train: Train,
@@ -111,7 +109,7 @@ def shown(path: Path) -> str:
 def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
     """Say how a run ended and leave with its exit code."""
     from paceline.report import RunReader, cause, summary
-    from paceline.specs import RunFailed
+    from paceline.specs import STOPPED_EXIT_CODE, RunFailed
 
     state = RunReader(run).refresh()
     result = summary(state)

@@ -1,6 +1,6 @@
 """What flows between the rooms: frozen models, readable as TOML and JSON. No torch here."""
 
-from paceline.specs.errors import PacelineError, RunFailed
+from paceline.specs.errors import STOPPED_EXIT_CODE, PacelineError, RunFailed
 from paceline.specs.events import (
     AnyEvent,
     Ended,
@@ -18,6 +18,7 @@ from paceline.specs.plan import Layout, Plan
 from paceline.specs.run import Run
 
 __all__ = [
+    "STOPPED_EXIT_CODE",
     "AnyEvent",
     "Ended",
     "Event",

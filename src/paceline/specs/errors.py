@@ -1,4 +1,7 @@
-"""What Paceline raises when a person can mend the cause."""
+"""What Paceline raises when a person can mend the cause, and the exit codes beside 0."""
+
+STOPPED_EXIT_CODE = 3
+"""A run that was asked to stop and did so at the edge of a step: neither finished nor failed."""
 
 
 class PacelineError(Exception):

@@ -10,10 +10,9 @@ import traceback
 from pathlib import Path
 
 from paceline.observe.events import EventWriter
-from paceline.specs import Failed, PacelineError, Run
+from paceline.specs import STOPPED_EXIT_CODE, Failed, PacelineError, Run
 from paceline.train.place import Place, cpu_threads, place
 
-STOPPED_EXIT_CODE = 3
 _PR_SET_PDEATHSIG = 1
 
 

@@ -48,10 +48,9 @@ class Trainer:
         self._layout = layout
         self._groups = groups
         self._telemetry = telemetry
-        order = Shuffled if training.shuffle else Sequential
-        arguments = {"seed": training.seed} if training.shuffle else {}
+        samples = training.samples
         self._batches = Batches(
-            order=order(training.samples, **arguments),
+            order=Shuffled(samples, training.seed) if training.shuffle else Sequential(samples),
             batch=training.batch,
             steps=self.steps,
             workers=place.workers,
