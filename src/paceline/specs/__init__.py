@@ -14,7 +14,7 @@ from paceline.specs.events import (
     event_adapter,
 )
 from paceline.specs.job import Job, Limits
-from paceline.specs.plan import Layout, Plan
+from paceline.specs.plan import Layout, Plan, Position
 from paceline.specs.run import Run
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Limits",
     "PacelineError",
     "Plan",
+    "Position",
     "Run",
     "RunFailed",
     "Started",

@@ -1,10 +1,19 @@
 """How a training is laid out over devices."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat
 
 from paceline.specs.base import Spec
+
+
+class Position(NamedTuple):
+    """Where a worker stands in a layout, each number counted from 0."""
+
+    stage: int
+    replica: int
+    shard: int
+    slice: int
 
 
 class Layout(Spec):
@@ -15,6 +24,10 @@ class Layout(Spec):
     shards: int = Field(default=1, ge=1)
     """Workers that share one copy: each keeps this fraction of weights, gradients and optimizer
     state, and gathers the rest when it is needed."""
+    tensor: int = Field(default=1, ge=1)
+    """Workers that compute every layer of one copy together, each a slice of it."""
+    pipeline: int = Field(default=1, ge=1)
+    """Workers that hold one copy behind each other, each some of its blocks."""
     reshard: bool = True
     """With shards: free the gathered weights after forward and gather them again for backward."""
     micro_batch: int | None = Field(default=None, ge=1)
@@ -24,6 +37,15 @@ class Layout(Spec):
     recompute: Literal["none", "selective", "block"] = "none"
     """What backward computes again instead of keeping: nothing, all but matrix products and
     attention, or every block from its input."""
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b"
+    """With a pipeline: the order in which micro-batches pass its stages."""
+    sequence: bool = False
+    """With tensor: keep what lies between sliced layers divided along the sequence."""
+    slices: dict[str, Literal["columns", "rows", "whole"]] = Field(default_factory=dict)
+    """With tensor: how named layers are sliced (`*` stands for anything), instead of as found."""
+    batch_norm: Literal["local", "synchronised"] | None = None
+    """Over what batch normalisation takes its statistics: a worker's own share of the batch, or
+    the whole. A model that has such layers must say it where the two differ."""
     speeds: tuple[PositiveFloat, ...] | None = None
     """Relative speeds, one per node or one per worker: faster ones get more of the batch."""
     bucket_megabytes: int = Field(default=25, ge=1)
@@ -34,7 +56,25 @@ class Layout(Spec):
     @property
     def workers(self) -> int:
         """Processes, one per device, that this layout needs."""
+        return self.data_workers * self.tensor * self.pipeline
+
+    @property
+    def data_workers(self) -> int:
+        """Parts that a global batch is divided into."""
         return self.replicas * self.shards
+
+    def position(self, rank: int) -> Position:
+        """Where worker `rank` stands. Neighbours, on one node where it fits, exchange the most:
+        slices of a layer, then shards, then replicas, and stages the least."""
+        rank, slice_number = divmod(rank, self.tensor)
+        rank, shard = divmod(rank, self.shards)
+        stage, replica = divmod(rank, self.replicas)
+        return Position(stage, replica, shard, slice_number)
+
+    def data_rank(self, rank: int) -> int:
+        """Which part of every global batch worker `rank` works on."""
+        position = self.position(rank)
+        return position.replica * self.shards + position.shard
 
 
 class Plan(Spec):
