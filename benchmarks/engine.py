@@ -1,73 +1,126 @@
-"""Each layout against the same layout written by hand in bare PyTorch, interleaved.
+"""Each layout against the same layout written by hand in bare PyTorch, and against peers.
 
-    python benchmarks/engine.py [--pairs 5] [--json]
+    python benchmarks/engine.py [--pairs 5] [--layouts replicas,shards,pipeline] [--json]
 
 Two workers on this machine's CPU; steps per second after the first ten steps, by the wall clock of
-worker 0; medians of the ratios within each round. Every bare script runs twice in a round: what
-differs between those two is noise.
+worker 0; all ways one after the other in every round, and medians of the ratios within the rounds.
+Every bare script runs twice in a round: what differs between those two is noise. A way that cannot
+do a layout is left out of it, with what it said. The peers are `pip install accelerate
+lightning-fabric`.
 """
 
 import argparse
 import json
 import statistics
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from overhead import bare, under_paceline
+from overhead import Cannot, Measured, bare, under_paceline
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-LAYOUTS = {"replicas": "DDP", "shards": "FSDP2"}
+LAYOUTS = {"replicas": "DDP", "shards": "FSDP2", "pipeline": "1F1B"}
+WAYS: dict[str, Callable[[Path, str], Measured]] = {
+    "bare": bare,
+    "paceline": under_paceline,
+    "accelerate": partial(bare, script="accelerate_job.py"),
+    "fabric": partial(bare, script="fabric_job.py"),
+    "bare again": bare,
+}
 GOAL = 0.98
 
-Round = dict[str, float]
 
+@dataclass
+class Found:
+    """What the rounds of one layout gave."""
 
-def measured_round(layout: str, *, backwards: bool) -> Round:
-    ways = {"bare": bare, "paceline": under_paceline, "bare again": bare}
-    found: Round = {}
-    for way in reversed(ways) if backwards else ways:
-        with tempfile.TemporaryDirectory() as folder:
-            found[way] = ways[way](Path(folder), layout).steps_per_second
-    return found
+    rounds: list[dict[str, float]] = field(default_factory=list)
+    """Steps per second of each way."""
+    cannot: dict[str, str] = field(default_factory=dict)
+    """The ways that cannot do this layout, and what they said."""
 
+    def measure(self, layout: str) -> None:
+        """One more round, every other one backwards."""
+        order = [way for way in WAYS if way not in self.cannot]
+        found: dict[str, float] = {}
+        for way in reversed(order) if len(self.rounds) % 2 else order:
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    found[way] = WAYS[way](Path(folder), layout).steps_per_second
+                except Cannot as error:
+                    self.cannot[way] = str(error)
+        self.rounds.append(found)
 
-def ratio(rounds: list[Round], way: str) -> float:
-    return statistics.median(each[way] / each["bare"] for each in rounds)
+    def ratio(self, way: str) -> float | None:
+        """Its speed by that of the bare script; None where it cannot do the layout."""
+        if {way, "bare"} & self.cannot.keys():
+            return None
+        return statistics.median(each[way] / each["bare"] for each in self.rounds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5, help="rounds")
+    parser.add_argument("--layouts", default=",".join(LAYOUTS), help="some of: %(default)s")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rounds: dict[str, list[Round]] = {layout: [] for layout in LAYOUTS}
+    found = {layout: Found() for layout in options.layouts.split(",")}
+    if unknown := found.keys() - LAYOUTS.keys():
+        parser.error(f"no such layout: {', '.join(sorted(unknown))}")
     console = Console(stderr=True)
-    for number in track(range(options.pairs), "measuring", console=console, disable=options.json):
-        for layout in LAYOUTS:
-            rounds[layout].append(measured_round(layout, backwards=number % 2 == 1))
-    figures: dict[str, float] = {"pairs": options.pairs}
-    for layout, found in rounds.items():
-        figures[f"{layout}_ratio"] = ratio(found, "paceline")
-        figures[f"{layout}_ratio_null"] = ratio(found, "bare again")
-    met = {f"{layout}_ratio >= {GOAL}": figures[f"{layout}_ratio"] >= GOAL for layout in LAYOUTS}
+    for _ in track(range(options.pairs), "measuring", console=console, disable=options.json):
+        for layout, its in found.items():
+            its.measure(layout)
+    met = {
+        f"{layout}_ratio >= {GOAL}": (its.ratio("paceline") or 0.0) >= GOAL
+        for layout, its in found.items()
+    }
     if options.json:
-        print(json.dumps({"figures": figures, "met": met}, indent=2))
-        return
-    table = Table(title=f"2 workers, {options.pairs} interleaved rounds, medians; measured")
-    for column in ("layout", "bare steps/s", "paceline / bare", "bare again / bare (noise)"):
-        table.add_column(column, justify="left" if column == "layout" else "right")
-    for layout, found in rounds.items():
+        _print_json(found, met, options.pairs)
+    else:
+        _print_table(found, met, options.pairs)
+
+
+def _print_json(found: dict[str, Found], met: dict[str, bool], pairs: int) -> None:
+    figures: dict[str, float | None] = {"pairs": pairs}
+    for layout, its in found.items():
+        figures[f"{layout}_ratio"] = its.ratio("paceline")
+        figures[f"{layout}_ratio_null"] = its.ratio("bare again")
+        for peer in ("accelerate", "fabric"):
+            figures[f"{layout}_ratio_{peer}"] = its.ratio(peer)
+    cannot = {layout: its.cannot for layout, its in found.items()}
+    rounds = {layout: its.rounds for layout, its in found.items()}
+    said = {"figures": figures, "met": met, "cannot": cannot, "steps_per_second": rounds}
+    print(json.dumps(said, indent=2))
+
+
+def _print_table(found: dict[str, Found], met: dict[str, bool], pairs: int) -> None:
+    console = Console()
+    table = Table(title=f"2 workers, {pairs} interleaved rounds, medians; measured")
+    table.add_column("layout")
+    table.add_column("bare steps/s", justify="right")
+    others = [way for way in WAYS if way != "bare"]
+    for way in others:
+        noise = " (noise)" if way == "bare again" else ""
+        table.add_column(f"{way} / bare{noise}", justify="right")
+    for layout, its in found.items():
+        speeds = [each["bare"] for each in its.rounds if "bare" in each]
+        ratios = [its.ratio(way) for way in others]
         table.add_row(
             f"{layout} ({LAYOUTS[layout]})",
-            f"{statistics.median(each['bare'] for each in found):.2f}",
-            f"{figures[f'{layout}_ratio']:.3f}",
-            f"{figures[f'{layout}_ratio_null']:.3f}",
+            f"{statistics.median(speeds):.2f}" if speeds else "-",
+            *("-" if ratio is None else f"{ratio:.3f}" for ratio in ratios),
         )
-    Console().print(table)
+    console.print(table)
+    for layout, its in found.items():
+        for way, reason in its.cannot.items():
+            console.print(f"{way} cannot do {layout}: {reason}", markup=False, highlight=False)
     for goal, reached in met.items():
-        Console().print(f"{'met' if reached else 'NOT MET'}: {goal}")
+        console.print(f"{'met' if reached else 'NOT MET'}: {goal}")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ null comparison the bare script runs twice in every round: what differs there is
 import argparse
 import json
 import os
+import re
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from paceline.specs import Run, Steps, event_adapter
 JOB = Path(__file__).parent / "overhead_job"
 WORKERS = 2
 WARM_UP_STEPS = 10
+LAYOUT_OPTIONS = {"pipeline": ("--micro-batch", 8, "--schedule", "1f1b")}
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,19 @@ class Measured:
     steps_per_second: float
 
 
+class Cannot(RuntimeError):
+    """A way that did not end well, with the last line it said."""
+
+
 def under_paceline(folder: Path, layout: str = "replicas") -> Measured:
     """The job by `paceline run`, with two of what the layout names."""
     command = [sys.executable, "-m", "paceline", "run", JOB / "train.py", "--quiet"]
-    layout_options = [f"--{layout}", WORKERS, "--runs", folder / "runs"]
+    layout_options = [f"--{layout}", WORKERS, *LAYOUT_OPTIONS.get(layout, ())]
     begin = time.time()
-    subprocess.run([*map(str, command + layout_options)], check=True, timeout=300)
+    _end_well(
+        [_start([*command, *layout_options, "--runs", folder / "runs"], folder / "stderr", {})],
+        folder / "stderr",
+    )
     (path,) = (folder / "runs").iterdir()
     events = [
         event_adapter.validate_json(line)
@@ -56,24 +65,24 @@ def under_paceline(folder: Path, layout: str = "replicas") -> Measured:
     return _measured(begin, steps[0].time, [second for event in steps for second in event.seconds])
 
 
-def bare(folder: Path, layout: str = "replicas") -> Measured:
-    """The two processes started directly."""
+def bare(folder: Path, layout: str = "replicas", script: str = "bare.py") -> Measured:
+    """The two processes of a script started directly."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    output = folder / "bare.json"
+    output, errors = folder / "bare.json", folder / "stderr"
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+    sizes = {"WORLD_SIZE": WORKERS, "LOCAL_WORLD_SIZE": WORKERS}
     begin = time.time()
     ranks = [
-        subprocess.Popen(
-            [sys.executable, JOB / "bare.py", output, layout],
-            env=os.environ
-            | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            | {"RANK": str(rank), "WORLD_SIZE": str(WORKERS), "OMP_NUM_THREADS": "1"},
+        _start(
+            [sys.executable, JOB / script, output, layout],
+            errors,
+            common | sizes | {"RANK": rank, "LOCAL_RANK": rank},
         )
         for rank in range(WORKERS)
     ]
-    for rank in ranks:
-        assert rank.wait(300) == 0
+    _end_well(ranks, errors)
     return _read_bare(begin, output)
 
 
@@ -88,6 +97,29 @@ def under_torchrun(folder: Path) -> Measured:
         timeout=300,
     )
     return _read_bare(begin, output)
+
+
+def _start(
+    command: Sequence[object], errors: Path, environment: Mapping[str, object]
+) -> "subprocess.Popen[bytes]":
+    with errors.open("ab") as file:
+        return subprocess.Popen(
+            [str(part) for part in command],
+            env=os.environ | {name: str(value) for name, value in environment.items()},
+            stderr=file,
+        )
+
+
+def _end_well(processes: "list[subprocess.Popen[bytes]]", errors: Path) -> None:
+    try:
+        codes = [process.wait(300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    if any(codes):
+        lines = (line.strip("│╰╯─ ") for line in errors.read_text().splitlines())
+        said = [re.sub(r"^\[rank\d+\]: ", "", line) for line in lines if line]
+        raise Cannot(said[-1] if said else "it said nothing")
 
 
 def _read_bare(begin: float, output: Path) -> Measured:

@@ -1,8 +1,13 @@
-"""The job of `overhead.py`: the byte-level GPT of the examples on text that needs no reading."""
+"""The job of the benchmarks: the byte-level GPT of the examples on text that needs no reading."""
 
+import itertools
+import json
+import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,10 +15,21 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "gpt"))
 from model import GPT, next_byte_loss
 
-__all__ = ["BATCH", "STEPS", "RandomText", "network", "next_byte_loss", "optimizer"]
+__all__ = [
+    "BATCH",
+    "CONTEXT",
+    "MICRO_BATCH",
+    "STEPS",
+    "WIDTH",
+    "RandomText",
+    "network",
+    "next_byte_loss",
+    "optimizer",
+    "timed",
+]
 
-CONTEXT, SAMPLES = 64, 4096
-BATCH, STEPS = 32, 120
+CONTEXT, SAMPLES, WIDTH = 64, 4096, 128
+BATCH, MICRO_BATCH, STEPS = 32, 8, 120
 
 
 class RandomText(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
@@ -31,9 +47,24 @@ class RandomText(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def network() -> nn.Module:
-    model: nn.Module = GPT(layers=4, width=128, heads=4, context=CONTEXT)
+    model: nn.Module = GPT(layers=4, width=WIDTH, heads=4, context=CONTEXT)
     return model
 
 
 def optimizer(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+def timed(loader: Iterable[Any], output: str) -> Iterator[Any]:
+    """As many batches as there are steps; worker 0 writes how long each step took."""
+    epochs = itertools.chain.from_iterable(itertools.repeat(loader))
+    edges: list[float] = []
+    first_step = 0.0
+    for batch in itertools.islice(epochs, STEPS):
+        edges = edges or [time.perf_counter()]
+        yield batch
+        edges.append(time.perf_counter())
+        first_step = first_step or time.time()
+    if os.environ["RANK"] == "0":
+        seconds = [after - before for before, after in itertools.pairwise(edges)]
+        Path(output).write_text(json.dumps({"first_step": first_step, "seconds": seconds}))

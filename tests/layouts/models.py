@@ -20,17 +20,18 @@ class Block(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         self.mix = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
         self.feed = nn.Sequential(
             nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
         )
 
     def forward(self, stream: torch.Tensor) -> torch.Tensor:
         query, key, value = (
-            part.unflatten(-1, (2, -1)).transpose(1, 2)
+            part.unflatten(-1, (4, -1)).transpose(1, 2)
             for part in self.mix(self.norm(stream)).chunk(3, dim=-1)
         )
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        stream = stream + mixed.transpose(1, 2).flatten(2)
+        stream = stream + self.out(mixed.transpose(1, 2).flatten(2))
         out: torch.Tensor = stream + self.feed(stream)
         return out
 
@@ -41,7 +42,7 @@ class TiedGPT(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
-        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         self.head.weight = self.embed.weight
 
@@ -80,7 +81,7 @@ class ResidualCNN(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(1, 8, 3, padding=1)
-        self.stages = nn.Sequential(*(ResidualBlock() for _ in range(3)))
+        self.stages = nn.Sequential(*(ResidualBlock() for _ in range(4)))
         self.head = nn.Linear(8, 4)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -100,16 +101,27 @@ class ResidualBlock(nn.Module):
         return out
 
 
+class BatchNormCNN(ResidualCNN):
+    """The same with batch normalisation, which does mix them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for block in self.stages:
+            assert isinstance(block, ResidualBlock)
+            block.body[1] = nn.BatchNorm2d(8)
+
+
 MODELS: dict[str, type[nn.Module]] = {
     "gpt": TiedGPT,
     "encoder-decoder": EncoderDecoder,
     "cnn": ResidualCNN,
+    "batch-norm": BatchNormCNN,
 }
 
 
 def data_for(model: str) -> "Dataset[Any]":
     generator = torch.Generator().manual_seed(3)
-    if model == "cnn":
+    if model in ("cnn", "batch-norm"):
         images = torch.randn(SAMPLES, 1, 6, 6, generator=generator)
         return TensorDataset(images, images.flatten(1)[:, :4].argmax(dim=1))
     text = torch.randint(VOCABULARY, (SAMPLES, LENGTH), generator=generator)

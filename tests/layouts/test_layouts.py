@@ -40,6 +40,31 @@ LAYOUTS = {
         replicas=2, shards=2, micro_batch=3, recompute="block"
     ),
     "2 replicas x 4 shards": Layout(replicas=2, shards=4),
+    "2 stages": Layout(pipeline=2),
+    "2 stages, gpipe, recompute": Layout(pipeline=2, schedule="gpipe", recompute="block"),
+    "3 stages, small micro-batches": Layout(pipeline=3, micro_batch=3),
+    "4 stages": Layout(pipeline=4),
+    "2 x 2 stages, interleaved": Layout(pipeline=2, schedule="interleaved", micro_batch=7),
+    "2 x 2 stages, zero-bubble": Layout(pipeline=2, schedule="zero-bubble", recompute="block"),
+    "2 stages x 2 replicas": Layout(pipeline=2, replicas=2),
+    "2 stages x 2 replicas, zero-bubble": Layout(
+        pipeline=2, replicas=2, schedule="zero-bubble", micro_batch=4
+    ),
+    "2 stages x 2 shards": Layout(pipeline=2, shards=2),
+    "2 stages x 2 shards, interleaved": Layout(
+        pipeline=2, shards=2, schedule="interleaved", reshard=False
+    ),
+    "2 stages x 2 replicas x 2 shards": Layout(pipeline=2, replicas=2, shards=2),
+    "2 slices": Layout(tensor=2),
+    "4 slices": Layout(tensor=4),
+    "2 slices, divided sequence, micro-batches": Layout(tensor=2, sequence=True, micro_batch=5),
+    "2 slices x 2 replicas": Layout(tensor=2, replicas=2),
+    "2 slices x 2 shards": Layout(tensor=2, shards=2, recompute="block"),
+    "2 stages x 2 slices": Layout(pipeline=2, tensor=2),
+    "2 stages x 2 slices x 2 replicas": Layout(pipeline=2, tensor=2, replicas=2),
+    "2 stages x 2 slices x 2 shards": Layout(
+        pipeline=2, tensor=2, shards=2, schedule="interleaved"
+    ),
 }
 
 
@@ -62,6 +87,12 @@ def test_it_follows_one_process(
     name: str, model: str, alone: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     layout, expected = LAYOUTS[name], alone[model]
+    if model == "batch-norm":
+        layout = layout.model_copy(update={"batch_norm": "synchronised"})
+        if layout.micro_batch or layout.pipeline > 1:
+            with pytest.raises(RankFailed, match="the first cannot use the statistics of the last"):
+                result(model, layout, tmp_path)
+            return
     found = result(model, layout, tmp_path)
     assert len(found["losses"]) == STEPS
     assert found["losses"] == pytest.approx(expected["losses"], rel=1e-4)
@@ -105,12 +136,12 @@ def overflow_on_one_worker() -> tuple[float, float, bool]:
         arranged, batch = trainer._still_arranged(), next(iter(trainer))
         trainer._forward_and_backward(arranged, batch)
         weights: list[Any] = [each.detach().clone() for each in trainer.model.parameters()]
-        before = trainer._scaler.get_scale()
+        before = trainer._scaling.scale
         if place().rank == 1:
             gradient: Any = next(trainer.model.parameters()).grad
             gradient.to_local().fill_(float("inf"))
-        trainer._update()
-        after = trainer._scaler.get_scale()
+        trainer._update(arranged)
+        after = trainer._scaling.scale
         same = all(
             torch.equal(old.to_local(), new.to_local())  # type: ignore[attr-defined]
             for old, new in zip(weights, trainer.model.parameters(), strict=True)

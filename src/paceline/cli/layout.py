@@ -1,5 +1,8 @@
 """The layout's options, which `run` and `submit` share, and the plan that they make."""
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,25 +14,70 @@ if TYPE_CHECKING:
 PlanFile = Annotated[
     Path | None, typer.Option("--plan", metavar="FILE", help="The plan to follow (TOML).")
 ]
-Replicas = Annotated[int | None, typer.Option("--replicas", min=1, help="Copies of the model.")]
-Shards = Annotated[
-    int | None, typer.Option("--shards", min=1, help="Workers that share a copy (FSDP).")
-]
-MicroBatch = Annotated[
-    int | None, typer.Option("--micro-batch", min=1, help="Samples per forward at the most.")
-]
-Precision = Annotated[
-    Literal["fp32", "bf16", "fp16"] | None,
-    typer.Option("--precision", help="What matrix products are computed in."),
-]
-Recompute = Annotated[
-    Literal["none", "selective", "block"] | None,
-    typer.Option("--recompute", help="What backward computes again to save memory."),
-]
+
+
+def _count(name: str, help_text: str) -> Any:
+    option = typer.Option(f"--{name}", min=1, help=help_text)
+    return Annotated[int | None, option]
+
+
+def _choice(name: str, kind: Any, help_text: str) -> Any:
+    return Annotated[kind | None, typer.Option(name, help=help_text)]
+
+
+LAYOUT_OPTIONS: dict[str, Any] = {
+    "replicas": _count("replicas", "Copies of the model, each on its part of the batch."),
+    "shards": _count("shards", "Workers that share the weights of a copy (FSDP)."),
+    "tensor": _count("tensor", "Workers that compute each layer together, in slices."),
+    "pipeline": _count("pipeline", "Workers that hold the blocks behind each other."),
+    "micro_batch": _count("micro-batch", "Samples per forward at the most."),
+    "precision": _choice(
+        "--precision", Literal["fp32", "bf16", "fp16"], "What matrix products are computed in."
+    ),
+    "recompute": _choice(
+        "--recompute",
+        Literal["none", "selective", "block"],
+        "What backward computes again to save memory.",
+    ),
+    "schedule": _choice(
+        "--schedule",
+        Literal["gpipe", "1f1b", "interleaved", "zero-bubble"],
+        "How micro-batches pass a pipeline.",
+    ),
+    "sequence": _choice(
+        "--sequence/--no-sequence", bool, "With --tensor: divide along the sequence in between."
+    ),
+    "batch_norm": _choice(
+        "--batch-norm",
+        Literal["local", "synchronised"],
+        "Statistics of batch normalisation: each worker's own, or of the whole batch.",
+    ),
+}
+"""Each field of a layout that has an option, and how typer reads it."""
+
+
+def takes_layout(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the layout's options; it gets those that were set as one mapping, `layout`."""
+    signature = inspect.signature(command)
+    own = [each for name, each in signature.parameters.items() if name != "layout"]
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in LAYOUT_OPTIONS.items()
+    ]
+
+    @functools.wraps(command)
+    def with_layout(**words: Any) -> None:
+        given = {name: words.pop(name) for name in LAYOUT_OPTIONS}
+        command(**words, layout={name: value for name, value in given.items() if value is not None})
+
+    with_layout.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + options
+    )
+    return with_layout
 
 
 def chosen_plan(
-    file: Path | None, workers: int | None, default_workers: int, **options: Any
+    file: Path | None, workers: int | None, default_workers: int, given: dict[str, Any]
 ) -> "Plan":
     """The plan of a file with what the options change, for a number of workers.
 
@@ -38,21 +86,24 @@ def chosen_plan(
     from paceline.specs import PacelineError, Plan
 
     plan = Plan.read(file) if file else Plan()
-    given = {name: value for name, value in options.items() if value is not None}
     layout = plan.layout.model_copy(update=given)
+    degrees = " x ".join(
+        f"{getattr(layout, name)} {name}" for name in ("replicas", "shards", "tensor", "pipeline")
+    )
     if "replicas" not in plan.layout.model_fields_set | given.keys():
         wanted = workers or (default_workers if not given and file is None else layout.workers)
         replicas, left = divmod(wanted, layout.workers)
         if left:
             raise PacelineError(
-                f"{wanted} workers cannot be divided into copies of {layout.workers} (shards)",
-                fix=f"use a multiple of {layout.workers} workers, or other --shards",
+                f"{wanted} workers cannot be divided into copies of {layout.workers} ({degrees})",
+                fix=f"use a multiple of {layout.workers} workers, or other numbers of these",
             )
         layout = layout.model_copy(update={"replicas": replicas})
     if workers is not None and workers != layout.workers:
         raise PacelineError(
             f"{workers} workers were asked for, but {file or 'the layout'} plans"
-            f" {layout.workers}: {layout.replicas} replicas x {layout.shards} shards",
+            f" {layout.workers}: {degrees}",
             fix="make them agree, or leave one of them out",
         )
+    layout.check()
     return plan.model_copy(update={"layout": layout})

@@ -1,19 +1,11 @@
 """`paceline run`: train here, on the devices of this machine."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli.layout import (
-    MicroBatch,
-    PlanFile,
-    Precision,
-    Recompute,
-    Replicas,
-    Shards,
-    chosen_plan,
-)
+from paceline.cli.layout import PlanFile, chosen_plan, takes_layout
 from paceline.cli.words import (
     Json,
     Port,
@@ -31,21 +23,30 @@ if TYPE_CHECKING:
     from paceline.specs import Run
 
 
+@takes_layout
 def run(
+    *,
     train: Train,
+    layout: dict[str, Any],
     workers: Annotated[
         int | None,
         typer.Option("-n", "--workers", min=1, help="Workers: by default, one per accelerator."),
     ] = None,
     plan: PlanFile = None,
-    replicas: Replicas = None,
-    shards: Shards = None,
-    micro_batch: MicroBatch = None,
-    precision: Precision = None,
-    recompute: Recompute = None,
     runs: Runs = "runs",
     name: RunName = None,
     port: Port = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Train nothing; show what workers would hold and send."),
+    ] = False,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", min=1, help="With --dry-run: nodes of the cluster."),
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option("--devices", min=1, help="With --dry-run: workers per node.")
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -54,6 +55,23 @@ def run(
     Example:  paceline run train.py -n 2
     """
     import sys
+
+    from paceline.cli.dry_run import dry_run as show_dry_run
+    from paceline.cli.dry_run import refuse_cluster
+
+    if dry_run:
+        show_dry_run(
+            train,
+            plan,
+            layout,
+            workers=workers,
+            nodes=nodes,
+            devices=devices,
+            json=json,
+            quiet=quiet,
+        )
+        return
+    refuse_cluster(nodes, devices)
 
     from paceline.launch import local
     from paceline.launch.target import Target
@@ -66,11 +84,7 @@ def run(
         plan,
         workers,
         max(1, accelerators),
-        replicas=replicas,
-        shards=shards,
-        micro_batch=micro_batch,
-        precision=precision,
-        recompute=recompute,
+        layout,
     )
     warning = local.check_room(chosen.layout.workers, accelerators)
     if warning:

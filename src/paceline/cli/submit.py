@@ -1,19 +1,11 @@
 """`paceline submit`: train on the cluster, through Slurm."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli.layout import (
-    MicroBatch,
-    PlanFile,
-    Precision,
-    Recompute,
-    Replicas,
-    Shards,
-    chosen_plan,
-)
+from paceline.cli.layout import PlanFile, chosen_plan, takes_layout
 from paceline.cli.run import conclude, default_name, shown
 from paceline.cli.words import (
     Json,
@@ -31,19 +23,17 @@ if TYPE_CHECKING:
     from paceline.specs import Run
 
 
+@takes_layout
 def submit(
+    *,
     train: Train,
+    layout: dict[str, Any],
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the cluster.")] = 1,
     devices: Annotated[
         int | None,
         typer.Option("--devices", min=1, help="Workers per node: one per GPU, or 1, by default."),
     ] = None,
     plan: PlanFile = None,
-    replicas: Replicas = None,
-    shards: Shards = None,
-    micro_batch: MicroBatch = None,
-    precision: Precision = None,
-    recompute: Recompute = None,
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", help="The default one, if not given.")
     ] = None,
@@ -108,11 +98,7 @@ def submit(
         plan,
         job.workers,
         job.workers,
-        replicas=replicas,
-        shards=shards,
-        micro_batch=micro_batch,
-        precision=precision,
-        recompute=recompute,
+        layout,
     )
     if dry_run:
         print(launcher.script(job, Run(Path(runs).absolute() / f"{job.name}-TIME")), end="")

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from paceline.data.batches import Batches, slice_of
-from paceline.data.nests import map_tensors
+from paceline.data.nests import map_tensors, tensors_of
 from paceline.specs import PacelineError
 
 Split = Callable[[Any], tuple[Any, Any]]
@@ -24,21 +24,30 @@ class Batch:
     """Samples of this share that count."""
     global_samples: int
 
-    def micro(self, count: int) -> Iterator["Batch"]:
-        """This share in `count` parts of nearly equal size.
+    @property
+    def rows(self) -> int:
+        """Samples that pass through the model, whether or not they count."""
+        return len(next(tensors_of((self.inputs, self.target))))
 
-        A part without a sample is one that counts for nothing, so that every worker does as many
-        forwards as the others.
+    def micro(self, count: int, rows: int | None = None) -> Iterator["Batch"]:
+        """This share in `count` parts of nearly equal size, or of exactly `rows` rows each.
+
+        A part without a sample has one that counts for nothing, so that every worker does as many
+        forwards as the others; a part that is short of rows has its first one several times.
         """
-        if count == 1:
+        if count == 1 and rows in (None, self.rows):
             yield self
             return
         for number in range(count):
             part = slice_of(self.samples, count, number)
-            rows = slice(part.start, part.stop) if part else slice(0, 1)
+            begin, length = (part.start, len(part)) if part else (0, 1)
+            missing = max(0, (rows or 0) - length)
 
-            def cut(tensor: torch.Tensor, rows: slice = rows) -> torch.Tensor:
-                return tensor[rows]
+            def cut(
+                tensor: torch.Tensor, begin: int = begin, length: int = length, more: int = missing
+            ) -> torch.Tensor:
+                kept = tensor[begin : begin + length]
+                return torch.cat([kept, kept[:1].expand(more, *kept.shape[1:])]) if more else kept
 
             yield Batch(
                 inputs=map_tensors(self.inputs, cut),
@@ -46,6 +55,30 @@ class Batch:
                 samples=len(part),
                 global_samples=self.global_samples,
             )
+
+    def counted(self, output: Any) -> tuple[Any, Any]:
+        """An output and the target without the rows that count for nothing.
+
+        Where none counts, one row stays: its loss is computed and then weighs nothing.
+        """
+        rows, kept = self.rows, max(1, self.samples)
+        if kept == rows:
+            return output, self.target
+
+        def cut(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor[:kept] if tensor.ndim and len(tensor) == rows else tensor
+
+        return map_tensors(output, cut), map_tensors(self.target, cut)
+
+
+def collated(
+    data: "Dataset[Any]", samples: int, device: torch.device, *, split: Split | None
+) -> Batch:
+    """The first samples of a dataset as one batch; a short dataset begins again."""
+    length = len(data)  # type: ignore[arg-type] # map-style, as Training has checked
+    batch = default_collate([data[number % length] for number in range(samples)])
+    inputs, target = (split or pair)(batch)
+    return Batch(to_device(inputs, device), to_device(target, device), samples, samples)
 
 
 def load(

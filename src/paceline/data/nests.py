@@ -1,6 +1,7 @@
 """Nests of tensors, as datasets give them: tuples, lists and mappings, in any depth."""
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -10,6 +11,9 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
     """The same nest with every tensor changed; what is no tensor stays."""
     if isinstance(value, torch.Tensor):
         return change(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return type(value)(**{name: map_tensors(item, change) for name, item in fields.items()})
     if isinstance(value, Mapping):
         return {key: map_tensors(item, change) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -17,3 +21,15 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
     if isinstance(value, list | tuple):
         return type(value)(map_tensors(item, change) for item in value)
     return value
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a nest."""
+    found: list[torch.Tensor] = []
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(value, note)
+    return iter(found)

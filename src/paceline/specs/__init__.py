@@ -1,5 +1,6 @@
 """What flows between the rooms: frozen models, readable as TOML and JSON. No torch here."""
 
+from paceline.specs.dry_run import DryRun, HeldParameters, Memory, RankPicture, Transfer
 from paceline.specs.errors import STOPPED_EXIT_CODE, PacelineError, RunFailed
 from paceline.specs.events import (
     AnyEvent,
@@ -20,20 +21,25 @@ from paceline.specs.run import Run
 __all__ = [
     "STOPPED_EXIT_CODE",
     "AnyEvent",
+    "DryRun",
     "Ended",
     "Event",
     "Failed",
     "Finished",
+    "HeldParameters",
     "Job",
     "Layout",
     "Limits",
+    "Memory",
     "PacelineError",
     "Plan",
     "Position",
+    "RankPicture",
     "Run",
     "RunFailed",
     "Started",
     "Steps",
+    "Transfer",
     "WorkerState",
     "Workers",
     "event_adapter",

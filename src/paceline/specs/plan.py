@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, PositiveFloat
 
 from paceline.specs.base import Spec
+from paceline.specs.errors import PacelineError
 
 
 class Position(NamedTuple):
@@ -62,6 +63,38 @@ class Layout(Spec):
     def data_workers(self) -> int:
         """Parts that a global batch is divided into."""
         return self.replicas * self.shards
+
+    @property
+    def stages(self) -> int:
+        """Stages of a pipeline: two on every worker where the schedule goes round twice."""
+        return self.pipeline * (2 if self.schedule in ("interleaved", "zero-bubble") else 1)
+
+    def check(self) -> None:
+        """Say which of these settings do not go together."""
+        piped = self.pipeline > 1
+        if self.compile and (piped or self.tensor > 1):
+            raise PacelineError(
+                f"compile=true was given together with {'pipeline' if piped else 'tensor'}, under"
+                " which the model is called in parts that differ from call to call",
+                fix="leave compile out, or use replicas and shards",
+            )
+        if piped and self.schedule == "zero-bubble" and self.shards > 1:
+            raise PacelineError(
+                "schedule=zero-bubble was given together with shards: PyTorch's backward in two"
+                " halves leaves out part of the gradients of shards",
+                fix="use --schedule interleaved with shards, or replicas with zero-bubble",
+            )
+        if piped and self.schedule == "zero-bubble" and self.recompute == "selective":
+            raise PacelineError(
+                "schedule=zero-bubble was given together with recompute=selective: its backward has"
+                " two halves, and what was kept for the first is gone in the second",
+                fix="use --recompute block, or another --schedule",
+            )
+        if piped and self.sequence:
+            raise PacelineError(
+                "sequence=true was given together with pipeline: stages pass on whole sequences",
+                fix="leave sequence out, or use tensor without a pipeline",
+            )
 
     def position(self, rank: int) -> Position:
         """Where worker `rank` stands. Neighbours, on one node where it fits, exchange the most:

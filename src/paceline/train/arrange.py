@@ -1,67 +1,142 @@
-"""A model arranged as a layout says: replicated, sharded, or both, by PyTorch's own means."""
+"""From a training and a layout to a model that stands on the workers, tried before it trains."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
+from paceline.data.loader import Batch, collated
 from paceline.specs import Layout
-from paceline.train.blocks import blocks
+from paceline.train.arranged import Arranged, Built, Setting, autocast, evaluating, micro_batches
+from paceline.train.batch_norm import prepare_batch_norm
+from paceline.train.calls import call, checked_loss
 from paceline.train.groups import Groups
 from paceline.train.recompute import recompute
+from paceline.train.training import Training
+from paceline.train.whole import Whole
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class Arranged:
-    """The callable form of a model under a layout."""
-
-    def __init__(self, model: nn.Module, layout: Layout, groups: Groups) -> None:
-        self._dtype = _DTYPES.get(layout.precision)
-        self._device_type = groups.device.type
-        recompute(model, layout)
-        if layout.compile:
-            model.compile()
-        self._sharded = layout.shards > 1
-        self._synchronises = True
-        self._module = _distributed(model, layout, groups)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Forward."""
-        return self._module(*arguments, **named)
-
-    def computing(self) -> Any:
-        """A block that computes in the layout's precision; forward and loss belong inside."""
-        if self._dtype is None:
-            return nullcontext()
-        return torch.autocast(self._device_type, dtype=self._dtype)
-
-    def synchronising(self, last: bool) -> Any:
-        """A block whose backward exchanges gradients only if it is the step's last."""
-        if isinstance(self._module, DistributedDataParallel):
-            return nullcontext() if last else self._module.no_sync()
-        if self._sharded and last is not self._synchronises:
-            self._module.set_requires_gradient_sync(last)  # type: ignore[operator]
-            self._synchronises = last
-        return nullcontext()
+if TYPE_CHECKING:
+    from paceline.train.sliced import Sliced
+    from paceline.train.stages import Cut, Stage
+    from paceline.train.trace import Trace
 
 
-def _distributed(model: nn.Module, layout: Layout, groups: Groups) -> nn.Module:
-    if layout.workers == 1:
-        return model
-    if layout.shards == 1:
-        return DistributedDataParallel(
-            model,
-            device_ids=None if groups.device.type == "cpu" else [groups.device.index],
-            bucket_cap_mb=layout.bucket_megabytes,
-        )
-    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 -- slow to load, seldom needed
+def arrange(
+    training: Training,
+    layout: Layout,
+    groups: Groups,
+    *,
+    largest_share: int,
+    trial: bool = True,
+) -> Arranged:
+    """Build the model on this worker and arrange it as the layout says.
 
-    mesh = groups.mesh(replicas=layout.replicas, shards=layout.shards)
-    for block in blocks(model):
-        fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard)
-    # What is left for the root is needed first in backward: freeing it would gather it twice.
-    fully_shard(model, mesh=mesh, reshard_after_forward=False)
-    return model
+    `largest_share`: the most samples that any worker has of a batch. With `trial`, a layout that
+    changes how the model is computed is compared with the model itself on two samples first.
+    """
+    layout.check()
+    setting = Setting(layout, groups, training.loss, groups.dividing_the_batch(layout))
+
+    def build() -> Built:
+        # The same first weights on any number of workers.
+        torch.manual_seed(training.seed)
+        model = training.model().to(groups.device)
+        count = micro_batches(layout, largest_share)
+        norms = prepare_batch_norm(model, layout, setting.data_group, micro_batches=count)
+        recompute(model, layout, norms.again)
+        return Built(model, norms)
+
+    if layout.tensor * layout.pipeline > 1:
+        return _arrange_traced(build, training, setting, trial)
+    built = build()
+    if layout.compile:
+        built.model.compile()
+    return Whole(built, setting, size=_size(built.model))
+
+
+def _arrange_traced(
+    build: Callable[[], Built], training: Training, setting: Setting, trial: bool
+) -> Arranged:
+    # Loaded here, since replicas and shards need none of it and start sooner without.
+    from paceline.train.piped import Piped  # noqa: PLC0415
+    from paceline.train.stages import Stage, cut  # noqa: PLC0415
+    from paceline.train.trace import trace  # noqa: PLC0415
+    from paceline.train.verify import Reference  # noqa: PLC0415
+
+    layout, groups = setting.layout, setting.groups
+    built = build()
+    model = built.model
+    few, more = (
+        collated(training.data, samples, groups.device, split=training.split) for samples in (2, 3)
+    )
+    with evaluating(model), torch.random.fork_rng(devices=[]):
+        with autocast(layout, groups.device):
+            seen = trace(model, lambda: call(model, few.inputs))
+            again = trace(model, lambda: call(model, more.inputs)) if layout.pipeline > 1 else seen
+        reference = Reference.of(model, lambda: _loss(training, few, model)) if trial else None
+        where = cut(model, seen, again, layout.stages) if layout.pipeline > 1 else None
+        whole = {name: tensor.to("meta") for name, tensor in model.state_dict().items()}
+        size, slicer = _size(model), _slicer(model, seen, layout, groups)
+        sliced, stage = slicer(model), Stage(model, where.few) if where else None
+        if reference:
+            with sliced.computing() if sliced else nullcontext():
+                reference.check(
+                    model,
+                    lambda: _chained_loss(training, few, model, stage, where),
+                    sliced.cut if sliced else lambda name, gradient: gradient,
+                    how=f"laid out with tensor={layout.tensor} and pipeline={layout.pipeline}",
+                )
+    built = Built(model, built.norms, sliced)
+    if stage is None or where is None:
+        return Whole(built, setting, size=size)
+    first = layout.position(groups.place.rank).stage
+    here, stages = {first: built}, {first: stage}
+    for number in range(first + layout.pipeline, layout.stages, layout.pipeline):
+        another = build()
+        here[number] = Built(another.model, another.norms, slicer(another.model))
+        stages[number] = Stage(another.model, where.few)
+    return Piped(here, stages, where, whole, setting)
+
+
+def _slicer(
+    model: nn.Module, seen: "Trace", layout: Layout, groups: Groups
+) -> Callable[[nn.Module], "Sliced | None"]:
+    """What slices a model like this one in place, if the layout has slices."""
+    if layout.tensor == 1:
+        return lambda model: None
+    from paceline.train.sliced import Sliced  # noqa: PLC0415
+    from paceline.train.slicing import find_slicing  # noqa: PLC0415
+
+    slicing, mesh = find_slicing(model, seen, layout), groups.mesh(layout)["tensor"]
+    return lambda model: Sliced(model, slicing, mesh, sequence=layout.sequence)
+
+
+def _size(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _loss(training: Training, batch: Batch, model: Callable[..., Any]) -> torch.Tensor:
+    return checked_loss(training.loss(call(model, batch.inputs), batch.target))
+
+
+def _chained_loss(
+    training: Training,
+    batch: Batch,
+    model: nn.Module,
+    stage: "Stage | None",
+    where: "Cut | None",
+) -> torch.Tensor:
+    """The loss of a batch; where there are stages it passes all of them one after the other."""
+    if stage is None or where is None:
+        return _loss(training, batch, model)
+    sent: Any = ()
+    stage.work = lambda model, is_last: (
+        _loss(training, batch, model) if is_last else call(model, batch.inputs)
+    )
+    for number in range(len(where.first_blocks)):
+        stage.hold(where.span(number))
+        sent = stage(*sent)
+    loss: torch.Tensor = sent
+    return loss

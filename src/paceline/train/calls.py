@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from paceline.specs import PacelineError
+from paceline.train.spread import unsharded
 
 
 def call(model: Callable[..., Any], inputs: Any) -> Any:
@@ -20,7 +21,7 @@ def call(model: Callable[..., Any], inputs: Any) -> Any:
 def checked_loss(loss: Any) -> torch.Tensor:
     """The loss, which must be a scalar."""
     if isinstance(loss, torch.Tensor) and loss.ndim == 0:
-        return loss
+        return unsharded(loss)
     form = (
         f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)
     )

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils.data import Dataset
 
 from paceline.data.batches import Batches
 from paceline.data.loader import load
 from paceline.data.order import Sequential
-from paceline.train.arrange import Arranged
-from paceline.train.calls import call, checked_loss
+from paceline.specs import Layout
+from paceline.train.arranged import Arranged
 from paceline.train.groups import Groups
 from paceline.train.training import Measure, Training, samples_of
 from paceline.train.weights import weight_of
@@ -28,43 +27,35 @@ class Evaluation:
 
 
 def evaluate(
-    model: nn.Module,
     arranged: Arranged,
     training: Training,
     data: "Dataset[Any]",
     metrics: Mapping[str, Measure],
+    layout: Layout,
     groups: Groups,
 ) -> Evaluation:
     """The mean loss and metrics over a dataset; the model is as it was before when this returns."""
-    place = groups.place
     samples = samples_of(data)
-    batch = max(training.batch, place.workers)
+    batch = max(training.batch, layout.data_workers)
     batches = Batches(
         order=Sequential(samples),
         batch=batch,
         steps=-(-samples // batch),
-        workers=place.workers,
-        rank=place.rank,
+        workers=layout.data_workers,
+        rank=layout.data_rank(groups.place.rank),
     )
     measures = {"loss": training.loss, **metrics}
     sums = torch.zeros(len(measures) + 1, device=groups.device)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            for share in load(
-                data, batches, groups.device, split=training.split, processes=training.loaders
-            ):
-                with arranged.computing():
-                    output = call(arranged, share.inputs)
-                    means = [checked_loss(each(output, share.target)) for each in measures.values()]
-                weight = weight_of(share, training.weight)
-                one = torch.ones((), device=groups.device)
-                counted = torch.stack([one, *means]).to(sums.dtype) * weight
-                if share.samples:
-                    sums += counted
-    finally:
-        model.train(was_training)
+    with torch.no_grad(), arranged.evaluating():
+        for share in load(
+            data, batches, groups.device, split=training.split, processes=training.loaders
+        ):
+            parts = arranged.parts(share, batches.largest_share(share.global_samples))
+            means = arranged.measure(parts, list(measures.values()))
+            for part, found in zip(parts, means, strict=False):  # none before the last stage
+                if part.samples:
+                    weight = weight_of(part, training.weight)
+                    sums += torch.cat([sums.new_ones(1), found.to(sums.dtype)]) * weight
     weight, *totals = groups.sum(sums).tolist()
     means_by_name = {name: total / weight for name, total in zip(measures, totals, strict=True)}
     return Evaluation(samples=samples, loss=means_by_name.pop("loss"), metrics=means_by_name)

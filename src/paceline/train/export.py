@@ -1,19 +1,23 @@
 """The trained weights in one file that plain PyTorch loads."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
-from torch import nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
 from paceline.specs import PacelineError
 
 
-def export(model: nn.Module, path: Path, settings: dict[str, Any], *, writes: bool) -> None:
-    """Gather the weights and write `path` (safetensors) and `path` with .json, on one worker.
+def export(
+    weights: Iterable[tuple[str, torch.Tensor]],
+    path: Path,
+    settings: dict[str, Any],
+    *,
+    writes: bool,
+) -> None:
+    """Write the weights to `path` (safetensors), and settings to `path` with .json, on one worker.
 
     Every worker calls this, since all hold a part; only the one that `writes` keeps the whole.
     """
@@ -22,13 +26,16 @@ def export(model: nn.Module, path: Path, settings: dict[str, Any], *, writes: bo
             f"the weights are exported as safetensors, but the path is {path}",
             fix=f"give {path.with_suffix('.safetensors')}",
         )
-    weights: dict[str, Any] = get_model_state_dict(
-        model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-    )
+    # Tied weights stand under each of their names, so that `load_state_dict` is content.
+    tensors = {
+        name: tensor.detach().cpu().clone().contiguous()
+        for name, tensor in weights
+        if writes  # all workers take part in gathering what one of them keeps
+    }
     if not writes:
         return
-    # Tied weights stand under each of their names, so that `load_state_dict` is content.
-    tensors = {name: tensor.detach().clone().contiguous() for name, tensor in weights.items()}
+    from safetensors.torch import save_file  # noqa: PLC0415 -- most runs start without it
+
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, path)
     described = settings | {"torch": torch.__version__, "parameters": _described(tensors)}

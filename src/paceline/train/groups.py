@@ -4,7 +4,7 @@ Everything else asks `Groups` at the moment it communicates, so that after a fai
 the next generation can take the place of broken ones inside the living process.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from paceline.cluster.interfaces import Interface
-from paceline.specs import Run
+from paceline.specs import Layout, Run
 from paceline.train import devices
 from paceline.train.place import Place
 from paceline.train.rendezvous import Meeting, meet
@@ -33,6 +33,7 @@ class Groups:
         self.device = device
         self._meeting = meeting
         self._store: SignedStore | None = None
+        self._mesh: DeviceMesh | None = None
         if meeting is not None:
             self._join(meeting, place.generation)
 
@@ -46,12 +47,48 @@ class Groups:
         """The network interface towards the other workers."""
         return self._meeting.interface if self._meeting else None
 
-    def mesh(self, *, replicas: int, shards: int) -> DeviceMesh:
-        """The workers as a grid: neighbours, on one node where it fits, are shards of a copy."""
-        if replicas == 1:
-            return init_device_mesh(self.device.type, (shards,), mesh_dim_names=("shards",))
-        return init_device_mesh(
-            self.device.type, (replicas, shards), mesh_dim_names=("replicas", "shards")
+    def mesh(self, layout: Layout) -> DeviceMesh:
+        """The workers as a grid, a dimension for each number of the layout above 1.
+
+        The dimensions stand in the order of `Layout.position`: what exchanges most is closest.
+        """
+        if self._mesh is None:
+            names = ("pipeline", "replicas", "shards", "tensor")
+            sizes = {name: getattr(layout, name) for name in names if getattr(layout, name) > 1}
+            self._mesh = init_device_mesh(
+                self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
+            )
+        return self._mesh
+
+    def among_stages(self, layout: Layout, members: Collection[int]) -> "dist.ProcessGroup | None":
+        """The group of those workers of this worker's pipeline that stand at these places in it;
+        none where this worker is not among them.
+
+        All workers call this together: each pipeline makes its group, in the same order.
+        """
+        if len(members) == layout.pipeline:
+            whole: dist.ProcessGroup = self.mesh(layout).get_group("pipeline")
+            return whole
+        pipelines = layout.workers // layout.pipeline
+        return self._own_of(
+            [member * pipelines + number for member in sorted(members)]
+            for number in range(pipelines)
+        )
+
+    def dividing_the_batch(self, layout: Layout) -> "dist.ProcessGroup | None":
+        """The group of the workers that have the other parts of this worker's batches.
+
+        All workers call this together.
+        """
+        if layout.data_workers == 1:
+            return None
+        if layout.data_workers == layout.workers:
+            return dist.group.WORLD
+        stride = layout.data_workers * layout.tensor
+        return self._own_of(
+            list(range(stage * stride + slice_number, (stage + 1) * stride, layout.tensor))
+            for stage in range(layout.pipeline)
+            for slice_number in range(layout.tensor)
         )
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
@@ -68,7 +105,12 @@ class Groups:
         """Give the groups up."""
         if self._store is not None:
             dist.destroy_process_group()
-            self._store = None
+            self._store = self._mesh = None
+
+    def _own_of(self, every: Iterable[list[int]]) -> "dist.ProcessGroup | None":
+        """Make groups of workers, all together and in one order; that of this worker, if any."""
+        made = [(ranks, dist.new_group(ranks)) for ranks in every]
+        return next((group for ranks, group in made if self.place.rank in ranks), None)
 
     def _join(self, meeting: Meeting, generation: int) -> None:
         devices.use_interface(meeting.interface.name)

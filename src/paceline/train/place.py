@@ -1,11 +1,12 @@
 """Where this process stands among the workers. No torch: it is read before torch is loaded."""
 
+import math
 import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.specs import PacelineError
+from paceline.specs import Layout, PacelineError
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,24 @@ def cpu_threads(place: Place, cpus_per_worker: int | None) -> int:
     return share if cpus_per_worker is None else min(share, cpus_per_worker)
 
 
-def speeds_of_workers(place: Place, speeds: tuple[float, ...] | None) -> tuple[float, ...] | None:
-    """A plan's speeds, given per node or per worker, as one per worker."""
-    if speeds is None or len(speeds) == place.workers:
-        return speeds
+def speeds_of_data_workers(place: Place, layout: Layout) -> tuple[float, ...] | None:
+    """A plan's speeds, given per node or per worker, as one for each part of the batch.
+
+    Workers that hold one copy together are as fast as the slowest of them.
+    """
+    speeds = layout.speeds
+    if speeds is None:
+        return None
     if len(speeds) == place.nodes:
-        return tuple(speed for speed in speeds for _ in range(place.local_workers))
-    raise PacelineError(
-        f"the plan has {len(speeds)} speeds, but the run has {place.nodes} nodes and"
-        f" {place.workers} workers",
-        fix="give one speed per node or one per worker, or leave speeds out",
-    )
+        speeds = tuple(speed for speed in speeds for _ in range(place.local_workers))
+    if len(speeds) != place.workers:
+        raise PacelineError(
+            f"the plan has {len(speeds)} speeds, but the run has {place.nodes} nodes and"
+            f" {place.workers} workers",
+            fix="give one speed per node or one per worker, or leave speeds out",
+        )
+    slowest = [math.inf] * layout.data_workers
+    for rank, speed in enumerate(speeds):
+        part = layout.data_rank(rank)
+        slowest[part] = min(slowest[part], speed)
+    return tuple(slowest)

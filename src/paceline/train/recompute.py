@@ -1,6 +1,8 @@
 """Trading computation for memory: blocks that keep less and compute it again in backward."""
 
 import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -28,8 +30,15 @@ _KEPT = (
 """What costs much to compute and little to keep."""
 
 
-def recompute(model: nn.Module, layout: Layout) -> None:
-    """Make the blocks of a model compute again what the layout says, in place."""
+ContextPair = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+"""Around a block's forward, and around computing it again."""
+
+
+def recompute(model: nn.Module, layout: Layout, again: Callable[[], ContextPair]) -> None:
+    """Make the blocks of a model compute again what the layout says, in place.
+
+    `again` gives what must stand around a block when backward runs without what its forward had.
+    """
     if layout.recompute == "none":
         return
     found = blocks(model)
@@ -39,12 +48,30 @@ def recompute(model: nn.Module, layout: Layout) -> None:
             " nn.ModuleList or nn.Sequential of several blocks of one class",
             fix="keep the repeated layers in an nn.ModuleList, or leave recompute out",
         )
+    selective = functools.partial(create_selective_checkpoint_contexts, _policy)
     options: dict[str, Any] = {"use_reentrant": False}
-    if layout.recompute == "selective":
-        options["context_fn"] = functools.partial(create_selective_checkpoint_contexts, _policy)
+    if layout.pipeline > 1 and layout.recompute == "selective":
+        options["context_fn"] = functools.partial(_both, selective, again)
+    elif layout.pipeline > 1:
+        options["context_fn"] = again
+    elif layout.recompute == "selective":
+        options["context_fn"] = selective
     for block in found:
         # The bound method, so that names of parameters and hooks of the module stay as they are.
         block.forward = functools.partial(checkpoint, block.forward, **options)
+
+
+def _both(outer: Callable[[], ContextPair], inner: Callable[[], ContextPair]) -> ContextPair:
+    (outer_forward, outer_again), (inner_forward, inner_again) = outer(), inner()
+    return _nested(outer_forward, inner_forward), _nested(outer_again, inner_again)
+
+
+@contextmanager
+def _nested(
+    outer: AbstractContextManager[Any], inner: AbstractContextManager[Any]
+) -> Iterator[None]:
+    with outer, inner:
+        yield
 
 
 def _policy(context: Any, operator: Any, *arguments: Any, **options: Any) -> CheckpointPolicy:

@@ -140,7 +140,7 @@ class Telemetry:
                 for weight in self._weights
             ]
         )
-        bad = (~losses.isfinite()).nonzero()
+        bad = (~losses.isfinite() & (weights > 0)).nonzero()
         slots = torch.zeros(place.workers, 3, device=device)
         slots[place.rank, _SECONDS] = sum(self._seconds) / len(self._seconds)
         slots[place.rank, _BAD_STEP] = int(bad[0]) + 1 if len(bad) else 0

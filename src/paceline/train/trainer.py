@@ -15,11 +15,14 @@ from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
 from paceline.data.order import Sequential, Shuffled
 from paceline.specs import Layout, PacelineError
-from paceline.train.arrange import Arranged
-from paceline.train.calls import call, checked_loss
+from paceline.train.arrange import arrange
+from paceline.train.arranged import Arranged
 from paceline.train.evaluate import Evaluation, evaluate
+from paceline.train.export import export
 from paceline.train.groups import Groups
-from paceline.train.place import speeds_of_workers
+from paceline.train.place import speeds_of_data_workers
+from paceline.train.scaling import LossScaling
+from paceline.train.spread import held
 from paceline.train.telemetry import Progress, Telemetry
 from paceline.train.training import Measure, Training
 from paceline.train.weights import Weights
@@ -32,11 +35,12 @@ class StepOutput:
     step: int
     """Steps count from 1."""
     loss: torch.Tensor
-    """This worker's mean over its share, without gradient; reading it waits for the device."""
+    """This worker's mean over its share, without gradient; reading it waits for the device. Not a
+    number on workers before the last stage of a pipeline."""
 
 
 class Trainer:
-    """Trains one worker's replica; iterate over it for batches, and `step` each of them."""
+    """Trains one worker's part of the model; iterate over it for batches, and `step` each."""
 
     def __init__(
         self, training: Training, layout: Layout, groups: Groups, telemetry: Telemetry
@@ -53,20 +57,20 @@ class Trainer:
             order=Shuffled(samples, training.seed) if training.shuffle else Sequential(samples),
             batch=training.batch,
             steps=self.steps,
-            workers=place.workers,
-            rank=place.rank,
-            speeds=speeds_of_workers(place, layout.speeds),
+            workers=layout.data_workers,
+            rank=layout.data_rank(place.rank),
+            speeds=speeds_of_data_workers(place, layout),
         )
-        # The same first weights on any number of workers; then random numbers (dropout) of its own.
-        torch.manual_seed(training.seed)
-        self.model: nn.Module = training.model().to(groups.device)
-        """The user's own module, with the weights being trained."""
-        torch.manual_seed(training.seed * 1_000_003 + place.rank)
         # Arranged before the optimizer is built: sharding replaces the parameters.
-        self._arranged: Arranged | None = Arranged(self.model, layout, groups)
-        self.optimizer = training.optimizer(self.model.parameters())
+        share = self._batches.largest_share(min(training.batch, samples))
+        self._arranged: Arranged | None = arrange(training, layout, groups, largest_share=share)
+        # Random numbers (dropout) of its own; slices of a layer must draw the same.
+        torch.manual_seed(training.seed * 1_000_003 + place.rank // layout.tensor)
+        self.model: nn.Module = self._arranged.model
+        """The user's own module, with what this worker holds of the weights being trained."""
+        self.optimizer = training.optimizer(self._arranged.parameters())
         self.schedule = training.schedule(self.optimizer) if training.schedule else None
-        self._scaler = torch.amp.GradScaler(groups.device.type, enabled=layout.precision == "fp16")
+        self._scaling = LossScaling(layout, groups)
         self._done = 0
 
     @property
@@ -93,7 +97,7 @@ class Trainer:
         if self._done == 0:
             self._begin()
         loss, weight = self._forward_and_backward(arranged, batch)
-        self._update()
+        self._update(arranged)
         self._done += 1
         self._telemetry.stepped(loss, weight, batch.global_samples)
         return StepOutput(self._done, loss)
@@ -106,12 +110,7 @@ class Trainer:
         All workers call it together; each sample counts once, also in an uneven last batch.
         """
         return evaluate(
-            self.model,
-            self._still_arranged(),
-            self.training,
-            data,
-            metrics or {},
-            self._groups,
+            self._still_arranged(), self.training, data, metrics or {}, self._layout, self._groups
         )
 
     def export(self, path: str | Path) -> None:
@@ -120,16 +119,15 @@ class Trainer:
         All workers call it together; worker 0 writes. Plain PyTorch loads the file:
         `model.load_state_dict(safetensors.torch.load_file(path))`.
         """
-        from paceline.train.export import export  # noqa: PLC0415 -- loads torch's checkpointing
-
-        self._still_arranged()
+        arranged = self._still_arranged()
         settings = {
             "steps": self._done,
             "batch": self.training.batch,
             "seed": self.training.seed,
             "layout": self._layout.model_dump(),
         }
-        export(self.model, Path(path), settings, writes=self._groups.place.rank == 0)
+        with arranged.evaluating():
+            export(arranged.weights(), Path(path), settings, writes=self._groups.place.rank == 0)
 
     def close(self) -> None:
         """Let go of what uses the process groups, before they are given up.
@@ -137,6 +135,8 @@ class Trainer:
         Were it the last to hold a group, the group would be taken apart while Python's lock is
         held, and wait for its own threads, which may be waiting for that lock.
         """
+        if self._arranged is not None:
+            self._arranged.close()
         self._arranged = None
 
     def _still_arranged(self) -> Arranged:
@@ -149,7 +149,7 @@ class Trainer:
 
     def _begin(self) -> None:
         self._telemetry.started(
-            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            parameters=self._still_arranged().size,
             batch=self.training.batch,
             steps=self.steps,
             startup_seconds=_age_seconds(),
@@ -159,36 +159,33 @@ class Trainer:
         self, arranged: Arranged, batch: Batch
     ) -> tuple[torch.Tensor, float | torch.Tensor]:
         """Gradients of the mean over the global batch; this share's mean loss and its weight."""
-        parts = list(batch.micro(self._micro_batches(batch.global_samples)))
-        weights = Weights(parts, self.training.weight, self._groups)
-        losses = []
-        for number, (part, weight) in enumerate(zip(parts, weights.each, strict=True)):
-            with arranged.synchronising(last=number == len(parts) - 1):
-                with arranged.computing():
-                    output = call(arranged, part.inputs)
-                    loss = checked_loss(self.training.loss(output, part.target))
-                # Gradients are averaged over workers, so that a loss scaled by its share of the
-                # weight x workers gives the mean over the batch, however unequal the shares are.
-                share = weight * self._groups.place.workers / weights.total()
-                self._scaler.scale(loss * share).backward()
-            losses.append(loss.detach())
-        return weights.mean(losses), weights.mine
+        parts = arranged.parts(batch, self._batches.largest_share(batch.global_samples))
+        weights = Weights(parts, self.training.weight, self._layout, self._groups)
 
-    def _micro_batches(self, global_samples: int) -> int:
-        """Forwards per step, the same on every worker."""
-        if self._layout.micro_batch is None:
-            return 1
-        return -(-self._batches.largest_share(global_samples) // self._layout.micro_batch)
+        def minimise(loss: torch.Tensor, number: int) -> torch.Tensor:
+            # Gradients are averaged over data workers, so that a loss scaled by its share of the
+            # weight x workers gives the mean over the batch, however unequal the shares are.
+            share = weights.each[number] * self._layout.data_workers / weights.total()
+            return self._scaling.scaled(loss * share)
 
-    def _update(self) -> None:
+        losses = arranged.learn(parts, minimise)
+        return weights.mean(losses), weights.mine if losses else 0.0
+
+    def _update(self, arranged: Arranged) -> None:
+        self._scaling.unscale(self.optimizer)
         if self.training.clip is not None:
-            self._scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip)
-        self._scaler.step(self.optimizer)
-        self._scaler.update()
+            _clip(arranged, self.training.clip)
+        self._scaling.step(self.optimizer)
         self.optimizer.zero_grad()
         if self.schedule is not None:
             self.schedule.step()
+
+
+def _clip(arranged: Arranged, largest_norm: float) -> None:
+    """Scale the gradient down to a norm over all parameters of the model, wherever they are."""
+    factor = (largest_norm / (arranged.squared_norm().sqrt() + 1e-6)).clamp(max=1.0)
+    gradients = [held(each.grad) for each in arranged.parameters() if each.grad is not None]
+    torch._foreach_mul_(gradients, factor)
 
 
 def _age_seconds() -> float:

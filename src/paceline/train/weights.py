@@ -1,11 +1,13 @@
 """What the parts of a global batch weigh in its mean."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from paceline.data.loader import Batch
+from paceline.specs import Layout
 from paceline.train.groups import Groups
 
 Weigh = Callable[[Any], torch.Tensor]
@@ -16,7 +18,8 @@ def weight_of(part: Batch, weigh: Weigh | None) -> int | torch.Tensor:
     if weigh is None:
         return part.samples
     # A borrowed sample counts for nothing, whatever its target says.
-    return weigh(part.target).to(torch.float32) * (part.samples > 0)
+    _, target = part.counted(None)
+    return weigh(target).to(torch.float32) * (part.samples > 0)
 
 
 class Weights:
@@ -26,13 +29,17 @@ class Weights:
     for, so that nobody waits for it in between.
     """
 
-    def __init__(self, parts: Sequence[Batch], weigh: Weigh | None, groups: Groups) -> None:
+    def __init__(
+        self, parts: Sequence[Batch], weigh: Weigh | None, layout: Layout, groups: Groups
+    ) -> None:
         self.each = [weight_of(part, weigh) for part in parts]
         self.mine: Any = sum(self.each[1:], self.each[0])
         self._total: Any = parts[0].global_samples
         self._work = None
         if isinstance(self.mine, torch.Tensor):
             self._total = self.mine.clone()
+            # Slices and stages of a copy all weigh the same part of the batch.
+            self._total /= layout.workers // layout.data_workers
             self._work = groups.sum_later(self._total)
 
     def total(self) -> Any:
@@ -43,7 +50,10 @@ class Weights:
         return self._total
 
     def mean(self, losses: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The mean over this worker's parts; of the last one where none counts."""
+        """The mean over this worker's parts; of the last one where none counts, and not a number
+        where there are no losses: before the last stage of a pipeline."""
+        if not losses:
+            return torch.tensor(math.nan)
         if len(losses) == 1:
             return losses[0]
         weighted = [loss * weight for loss, weight in zip(losses, self.each, strict=True)]

@@ -1,0 +1,226 @@
+"""`paceline run --dry-run`: what workers of a cluster would hold and send, without the cluster."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paceline.cli.layout import chosen_plan
+from paceline.cli.words import print_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from paceline.specs import DryRun, Plan, RankPicture
+
+_PLAIN_WIDTH = 110
+"""Columns where the output is no terminal."""
+
+
+def dry_run(
+    train: str,
+    plan: Path | None,
+    layout: dict[str, Any],
+    *,
+    workers: int | None,
+    nodes: int | None,
+    devices: int | None,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Take one step on every stage of a layout, and print what it holds and sends."""
+    from paceline.launch.target import Target
+
+    target = Target.parse(train)
+    chosen = _plan_for(plan, layout, workers, nodes, devices)
+    # What the user's code prints is not the result.
+    with redirect_stdout(sys.stderr), _progress(show=not (json or quiet)) as advance:
+        from paceline.train.dry_run import dry_run as take_step
+        from paceline.train.dry_run import training_of
+
+        found = take_step(
+            training_of(target.file, target.function),
+            chosen.layout,
+            devices_per_node=chosen.layout.workers // (nodes or 1),
+            advance=advance,
+        )
+    if json:
+        print_json(_as_json(found))
+    else:
+        _show(found)
+
+
+def refuse_cluster(nodes: int | None, devices: int | None) -> None:
+    """Say what to do with options that are for clusters."""
+    from paceline.specs import PacelineError
+
+    for name, value in {"nodes": nodes, "devices": devices}.items():
+        if value is not None:
+            raise PacelineError(
+                f"--{name} {value} was given, but `paceline run` trains on this machine only",
+                fix=f"use `paceline submit TRAIN --{name} {value}` to train on a cluster, or add"
+                " --dry-run to see what its workers would hold and send",
+            )
+
+
+def _plan_for(
+    file: Path | None,
+    layout: dict[str, Any],
+    workers: int | None,
+    nodes: int | None,
+    devices: int | None,
+) -> "Plan":
+    from paceline.specs import PacelineError
+
+    if devices is not None:
+        in_all = (nodes or 1) * devices
+        if workers not in (None, in_all):
+            raise PacelineError(
+                f"-n {workers} was given, but --nodes {nodes or 1} with --devices {devices} are"
+                f" {in_all} workers",
+                fix="leave -n out, or make them agree",
+            )
+        workers = in_all
+    plan = chosen_plan(file, workers, nodes or 1, layout)
+    if plan.layout.workers % (nodes or 1):
+        raise PacelineError(
+            f"{plan.layout.workers} workers cannot be spread evenly over {nodes} nodes",
+            fix="give --devices, too: the workers of each node",
+        )
+    return plan
+
+
+@contextmanager
+def _progress(*, show: bool) -> Iterator[Callable[[float], None]]:
+    if not (show and sys.stderr.isatty()):
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("dry run"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("dry run", total=1.0)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _as_json(found: "DryRun") -> dict[str, Any]:
+    result = found.model_dump(mode="json")
+    for picture, rank in zip(found.ranks, result["ranks"], strict=True):
+        rank["transferred_bytes"] = picture.transferred_bytes
+    return result
+
+
+def _show(found: "DryRun") -> None:
+    from rich.console import Console
+
+    from paceline.report.wording import count, duration, size
+
+    layout = found.layout
+    degrees = " x ".join(
+        f"{getattr(layout, name)} {name}"
+        for name in ("pipeline", "replicas", "shards", "tensor")
+        if getattr(layout, name) > 1
+    )
+    many = found.micro_batches > 1
+    print(
+        f"{found.parameters:,} parameters on {count(found.nodes, 'node')} with"
+        f" {count(found.devices_per_node, 'device')} each: {degrees or 'one worker'}\n"
+        f"A step has {found.batch:,} samples; a worker's share passes as {found.micro_batches}"
+        f" micro-batch{'es' if many else ''} of {found.micro_batch_samples}, in {layout.precision}."
+    )
+    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    console.print("", _memory_table(found))
+    for ranks in _alike(found.ranks, lambda rank: rank.transfers):
+        console.print("", _transfer_table(ranks))
+    for ranks in _alike(found.ranks, lambda rank: rank.largest):
+        console.print("", _parameter_table(ranks))
+    print(
+        f"\nCounted in {duration(found.seconds)}, from {found.micro_batches_run} micro-batches on"
+        f" {count(len(found.ranks), 'worker')}; the others look the same.\nNot counted: what"
+        " kernels, the allocator and the communication library take for themselves."
+    )
+    if layout.workers > layout.replicas:
+        print(f"Every worker builds the whole model first: {size(found.parameter_bytes)}.")
+
+
+def _memory_table(found: "DryRun") -> "Table":
+    from paceline.report.wording import size
+
+    parts = ("parameters", "gradients", "optimizer", "activations", "exchange", "peak")
+    table = _table(
+        "Held, at the most",
+        *("worker", "node", "stage", "parameters"),
+        *("weights" if part == "parameters" else part for part in parts),
+    )
+    for rank in found.ranks:
+        held = [size(getattr(rank.memory, part)) for part in parts]
+        table.add_row(
+            str(rank.rank), str(rank.node), str(rank.stage), f"{rank.parameters:,}", *held
+        )
+    return table
+
+
+def _transfer_table(ranks: "list[RankPicture]") -> "Table":
+    from paceline.report.wording import size
+
+    table = _table(
+        f"Sent and received in a step by {_named(ranks)}",
+        *("operation", "along", "among", "nodes", "each", "times", "together"),
+    )
+    transfers = ranks[0].transfers
+    for each in transfers:
+        table.add_row(
+            each.operation,
+            each.dimension,
+            f"{each.workers:,}",
+            "one" if each.inside_node else "several",
+            size(each.bytes),
+            f"{each.count:,}",
+            size(each.total_bytes),
+        )
+    table.add_section()
+    calls = sum(each.count for each in transfers)
+    table.add_row("all", "", "", "", "", f"{calls:,}", size(ranks[0].transferred_bytes))
+    return table
+
+
+def _parameter_table(ranks: "list[RankPicture]") -> "Table":
+    table = _table(f"Largest parameters as {_named(ranks)} holds them", "name", "shape", "times")
+    for each in ranks[0].largest:
+        table.add_row(each.name, " x ".join(map(str, each.shape)), str(each.count))
+    return table
+
+
+def _table(title: str, *columns: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for column in columns:
+        words = column in ("operation", "along", "nodes", "name", "shape")
+        table.add_column(column, justify="left" if words else "right")
+    return table
+
+
+def _named(ranks: "list[RankPicture]") -> str:
+    if len(ranks) == 1:
+        return f"worker {ranks[0].rank}"
+    return f"each of the workers {', '.join(str(each.rank) for each in ranks)}"
+
+
+def _alike(
+    ranks: "Iterable[RankPicture]", by: "Callable[[RankPicture], Any]"
+) -> "list[list[RankPicture]]":
+    """Workers together that look the same."""
+    found: dict[Any, list[RankPicture]] = {}
+    for rank in ranks:
+        found.setdefault(by(rank), []).append(rank)
+    return list(found.values())

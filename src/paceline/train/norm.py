@@ -1,0 +1,38 @@
+"""The norm of a gradient that lies on several workers, each part of it counted once."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from paceline.specs import Layout
+from paceline.train.groups import Groups
+from paceline.train.spread import held
+
+
+def squared_norm(
+    parameters: Iterable[tuple[str, nn.Parameter]],
+    layout: Layout,
+    groups: Groups,
+    *,
+    is_sliced: Callable[[str], bool] | None,
+) -> torch.Tensor:
+    """The squared norm over all parameters of the model, given those that count on this worker.
+
+    One sum over all workers: shards and stages hold different parts, slices different parts of
+    sliced parameters and the same of others, replicas the same of all.
+    """
+    first_slice = layout.position(groups.place.rank).slice == 0
+    gradients = [
+        held(parameter.grad)
+        for name, parameter in parameters
+        if parameter.grad is not None and (first_slice or (is_sliced and is_sliced(name)))
+    ]
+    norms = torch._foreach_norm(gradients) if gradients else []
+    total = torch.zeros((), device=groups.device)
+    for norm in norms:
+        total += norm.float() ** 2
+    if layout.workers > layout.replicas:
+        groups.sum(total)
+        total /= layout.replicas
+    return total

@@ -1,0 +1,225 @@
+"""One worker's step, taken with tensors without memory, and what it held and sent meanwhile."""
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from paceline.data.batches import Batches
+from paceline.data.loader import Batch, collated
+from paceline.data.nests import tensors_of
+from paceline.data.order import Sequential
+from paceline.specs import HeldParameters, Layout, Memory, RankPicture, Transfer
+from paceline.train import footprint, pretend
+from paceline.train.arrange import arrange
+from paceline.train.footprint import Footprint
+from paceline.train.place import speeds_of_data_workers
+from paceline.train.pretend import PretendedGroups
+from paceline.train.scaling import LossScaling
+from paceline.train.spread import held
+from paceline.train.training import Training
+from paceline.train.transfers import TransferRecorder, listed
+from paceline.train.watching import Watching
+from paceline.train.weights import Weights
+
+_LARGEST = 8
+"""Kinds of parameters that are shown."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Micro-batches that are learnt from, and how often what is sent for them counts.
+
+    A step with many micro-batches follows from runs with few: each adds the same.
+    """
+
+    parts: list[Batch]
+    times: int
+
+
+class Rehearsal:
+    """A worker that is arranged as in a run, and takes its step without the others."""
+
+    def __init__(self, training: Training, layout: Layout, groups: PretendedGroups) -> None:
+        place = groups.place
+        self._training = training
+        self._layout = layout
+        self._groups = groups
+        batches = Batches(
+            order=Sequential(training.samples),
+            batch=training.batch,
+            steps=training.total_steps,
+            workers=layout.data_workers,
+            rank=layout.data_rank(place.rank),
+            speeds=speeds_of_data_workers(place, layout),
+        )
+        share = batches.counts(0)
+        largest = batches.largest_share(share.global_samples)
+        self._models: list[nn.Module] = []
+        self.size_bytes = 0
+        """Of the parameters of the whole model."""
+        self._arranged = arrange(
+            dataclasses.replace(training, model=self._build),
+            layout,
+            groups,
+            largest_share=largest,
+            trial=False,
+        )
+        self._optimizer = training.optimizer(self._arranged.parameters())
+        batch = dataclasses.replace(
+            collated(training.data, max(1, share.samples), groups.device, split=training.split),
+            samples=share.samples,
+            global_samples=share.global_samples,
+        )
+        self.parts: Sequence[Batch] = self._arranged.parts(batch, largest)
+        """The micro-batches of a step."""
+        self._runs = _runs(list(self.parts), layout)
+        self._buckets: list[torch.Tensor] = []
+
+    @property
+    def size(self) -> int:
+        """Parameters of the whole model."""
+        return self._arranged.size
+
+    @property
+    def micro_batches_run(self) -> int:
+        """How many micro-batches are learnt from to know of all."""
+        return sum(len(run.parts) for run in self._runs)
+
+    def picture(self, advance: Callable[[], None]) -> RankPicture:
+        """Take the step; `advance` is called after every micro-batch."""
+        layout = self._layout
+        if layout.replicas > 1 and layout.shards == layout.pipeline == 1:
+            # DDP lays gradients out anew after its first step, and then no more.
+            self._learn([self.parts[-1]], advance)
+            self._buckets = pretend.settled_buckets()
+        sent: Counter[Transfer] = Counter()
+        seen: list[tuple[int, Footprint]] = []
+        place = self._groups.place
+        for run in self._runs:
+            memory = Footprint(partial(self._claim, run.parts))
+            recorder = TransferRecorder(layout, place.rank, place.local_workers)
+            with memory.following_sizes(), Watching(memory, recorder):
+                memory.look()
+                self._learn(run.parts, advance)
+                memory.look()
+            for transfer, count in recorder.counts.items():
+                sent[transfer] += run.times * count
+            seen.append((run.times, memory))
+        self._optimizer.step()
+        return RankPicture(
+            rank=place.rank,
+            node=place.rank // place.local_workers,
+            **layout.position(place.rank)._asdict(),
+            parameters=sum(held(each).numel() for each in self._arranged.parameters()),
+            memory=self._memory(seen),
+            largest=self._largest(),
+            transfers=listed(sent),
+        )
+
+    def _build(self) -> nn.Module:
+        model = pretend.without_memory(self._training.model())
+        self.size_bytes = sum(each.nbytes for each in model.parameters())
+        self._models.append(model)
+        return model
+
+    def _learn(self, parts: list[Batch], advance: Callable[[], None]) -> None:
+        """All of a step that takes memory or sends anything, as the trainer does it."""
+        for parameter in self._arranged.parameters():
+            parameter.grad = None
+        weights = Weights(parts, self._training.weight, self._layout, self._groups)
+        scaling = LossScaling(self._layout, self._groups)
+
+        def minimise(loss: torch.Tensor, number: int) -> torch.Tensor:
+            share = weights.each[number] * self._layout.data_workers / weights.total()
+            return scaling.scaled(loss * share)
+
+        self._arranged.learn(_Watched(parts, advance), minimise)
+        scaling.unscale(self._optimizer)
+        if self._training.clip is not None:
+            self._arranged.squared_norm()
+
+    def _claim(self, parts: list[Batch], memory: Footprint) -> None:
+        """Say what is no activation."""
+        memory.claim(footprint.INPUTS, tensors_of([(part.inputs, part.target) for part in parts]))
+        for model in self._models:
+            memory.claim(footprint.PARAMETERS, map(held, model.parameters()))
+            memory.claim(footprint.PARAMETERS, model.buffers())
+            memory.claim(footprint.EXCHANGE, pretend.exchanged_weights(model))
+            memory.claim(footprint.GRADIENTS, pretend.whole_gradients(model))
+        gradients = (each.grad for each in self._arranged.parameters())
+        memory.claim(footprint.GRADIENTS, (held(each) for each in gradients if each is not None))
+        memory.claim(footprint.EXCHANGE, self._buckets)
+
+    def _memory(self, seen: list[tuple[int, Footprint]]) -> Memory:
+        def most(of: Callable[[Footprint], int]) -> int:
+            # Micro-batches after each other take no more than two; a pipeline has several at once.
+            if self._layout.pipeline == 1:
+                return max(of(each) for _, each in seen)
+            return sum(times * of(each) for times, each in seen)
+
+        states = [*tensors_of(list(self._optimizer.state.values()))]
+        optimizer = sum(held(each).nbytes for each in states)
+        return Memory(
+            parameters=sum(held(each).nbytes for each in self._arranged.parameters()),
+            gradients=most(lambda each: each.most[footprint.GRADIENTS]),
+            optimizer=optimizer,
+            activations=most(lambda each: each.activations),
+            exchange=most(lambda each: each.most[footprint.EXCHANGE]),
+            peak=most(lambda each: each.peak) + optimizer,
+        )
+
+    def _largest(self) -> tuple[HeldParameters, ...]:
+        kinds: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        for model in self._models:
+            for name, parameter in model.named_parameters():
+                kind = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
+                kinds[kind, tuple(held(parameter).shape)] += 1
+        ordered = sorted(kinds.items(), key=lambda kind: -torch.Size(kind[0][1]).numel())
+        return tuple(
+            HeldParameters(name=name, shape=shape, count=count)
+            for (name, shape), count in ordered[:_LARGEST]
+        )
+
+
+class _Watched(list[Batch]):
+    """Micro-batches that tell when the next one is taken."""
+
+    def __init__(self, parts: list[Batch], advance: Callable[[], None]) -> None:
+        super().__init__(parts)
+        self._advance = advance
+
+    def __iter__(self) -> Iterator[Batch]:
+        for part in super().__iter__():
+            yield part
+            self._advance()
+
+
+def _runs(parts: list[Batch], layout: Layout) -> list[_Run]:
+    """What to learn from in order to know of all micro-batches."""
+    if layout.pipeline > 1:
+        # Once all stages are at work, more micro-batches add the same each; where every worker has
+        # two stages, more rounds of as many as there are workers do.
+        one_stage = layout.stages == layout.pipeline
+        few, step = (
+            (layout.pipeline + 1, 1) if one_stage else (3 * layout.pipeline, layout.pipeline)
+        )
+        if len(parts) <= 2 * few + step:
+            return [_Run(parts, 1)]
+        times = (len(parts) - few) // step
+        return [_Run(parts[:few], 1 - times), _Run(parts[: few + step], times)]
+    *first, last = parts
+    kinds = {part.rows: part for part in first}
+    if len(parts) <= 2 * len(kinds) + 1:
+        return [_Run(parts, 1)]
+    times = Counter(part.rows for part in first)
+    # The last one alone, and each kind of the others before it: the difference is the others'.
+    return [
+        _Run([last], 1 - len(first)),
+        *(_Run([part, last], times[rows]) for rows, part in kinds.items()),
+    ]

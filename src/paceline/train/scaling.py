@@ -1,0 +1,45 @@
+"""Scaling the loss in fp16, whose small gradients would vanish otherwise."""
+
+import torch
+
+from paceline.specs import Layout
+from paceline.train.groups import Groups
+
+
+class LossScaling:
+    """PyTorch's GradScaler, on whose verdict all workers agree; nothing in other precisions."""
+
+    def __init__(self, layout: Layout, groups: Groups) -> None:
+        device = groups.device
+        self._groups = groups
+        self._enabled = layout.precision == "fp16"
+        # Replicas and shards have summed their gradients, so that all see an overflow of one;
+        # slices and stages have gradients of their own.
+        self._ask = layout.tensor * layout.pipeline > 1
+        self._scaler = torch.amp.GradScaler(device.type, enabled=self._enabled)
+        # The scale exists once something was scaled; not every stage computes a loss.
+        self._scaler.scale(torch.zeros((), device=device))
+
+    @property
+    def scale(self) -> float:
+        """What the loss is multiplied by."""
+        return self._scaler.get_scale()
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """What backward begins with."""
+        scaled: torch.Tensor = self._scaler.scale(loss)
+        return scaled
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Make the gradients those of the loss again, and note whether one overflowed."""
+        if not self._enabled:
+            return
+        self._scaler.unscale_(optimizer)
+        if self._ask:
+            for found in self._scaler._found_inf_per_device(optimizer).values():
+                self._groups.sum(found)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Update the weights, unless a gradient overflowed."""
+        self._scaler.step(optimizer)
+        self._scaler.update()

@@ -1,0 +1,126 @@
+"""Layers of which each worker computes a slice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
+
+from paceline.train.sliced_tensors import Fused, spread, whole
+from paceline.train.trace import transposed
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A value that layers take, several of them where they make queries, keys and values of it."""
+
+    value: torch.Tensor
+    state: tuple[int, bool]
+    """Its version, which counts changes in place, and whether gradients are wanted."""
+    here: torch.Tensor
+
+
+class Layers:
+    """The forwards of sliced layers, and how what they take and return is divided."""
+
+    def __init__(self, mesh: DeviceMesh, *, sequence: bool) -> None:
+        self._mesh = mesh
+        self._sequence = sequence
+        self._taken: _Taken | None = None
+
+    def __deepcopy__(self, memo: Any) -> "Layers":
+        """A copy of a model, such as an average of its weights, is sliced over the same workers."""
+        return self
+
+    def column(self, layer: nn.Module, parts: Sequence[int], input: torch.Tensor) -> torch.Tensor:
+        """Forward of a linear layer sliced along its outputs, which are `parts` in a row."""
+        local = _product(layer, self._entering(input), with_bias=True)
+        if len(parts) > 1:
+            return Fused(local, parts, self._mesh)
+        return DTensor.from_local(local, self._mesh, [Shard(-1)], run_check=False)
+
+    def head(self, layer: nn.Module, outputs: int, input: torch.Tensor) -> torch.Tensor:
+        """Forward of the last linear layer, sliced along its outputs, the last slice smaller."""
+        local = _product(layer, self._entering(input), with_bias=True)
+        self.forget()
+        form = torch.empty((*local.shape[:-1], outputs), device="meta")
+        return DTensor.from_local(
+            local, self._mesh, [Shard(-1)], run_check=False, shape=form.shape, stride=form.stride()
+        )
+
+    def row(self, layer: nn.Module, input: torch.Tensor) -> torch.Tensor:
+        """Forward of a linear layer sliced along its inputs."""
+        self.forget()
+        inputs = spread(input, self._mesh)
+        local = inputs.redistribute(placements=[Shard(inputs.ndim - 1)]).to_local()
+        summed = self._leaving(_product(layer, local, with_bias=False))
+        bias = _tensor(layer, "bias")
+        return summed if bias is None else summed + bias
+
+    def embedding(self, layer: nn.Embedding, first: int, input: torch.Tensor) -> torch.Tensor:
+        """Forward of an embedding of which this worker has the words from `first` on."""
+        weight = layer.weight
+        at = input - first
+        is_here = (at >= 0) & (at < len(weight))
+        padding = -1 if layer.padding_idx is None else layer.padding_idx - first
+        found = F.embedding(
+            at.where(is_here, 0), weight, padding if 0 <= padding < len(weight) else None
+        )
+        return self._leaving(found * is_here.unsqueeze(-1))
+
+    def leaving_model(self, keeps_head: bool, model: nn.Module, args: Any, output: Any) -> Any:
+        """A hook on the model: only a sliced head's output leaves it in slices, for the loss."""
+        del model, args
+
+        def checked(value: torch.Tensor) -> torch.Tensor:
+            by_classes = (Shard(value.ndim - 1),)
+            if keeps_head and isinstance(value, DTensor) and value.placements == by_classes:
+                return value
+            return whole(value)
+
+        return tree_map_only(torch.Tensor, checked, output)
+
+    def forget(self) -> None:
+        """Let go of the value that was taken last."""
+        self._taken = None
+
+    def _entering(self, value: torch.Tensor) -> torch.Tensor:
+        """A value whole, whose gradient is summed over what all workers make of it.
+
+        Layers that take the same value share the result, and with it the sum.
+        """
+        state = (value._version, torch.is_grad_enabled())
+        taken = self._taken
+        if taken is not None and taken.value is value and taken.state == state:
+            return taken.here
+        gathered = spread(value, self._mesh).redistribute(placements=[Replicate()])
+        here: torch.Tensor = gathered.to_local(grad_placements=[Partial()])
+        self._taken = _Taken(value, state, here)
+        return here
+
+    def _leaving(self, local: torch.Tensor) -> torch.Tensor:
+        """The sum over all workers: whole, or divided along the sequence."""
+        divided = self._sequence and local.ndim == 3 and local.shape[1] % self._mesh.size() == 0
+        to: Placement = Shard(1) if divided else Replicate()
+        summand = DTensor.from_local(local, self._mesh, [Partial()], run_check=False)
+        summed = summand.redistribute(placements=[to])
+        return summed if divided else summed.to_local()
+
+
+def _product(layer: nn.Module, value: torch.Tensor, *, with_bias: bool) -> torch.Tensor:
+    weight = _tensor(layer, "weight")
+    assert weight is not None
+    bias = _tensor(layer, "bias") if with_bias else None
+    return F.linear(value, weight.t() if transposed(layer) else weight, bias)
+
+
+def _tensor(layer: nn.Module, name: str) -> torch.Tensor | None:
+    """A parameter, or what stands in its place where it lives on another stage."""
+    tensor = getattr(layer, name)
+    assert tensor is None or isinstance(tensor, torch.Tensor)
+    return tensor

@@ -1,0 +1,226 @@
+"""What a model does with a few samples: which layers it calls, in which order, on whose results.
+
+One forward of the user's own code, watched. Slicing layers and cutting a model into stages both
+rest on it, so that neither needs a word from the user or a model that can be exported as a graph.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop
+
+from paceline.train.blocks import rows_of_blocks
+
+Sources = frozenset[str]
+"""Names of the layers, and of parameters used outside any layer, that a value comes from. A linear
+layer begins anew: what it returns comes from it alone."""
+
+_SDPA_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_NOTHING: Sources = frozenset()
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """A call of a module that has parameters, and no modules inside that have."""
+
+    name: str
+    sources: Sources
+    """Where its inputs come from."""
+    after_block: int
+    """How many blocks had been entered: 0 before the first."""
+
+
+@dataclass(frozen=True)
+class BlockCall:
+    """A call of one of the repeated blocks."""
+
+    name: str
+    arguments: tuple[int, ...]
+    """Which leaves of its arguments come from parameters, and must reach it from other blocks."""
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+    gradients: tuple[bool, ...]
+    """Whether a gradient flows back through each of them."""
+    flops_before: int
+    """What had been computed when it was entered."""
+
+
+@dataclass
+class Trace:
+    """What was seen."""
+
+    layers: list[LayerCall] = field(default_factory=list)
+    blocks: list[BlockCall] = field(default_factory=list)
+    parameters: list[tuple[str, int]] = field(default_factory=list)
+    """Parameters used outside of their module's call, and after how many blocks."""
+    mixtures: set[Sources] = field(default_factory=set)
+    """The sources of every value that was computed."""
+    output: Sources = _NOTHING
+    parts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Layers whose output is split along its last dimension, and into which sizes."""
+    heads: dict[str, set[int]] = field(default_factory=dict)
+    """Layers whose output has its last dimension unfolded, and the first size that it gets."""
+    flops: int = 0
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Whether a module has parameters, and no modules inside that have."""
+    return bool(module._parameters) and not any(
+        next(child.parameters(), None) is not None for child in module.children()
+    )
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether a module is a matrix product and nothing else."""
+    return isinstance(module, nn.Linear) or _is_conv1d(module)
+
+
+def _is_conv1d(module: nn.Module) -> bool:
+    """The linear layer of Hugging Face's GPT-2, which keeps its weight transposed."""
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
+
+
+def transposed(module: nn.Module) -> bool:
+    """Whether a linear layer's weight is inputs x outputs."""
+    return _is_conv1d(module)
+
+
+def trace(model: nn.Module, run: Callable[[], Any]) -> Trace:
+    """Watch `run`, which calls the model on a few samples."""
+    seen = Trace()
+    flops = FlopCounterMode(
+        display=False,
+        custom_mapping={_SDPA_ON_CPU: lambda q, k, v, *_, **__: sdpa_flop(q, k, v)},
+    )
+    watcher = _Watcher(model, seen, flops)
+    with flops, watcher.hooks(model), watcher:
+        output = run()
+    seen.output = watcher.sources_of(output)
+    seen.flops = flops.get_total_flops()
+    return seen
+
+
+class _Watcher(TorchFunctionMode):
+    """Follows every value from layer to layer."""
+
+    def __init__(self, model: nn.Module, seen: Trace, flops: FlopCounterMode) -> None:
+        super().__init__()
+        self._seen = seen
+        self._flops = flops
+        self._sources: dict[int, tuple[Any, Sources]] = {}
+        self._depth = 0
+        self._parameters = {id(each): name for name, each in model.named_parameters()}
+
+    def sources_of(self, value: Any) -> Sources:
+        """Where the tensors of a nest come from."""
+        found = (self._sources.get(id(leaf)) for leaf in tree_leaves(value))
+        return frozenset().union(*(each[1] for each in found if each))
+
+    def mark(self, value: Any, sources: Sources) -> None:
+        """Say where the tensors of a nest come from."""
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, torch.Tensor):
+                # Keeping the tensor keeps its id from being used again.
+                self._sources[id(leaf)] = (leaf, sources)
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run a function of torch, and note what its result comes from."""
+        given = [*tree_leaves(args), *tree_leaves(kwargs or {})]
+        sources = self.sources_of(given) | self._direct(given)
+        result = function(*args, **(kwargs or {}))
+        changed = args[0] if function is torch.Tensor.__setitem__ else result
+        if sources:
+            self.mark(changed, sources)
+            self._seen.mixtures.add(sources)
+        if len(sources) == 1 and args and isinstance(args[0], torch.Tensor):
+            self._note_form(next(iter(sources)), function, args[0], result)
+        return result
+
+    def _direct(self, given: Sequence[Any]) -> Sources:
+        """Parameters among the arguments of a function that no layer of ours is calling."""
+        if self._depth:
+            return _NOTHING
+        names = {self._parameters[id(each)] for each in given if id(each) in self._parameters}
+        blocks = len(self._seen.blocks)
+        self._seen.parameters += [(name, blocks) for name in sorted(names)]
+        return frozenset(names)
+
+    def _note_form(self, layer: str, function: Any, value: torch.Tensor, result: Any) -> None:
+        name = getattr(function, "__name__", "")
+        if self._depth:
+            return
+        if name in ("split", "chunk", "tensor_split", "split_with_sizes"):
+            if all(part.shape[:-1] == value.shape[:-1] for part in result):
+                self._seen.parts[layer] = tuple(part.shape[-1] for part in result)
+        elif (
+            name in ("view", "reshape", "unflatten")
+            and result.ndim > value.ndim
+            and result.shape[: value.ndim - 1] == value.shape[:-1]
+        ):
+            self._seen.heads.setdefault(layer, set()).add(result.shape[value.ndim - 1])
+
+    @contextmanager
+    def hooks(self, model: nn.Module) -> Iterator[None]:
+        """Watch the calls of layers and blocks."""
+        blocks = {id(block) for row in rows_of_blocks(model) for block in row}
+        with ExitStack() as stack:
+            for name, module in model.named_modules():
+                if id(module) in blocks:
+                    stack.callback(self._watch_block(name, module))
+                if is_layer(module):
+                    stack.callback(self._watch_layer(name, module))
+            yield
+
+    def _watch_block(self, name: str, module: nn.Module) -> Callable[[], None]:
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+            del module
+            leaves = tree_leaves((args, kwargs))
+            crossing = {
+                number: leaf for number, leaf in enumerate(leaves) if self.sources_of([leaf])
+            }
+            self._seen.blocks.append(
+                BlockCall(
+                    name=name,
+                    arguments=tuple(crossing),
+                    shapes=tuple(tuple(leaf.shape) for leaf in crossing.values()),
+                    dtypes=tuple(leaf.dtype for leaf in crossing.values()),
+                    gradients=tuple(leaf.requires_grad for leaf in crossing.values()),
+                    flops_before=self._flops.get_total_flops(),
+                )
+            )
+
+        return module.register_forward_pre_hook(enter, with_kwargs=True).remove
+
+    def _watch_layer(self, name: str, module: nn.Module) -> Callable[[], None]:
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+            del module
+            sources = self.sources_of((args, kwargs))
+            self._seen.layers.append(LayerCall(name, sources, len(self._seen.blocks)))
+            self._depth += 1
+
+        def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            self._depth -= 1
+            sources = self.sources_of((args, kwargs))
+            self.mark(output, Sources([name]) if is_linear(module) or not sources else sources)
+
+        before = module.register_forward_pre_hook(enter, with_kwargs=True)
+        after = module.register_forward_hook(leave, with_kwargs=True)
+
+        def remove() -> None:
+            before.remove()
+            after.remove()
+
+        return remove
+
+
+def scaled_shape(few: Sequence[int], more: Sequence[int], samples: int) -> tuple[int, ...]:
+    """The shape at some number of samples of what had the shapes `few` at 2 and `more` at 3."""
+    return tuple(at_2 + (samples - 2) * (at_3 - at_2) for at_2, at_3 in zip(few, more, strict=True))

@@ -1,0 +1,68 @@
+"""Whether an arranged model computes what the model itself computes, tried before training."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from paceline.specs import PacelineError
+
+_TOLERANCE = 1e-3
+"""Far above fp32's rounding, far below what a wrong gradient differs by."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The loss of a few samples and its gradients, from the model as the user wrote it."""
+
+    loss: float
+    gradients: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, model: nn.Module, loss: Callable[[], torch.Tensor]) -> "Reference":
+        """Compute them; the model's gradients are empty again afterwards."""
+        value = loss()
+        torch.autograd.backward(value)
+        return cls(value.item(), dict(_taken_gradients(model)))
+
+    def check(
+        self,
+        model: nn.Module,
+        loss: Callable[[], torch.Tensor],
+        part_of: Callable[[str, torch.Tensor], torch.Tensor],
+        how: str,
+    ) -> None:
+        """Refuse an arrangement whose loss or gradients are not these.
+
+        `part_of` cuts from a whole gradient what this worker holds of it.
+        """
+        value = loss()
+        torch.autograd.backward(value)
+        found = dict(_taken_gradients(model))
+        wrong = [] if _close(value.detach(), torch.tensor(self.loss)) else ["the loss"]
+        for name, expected in self.gradients.items():
+            part = part_of(name, expected)
+            if name not in found or not _close(found[name], part):
+                wrong.append(f"the gradient of {name}")
+        if wrong:
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            raise PacelineError(
+                f"{type(model).__name__} does not compute the same when it is {how}:"
+                f" {', '.join(wrong[:3])}{more} differ from the whole model's on two samples",
+                fix="use --shards, which asks nothing of the model; or look in its forward for what"
+                " reaches these other than through the arguments of blocks and layers",
+            )
+
+
+def _taken_gradients(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            yield name, parameter.grad
+            parameter.grad = None
+
+
+def _close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    expected = expected.to(found.device, torch.float32)
+    size = expected.norm().item()
+    return bool((found.float() - expected).norm().item() <= _TOLERANCE * size + 1e-6)

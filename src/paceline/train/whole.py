@@ -1,0 +1,98 @@
+"""A model that every worker calls as a whole: alone, copied, sharded, or sliced."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import nn
+
+from paceline.data.loader import Batch
+from paceline.train.arranged import Built, Minimise, Setting, autocast, evaluating, micro_batches
+from paceline.train.batch_norm import average_running_statistics
+from paceline.train.calls import call, checked_loss
+from paceline.train.norm import squared_norm
+from paceline.train.spread import replicated, sharded, synchronising, unsharded
+from paceline.train.training import Measure
+
+
+class Whole:
+    """A model under a layout without a pipeline."""
+
+    def __init__(self, built: Built, setting: Setting, *, size: int) -> None:
+        self.model = built.model
+        self.size = size
+        self._norms, self._sliced = built.norms, built.sliced
+        self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
+        self._data_group = setting.data_group
+        self._module: nn.Module = built.model
+        if self._layout.shards > 1:
+            self._module = sharded(built.model, self._layout, self._groups)
+        elif self._layout.replicas > 1:
+            self._module = replicated(built.model, self._layout, self._groups)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """What this worker updates."""
+        return self.model.parameters()
+
+    def parts(self, batch: Batch, largest_share: int) -> list[Batch]:
+        """A share of a batch as the micro-batches that it passes in."""
+        return list(batch.micro(micro_batches(self._layout, largest_share)))
+
+    def learn(self, parts: Sequence[Batch], minimise: Minimise) -> list[torch.Tensor]:
+        """Leave the gradients of all parts together in the parameters, and return their losses."""
+        losses = []
+        with self._sliced.computing() if self._sliced else nullcontext():
+            for number, part in enumerate(parts):
+                with (
+                    self._norms.counting(part.samples, part.rows),
+                    synchronising(self._module, last=number == len(parts) - 1),
+                ):
+                    with autocast(self._layout, self._groups.device):
+                        output = call(self._module, part.inputs)
+                        loss = checked_loss(self._loss(output, part.target))
+                    torch.autograd.backward(minimise(loss, number))
+                losses.append(loss.detach())
+        return losses
+
+    def measure(self, parts: Sequence[Batch], measures: Sequence[Measure]) -> list[torch.Tensor]:
+        """The measures of each part, one vector for each."""
+        found = []
+        with self._sliced.computing() if self._sliced else nullcontext():
+            for part in parts:
+                with (
+                    self._norms.counting(part.samples, part.rows),
+                    autocast(self._layout, self._groups.device),
+                ):
+                    output = call(self._module, part.inputs)
+                    if self._sliced:
+                        output = self._sliced.whole_output(output)
+                    means = [checked_loss(each(output, part.target)) for each in measures]
+                found.append(torch.stack(means))
+        return found
+
+    def squared_norm(self) -> torch.Tensor:
+        """The squared norm of the gradient over all parameters of the model."""
+        counts = self._sliced.is_sliced if self._sliced else None
+        return squared_norm(
+            self.model.named_parameters(), self._layout, self._groups, is_sliced=counts
+        )
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every weight of the whole model by its name."""
+        for name, tensor in self.model.state_dict().items():
+            whole = unsharded(tensor)
+            sliced = self._sliced is not None and self._sliced.is_sliced(name)
+            yield name, self._sliced.gather(name, whole) if self._sliced and sliced else whole
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """A block in which the model is as it will be when it is used."""
+        average_running_statistics(self.model, self._data_group)
+        with evaluating(self.model):
+            yield
+
+    def close(self) -> None:
+        """Let go of the process groups."""
+        self._norms.close()
+        self._data_group = None
+        self._module = self.model
