@@ -34,9 +34,11 @@ docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 nightly: setup  ## minutes-long tests and the benchmarks
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,peers]'
 	$(BIN)/pytest -m nightly
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/memory.py
 
 clean:
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
