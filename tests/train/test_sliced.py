@@ -2,9 +2,7 @@
 
 import copy
 import functools
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,10 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from paceline.specs import Layout, Run
-from paceline.train.groups import joined
-from paceline.train.place import place, run_folder
-from paceline.train.sliced import Cut, Sliced
-from paceline.train.slicing import find_slicing
-from paceline.train.trace import trace
+from paceline.train.sliced import Cut
 from ranks import run_ranks
 from train.sliced_models import (
     GPT,
@@ -40,8 +31,7 @@ from train.sliced_models import (
     next_word,
     text,
 )
-
-Loss = Callable[[Any, torch.Tensor], torch.Tensor]
+from train.sliced_ranks import Collectives, Loss, built, compared, difference, sliced, workers
 
 
 def of_classes(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -90,63 +80,6 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Loss, dict[str, str]]] = {
 }
 
 
-@contextmanager
-def workers() -> Iterator[DeviceMesh]:
-    """The mesh of all ranks of the test's run."""
-    folder = run_folder()
-    assert folder is not None
-    here = place()
-    with joined(Run.open(folder), here, torch.device("cpu"), None):
-        yield init_device_mesh("cpu", (here.workers,), mesh_dim_names=("tensor",))
-
-
-def built(make: Callable[[], nn.Module]) -> nn.Module:
-    torch.manual_seed(0)
-    return make()
-
-
-def sliced(model: nn.Module, mesh: DeviceMesh, *, sequence: bool = False, **told: Any) -> Sliced:
-    model.eval()
-    layout = Layout(tensor=mesh.size(), **told)
-    slicing = find_slicing(model, trace(model, lambda: model(text())), layout)
-    model.train()
-    return Sliced(model, slicing, mesh, sequence=sequence)
-
-
-def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
-    assert type(found) in (torch.Tensor, nn.Parameter), type(found)
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    found, expected = found.detach().double(), expected.detach().double()
-    size = max(1.0, expected.abs().max().item())
-    return (found - expected).abs().max().item() / size
-
-
-def compared(make: Callable[[], nn.Module], loss: Loss, mesh: DeviceMesh, **how: Any) -> float:
-    """How far loss, outputs and gradients are from those of the whole model, at the most."""
-    inputs, target = text(), text(2)
-    whole, model = built(make), built(make)
-    expected = loss(whole(inputs), target)
-    torch.autograd.backward(expected)
-    part = sliced(model, mesh, **how)
-    with part.computing():
-        found = loss(model(inputs), target)
-        torch.autograd.backward(found)
-    far = difference(found, expected)
-    mine = dict(model.named_parameters())
-    for name, parameter in whole.named_parameters():
-        gradient = mine[name].grad
-        assert parameter.grad is not None
-        assert gradient is not None, name
-        far = max(far, difference(gradient, part.cut(name, parameter.grad)))
-        assert torch.equal(part.gather(name, mine[name]), parameter)
-        assert part.is_sliced(name) == (mine[name].shape != parameter.shape)
-    whole.eval()
-    model.eval()
-    with torch.no_grad(), part.computing():
-        output = part.whole_output(model(inputs))
-    return max(far, difference(output, whole(inputs)))
-
-
 def compare_all(sequence: bool) -> dict[str, float]:
     with workers() as mesh:
         return {
@@ -160,7 +93,7 @@ def compare_all(sequence: bool) -> dict[str, float]:
 def test_loss_and_gradients_are_those_of_the_whole_model(
     ranks: int, sequence: bool, tmp_path: Path
 ) -> None:
-    for found in run_ranks(compare_all, ranks, tmp_path, sequence):
+    for found in run_ranks(compare_all, ranks, tmp_path, sequence, seconds=100):
         assert {name: far for name, far in found.items() if far > 1e-5} == {}
 
 
@@ -194,8 +127,48 @@ def compare_hugging_face() -> dict[str, float]:
 
 
 def test_models_of_hugging_face(tmp_path: Path) -> None:
-    for found in run_ranks(compare_hugging_face, 2, tmp_path):
+    for found in run_ranks(compare_hugging_face, 2, tmp_path, seconds=100):
         assert {name: far for name, far in found.items() if far > 1e-5} == {}
+
+
+def half_precision(sequence: bool) -> dict[str, Any]:
+    with workers() as mesh:
+        whole, model = built(Llama), built(Llama)
+        part = sliced(model, mesh, sequence=sequence)
+        dtypes: dict[nn.Module, list[torch.dtype]] = {whole: [], model: []}
+        for each, seen in dtypes.items():
+            for name in ("blocks.0", "blocks.0.out", "blocks.1.down", "head"):
+                hook = functools.partial(lambda seen, _, __, out: seen.append(out.dtype), seen)
+                each.get_submodule(name).register_forward_hook(hook)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            expected = next_word(whole(text()), text(2))
+            with part.computing():
+                loss = next_word(model(text()), text(2))
+        torch.autograd.backward(expected)
+        with part.computing():
+            torch.autograd.backward(loss)
+        found: dict[str, Any] = {"same dtypes": dtypes[whole] == dtypes[model]}
+        found["loss"], found["gradients"] = difference(loss, expected), 0.0
+        gradients = {name: each.grad for name, each in model.named_parameters()}
+        for name, parameter in whole.named_parameters():
+            gradient = gradients[name]
+            assert parameter.grad is not None
+            assert gradient is not None
+            off = (gradient - part.cut(name, parameter.grad)).norm() / parameter.grad.norm()
+            found["gradients"] = max(found["gradients"], off.item())
+        with torch.inference_mode(), part.computing():
+            output = part.whole_output(model(text()))
+        found["inference"] = difference(output.clone(), whole(text()))
+    return found
+
+
+@pytest.mark.parametrize("sequence", [False, True], ids=["", "sequence"])
+def test_half_precision_and_inference(sequence: bool, tmp_path: Path) -> None:
+    for found in run_ranks(half_precision, 2, tmp_path, sequence):
+        assert found["same dtypes"]
+        assert found["loss"] < 1e-2
+        assert found["gradients"] < 0.1
+        assert found["inference"] < 1e-5
 
 
 class Recomputed(GPT):
@@ -241,25 +214,6 @@ def test_dropout_is_the_same_for_whole_values_and_another_for_slices(tmp_path: P
     )
     assert first["whole"] == second["whole"]
     assert first["divided"] != second["divided"]
-
-
-_COLLECTIVES = {"allreduce", "allgatherintotensor", "reducescattertensor", "alltoallsingle"}
-
-
-class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts collectives, and unlike PyTorch's own mode leaves the inputs of modules alone."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: Counter[str] = Counter()
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        name = function.__name__.partition(".")[0].replace("_", "")
-        if function.namespace in ("c10d", "_c10d_functional") and name in _COLLECTIVES:
-            self.seen[name] += 1
-        return function(*args, **(kwargs or {}))
 
 
 def collectives() -> dict[str, Any]:

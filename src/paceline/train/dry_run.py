@@ -60,7 +60,7 @@ def dry_run(
     for rank in ranks:
         node, local_rank = divmod(rank, devices_per_node)
         place = Place(rank, layout.workers, local_rank, devices_per_node, f"node {node}")
-        groups = PretendedGroups(place, layout)
+        groups = PretendedGroups(place)
         try:
             with (
                 warnings.catch_warnings(),

@@ -6,7 +6,7 @@ fails when a release of torch changes them.
 
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -67,6 +67,13 @@ def pretending(layout: Layout) -> Iterator[None]:
             from torch.distributed.fsdp._fully_shard import _fsdp_param  # noqa: PLC0415
 
             stack.enter_context(replaced(_fsdp_param, "_chunk_with_empty", Chunks))
+        if layout.tensor > 1:
+            from paceline.train import sliced_functions  # noqa: PLC0415
+
+            # Which random numbers slices draw would be decided by one.
+            stack.enter_context(
+                replaced(sliced_functions, "own_random_numbers", lambda *_, **__: nullcontext())
+            )
         if layout.pipeline > 1:
             from torch.distributed.pipelining import schedules  # noqa: PLC0415
 
@@ -83,24 +90,40 @@ class PretendedGroups(Groups):
     To torch the device is a CPU: its engine is the same, and needs no accelerator.
     """
 
-    def __init__(self, place: Place, layout: Layout) -> None:
+    def __init__(self, place: Place) -> None:
         super().__init__(place, torch.device("cpu"), None)
         if place.workers == 1:
             return
         store = FakeStore()
         self._store = cast("SignedStore", store)
         dist.init_process_group("fake", store=store, rank=place.rank, world_size=place.workers)
-        if layout.workers > layout.replicas:
-            self.mesh(layout)
 
     def mesh(self, layout: Layout) -> DeviceMesh:
-        """The workers as a grid; its numbers are real ones."""
-        with in_reality():
-            return super().mesh(layout)
+        """The workers as a grid; groups that this worker is not in are left out."""
+        if self._mesh is None:
+            names = ("pipeline", "replicas", "shards", "tensor")
+            sizes = {name: getattr(layout, name) for name in names if getattr(layout, name) > 1}
+            with in_reality():
+                grid = torch.arange(layout.workers).view(*sizes.values())
+                (here,) = (grid == self.place.rank).nonzero().tolist()
+                groups = [
+                    dist.new_group(
+                        grid[(*here[:number], slice(None), *here[number + 1 :])].tolist()
+                    )
+                    for number in range(grid.ndim)
+                ]
+                self._mesh = DeviceMesh.from_group(
+                    groups if grid.ndim > 1 else groups[0],
+                    self.device.type,
+                    mesh=grid if grid.ndim > 1 else None,
+                    mesh_dim_names=tuple(sizes),
+                )
+        return self._mesh
 
     def _own_of(self, every: Iterable[list[int]]) -> "dist.ProcessGroup | None":
+        mine = next((ranks for ranks in every if self.place.rank in ranks), None)
         with in_reality():
-            return super()._own_of(every)
+            return None if mine is None else dist.new_group(mine)
 
 
 def current_backward() -> int | None:

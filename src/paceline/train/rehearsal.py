@@ -94,10 +94,7 @@ class Rehearsal:
     def picture(self, advance: Callable[[], None]) -> RankPicture:
         """Take the step; `advance` is called after every micro-batch."""
         layout = self._layout
-        if layout.replicas > 1 and layout.shards == layout.pipeline == 1:
-            # DDP lays gradients out anew after its first step, and then no more.
-            self._learn([self.parts[-1]], advance)
-            self._buckets = pretend.settled_buckets()
+        self._set_up(advance)
         sent: Counter[Transfer] = Counter()
         seen: list[tuple[int, Footprint]] = []
         place = self._groups.place
@@ -127,6 +124,18 @@ class Rehearsal:
         self.size_bytes = sum(each.nbytes for each in model.parameters())
         self._models.append(model)
         return model
+
+    def _set_up(self, advance: Callable[[], None]) -> None:
+        """Do what only the first step of a training does."""
+        layout = self._layout
+        if layout.replicas > 1 and layout.shards == layout.pipeline == 1:
+            # DDP lays gradients out anew after its first step, and then no more.
+            self._learn([self.parts[-1]], advance)
+            self._buckets = pretend.settled_buckets()
+        if layout.pipeline > 1 and layout.tensor > 1:
+            # Stages find the shapes that blocks of other stages give, in slices.
+            with torch.no_grad():
+                self._arranged.measure(self.parts[: layout.pipeline], [self._training.loss])
 
     def _learn(self, parts: list[Batch], advance: Callable[[], None]) -> None:
         """All of a step that takes memory or sends anything, as the trainer does it."""
@@ -201,25 +210,29 @@ class _Watched(list[Batch]):
 
 
 def _runs(parts: list[Batch], layout: Layout) -> list[_Run]:
-    """What to learn from in order to know of all micro-batches."""
-    if layout.pipeline > 1:
-        # Once all stages are at work, more micro-batches add the same each; where every worker has
-        # two stages, more rounds of as many as there are workers do.
-        one_stage = layout.stages == layout.pipeline
-        few, step = (
-            (layout.pipeline + 1, 1) if one_stage else (3 * layout.pipeline, layout.pipeline)
-        )
-        if len(parts) <= 2 * few + step:
-            return [_Run(parts, 1)]
-        times = (len(parts) - few) // step
-        return [_Run(parts[:few], 1 - times), _Run(parts[: few + step], times)]
+    """What to learn from in order to know of all micro-batches: fewer, if there are many."""
+    few = _few_of_pipeline(parts, layout) if layout.pipeline > 1 else _few(parts)
+    return few if sum(len(run.parts) for run in few) < len(parts) else [_Run(parts, 1)]
+
+
+def _few_of_pipeline(parts: list[Batch], layout: Layout) -> list[_Run]:
+    # Once all stages are at work, more micro-batches add the same each; where every worker has
+    # two stages, more rounds of as many as there are workers do.
+    workers, one_stage = layout.pipeline, layout.stages == layout.pipeline
+    few, step = (workers + 1, 1) if one_stage else (3 * workers, workers)
+    steps = (len(parts) - few) // step
+    return [_Run(parts[:few], 1 - steps), _Run(parts[: few + step], steps)]
+
+
+def _few(parts: list[Batch]) -> list[_Run]:
     *first, last = parts
     kinds = {part.rows: part for part in first}
-    if len(parts) <= 2 * len(kinds) + 1:
-        return [_Run(parts, 1)]
     times = Counter(part.rows for part in first)
-    # The last one alone, and each kind of the others before it: the difference is the others'.
+    largest = max(kinds, default=0)
     return [
+        # The last one alone, and each kind of the others before it: the difference is the others'.
         _Run([last], 1 - len(first)),
         *(_Run([part, last], times[rows]) for rows, part in kinds.items()),
+        # The most memory is in use in the second of the largest.
+        *([_Run([kinds[largest]] * 2, 0)] if largest > last.rows and times[largest] > 1 else []),
     ]

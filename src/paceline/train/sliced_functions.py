@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn import functional as F
 
 from paceline.train.sliced_loss import cross_entropy
-from paceline.train.sliced_tensors import spread
+from paceline.train.sliced_tensors import placed, spread
 
 _VIEWS = """
     view view_as reshape reshape_as flatten unflatten transpose swapaxes swapdims permute movedim t
@@ -35,9 +35,10 @@ _ALONG_DIMENSIONS = "sum mean amax amin softmax log_softmax logsumexp layer_norm
 _QUESTIONS = """
     shape size dim ndim ndimension numel nelement dtype device layout stride is_contiguous
     storage_offset element_size is_floating_point is_complex is_nested is_sparse is_quantized
-    is_cuda is_cpu is_meta is_leaf requires_grad requires_grad_ grad grad_fn retain_grad
-    retains_grad _grad _version _base _backward_hooks output_nr names has_names detach data
-    register_hook get_device result_type __set__ __delete__ __len__ __hash__ __repr__ __format__
+    is_cuda is_cpu is_meta is_leaf is_inference requires_grad requires_grad_ grad grad_fn
+    retain_grad retains_grad _grad _version _base _backward_hooks output_nr names has_names detach
+    data register_hook get_device result_type __set__ __delete__ __len__ __hash__ __repr__
+    __format__
 """
 
 COMPUTED_IN_SLICES = frozenset(
@@ -66,7 +67,7 @@ def attention(
         return NotImplemented
 
     def heads_here(each: torch.Tensor) -> torch.Tensor:
-        return spread(each, mesh).redistribute(placements=[Shard(1)]).to_local()
+        return placed(spread(each, mesh), Shard(1)).to_local()
 
     if attn_mask is not None:
         attn_mask = _mask_here(attn_mask, mesh)
@@ -80,9 +81,9 @@ def attention(
 def _mask_here(mask: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
     everywhere = spread(mask, mesh)
     if mask.ndim > 2 and mask.shape[-3] > 1:
-        return everywhere.redistribute(placements=[Shard(mask.ndim - 3)]).to_local()
+        return placed(everywhere, Shard(mask.ndim - 3)).to_local()
     # One mask for all heads: each worker has its heads' summand of a learnt mask's gradient.
-    return everywhere.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
+    return placed(everywhere, Replicate()).to_local(grad_placements=[Partial()])
 
 
 def dropout(

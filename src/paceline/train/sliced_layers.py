@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map_only
 
-from paceline.train.sliced_tensors import Fused, spread, whole
+from paceline.train.sliced_tensors import Fused, placed, spread, whole
 from paceline.train.trace import transposed
 
 
@@ -57,10 +58,10 @@ class Layers:
         """Forward of a linear layer sliced along its inputs."""
         self.forget()
         inputs = spread(input, self._mesh)
-        local = inputs.redistribute(placements=[Shard(inputs.ndim - 1)]).to_local()
+        local = placed(inputs, Shard(inputs.ndim - 1)).to_local()
         summed = self._leaving(_product(layer, local, with_bias=False))
         bias = _tensor(layer, "bias")
-        return summed if bias is None else summed + bias
+        return summed if bias is None else summed + bias.to(summed.dtype)
 
     def embedding(self, layer: nn.Embedding, first: int, input: torch.Tensor) -> torch.Tensor:
         """Forward of an embedding of which this worker has the words from `first` on."""
@@ -94,22 +95,72 @@ class Layers:
 
         Layers that take the same value share the result, and with it the sum.
         """
-        state = (value._version, torch.is_grad_enabled())
+        version = 0 if value.is_inference() else value._version
+        state = (version, torch.is_grad_enabled())
         taken = self._taken
         if taken is not None and taken.value is value and taken.state == state:
             return taken.here
-        gathered = spread(value, self._mesh).redistribute(placements=[Replicate()])
-        here: torch.Tensor = gathered.to_local(grad_placements=[Partial()])
+        lower = _as_computed(value)
+        if isinstance(lower, DTensor | Fused):
+            everywhere = placed(spread(lower, self._mesh), Replicate())
+            here: torch.Tensor = everywhere.to_local(grad_placements=[Partial()])
+        else:
+            here = _SummedGradient.apply(lower, self._mesh)  # type: ignore[no-untyped-call]
         self._taken = _Taken(value, state, here)
         return here
 
     def _leaving(self, local: torch.Tensor) -> torch.Tensor:
         """The sum over all workers: whole, or divided along the sequence."""
-        divided = self._sequence and local.ndim == 3 and local.shape[1] % self._mesh.size() == 0
-        to: Placement = Shard(1) if divided else Replicate()
-        summand = DTensor.from_local(local, self._mesh, [Partial()], run_check=False)
-        summed = summand.redistribute(placements=[to])
-        return summed if divided else summed.to_local()
+        if self._sequence and local.ndim == 3 and local.shape[1] % self._mesh.size() == 0:
+            summand = DTensor.from_local(local, self._mesh, [Partial()], run_check=False)
+            return placed(summand, Shard(1))
+        summed: torch.Tensor = _Summed.apply(local, self._mesh)  # type: ignore[no-untyped-call]
+        return summed
+
+
+class _SummedGradient(torch.autograd.Function):
+    """A whole value as it is; its gradient is summed over all workers.
+
+    DTensor could do this and the next as well, at several times the cost.
+    """
+
+    @staticmethod
+    def forward(context: Any, value: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
+        context.mesh = mesh
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        return _summed(gradient, context.mesh), None
+
+
+class _Summed(torch.autograd.Function):
+    """The sum over all workers, whose gradient is that of each summand."""
+
+    @staticmethod
+    def forward(context: Any, value: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
+        del context
+        return _summed(value, mesh)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:
+        del context
+        return gradient, None
+
+
+def _summed(value: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
+    # A copy, for others may hold what the sum is of: recomputation keeps what products gave.
+    total = value.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, group=mesh.get_group())
+    return total
+
+
+def _as_computed(value: torch.Tensor) -> torch.Tensor:
+    """A value in the precision of products, so that no more is sent than they take."""
+    device = value.device.type
+    if value.dtype is not torch.float32 or not torch.is_autocast_enabled(device):
+        return value
+    return value.to(torch.get_autocast_dtype(device))
 
 
 def _product(layer: nn.Module, value: torch.Tensor, *, with_bias: bool) -> torch.Tensor:

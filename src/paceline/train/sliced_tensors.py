@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.utils._pytree import tree_map_only
 
 _SPLITS = frozenset({"chunk", "split", "split_with_sizes", "tensor_split"})
@@ -103,6 +103,12 @@ def spread(value: torch.Tensor, mesh: DeviceMesh) -> DTensor:
     if isinstance(value, DTensor):
         return value
     return DTensor.from_local(value, mesh, [Replicate()], run_check=False)
+
+
+def placed(value: DTensor, placement: Placement) -> DTensor:
+    """A value sliced in another way, if it is not sliced in this way already."""
+    same = value.placements == (placement,)
+    return value if same else value.redistribute(placements=[placement])
 
 
 def whole(value: torch.Tensor) -> torch.Tensor:

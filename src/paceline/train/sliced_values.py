@@ -14,7 +14,6 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
 from paceline.train.sliced_functions import COMPUTED_IN_SLICES, NOT_COMPUTED, OWN_FORMS
 from paceline.train.sliced_tensors import Fused, everything_whole, spread, whole
@@ -51,8 +50,9 @@ class SlicedValues(TorchFunctionMode):
         """Whether there is a sliced value, also in lists such as `torch.cat` takes."""
         for value in values:
             if isinstance(value, DTensor | Fused):
-                return value.device_mesh == self._mesh
-            if isinstance(value, tuple | list) and self._any_sliced(value):
+                if value.device_mesh == self._mesh:
+                    return True
+            elif isinstance(value, tuple | list) and self._any_sliced(value):
                 return True
         return False
 
@@ -61,13 +61,13 @@ class SlicedValues(TorchFunctionMode):
 
         A function called with tensors leaves the mode; called with edges of the graph, it does not.
         """
-        edges, rest = _edges(args[0]), list(args[1:])
-        if edges is None:
+        edges, rest, kwargs = _edges(args[0]), list(args[1:]), dict(kwargs)
+        if edges is None or kwargs.get("materialize_grads"):
             return function(*args, **kwargs)
         if function is torch.autograd.grad:
             rest[0] = _edges(rest[0])
         elif kwargs.get("inputs") is not None:
-            kwargs = kwargs | {"inputs": _edges(kwargs["inputs"])}
+            kwargs["inputs"] = _edges(kwargs["inputs"])
         if "gradient" in kwargs:  # as Tensor.backward calls it
             kwargs["grad_tensors"] = kwargs.pop("gradient")
         run = function if function is torch.autograd.grad else torch.autograd.backward
@@ -95,7 +95,7 @@ def _result(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
 
 def _made_alike(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
     """A new tensor of the kind of another, whose value does not matter."""
-    if not function.__name__.startswith("new_"):
+    if not function.__name__.startswith("new_") or not isinstance(args[0], DTensor | Fused):
         return NotImplemented
     kind = torch.empty((), dtype=args[0].dtype, device=args[0].device)
     return function(kind, *args[1:], **kwargs)
@@ -112,10 +112,15 @@ def _of_our_own(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
 
 
 def _in_slices(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
-    changes = _changes_its_argument(function, kwargs) and not isinstance(args[0], DTensor)
-    if changes or _name(function).removesuffix("_") not in COMPUTED_IN_SLICES:
+    changes_whole = _changes_its_argument(function, kwargs) and not isinstance(args[0], DTensor)
+    if (
+        changes_whole
+        or "out" in kwargs
+        or _name(function).removesuffix("_") not in COMPUTED_IN_SLICES
+    ):
         return NotImplemented
-    args, kwargs = tree_map_only(torch.Tensor, lambda each: spread(each, mesh), (args, kwargs))
+    args = _all_spread(args, mesh)
+    kwargs = {key: _all_spread(value, mesh) for key, value in kwargs.items()}
     try:
         return function(*args, **kwargs)
     except (dist.DistError, torch.OutOfMemoryError):  # on this worker alone
@@ -124,8 +129,19 @@ def _in_slices(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
         return NotImplemented
 
 
+def _all_spread(argument: Any, mesh: DeviceMesh) -> Any:
+    # By hand, since pytree takes longer than most functions do.
+    if isinstance(argument, torch.Tensor):
+        return spread(argument, mesh)
+    if type(argument) in (tuple, list):
+        return type(argument)(_all_spread(each, mesh) for each in argument)
+    return argument
+
+
 def _in_place(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
     """What changes its first argument, by way of the whole."""
+    if isinstance(kwargs.get("out"), DTensor | Fused):
+        raise NotImplementedError(f"{function.__name__} writes with out= into a sliced value")
     if not _changes_its_argument(function, kwargs):
         return NotImplemented
     changed, rest = args[0], everything_whole((args[1:], kwargs))

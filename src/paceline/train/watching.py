@@ -1,4 +1,4 @@
-"""Watching the operators of torch as they run, whoever calls them: the user, autograd, DDP, FSDP."""
+"""Watching the operators of torch as they run, whoever calls them: the user or torch itself."""
 
 from collections.abc import Sequence
 from functools import cache
