@@ -58,7 +58,8 @@ def test_json(tmp_path: Path) -> None:
     found = paceline_json("run", "train.py", "--dry-run", "-n", "4", folder=tmp_path)
     assert (found["nodes"], found["devices_per_node"]) == (1, 4)
     (rank,) = found["ranks"]
-    assert rank["transferred_bytes"] == 4 * 242 == rank["memory"]["gradients"]
+    assert rank["bytes_inside_node"] == 4 * 242 == rank["memory"]["gradients"]
+    assert rank["bytes_between_nodes"] == 0
     assert rank["transfers"] == [
         {
             "operation": "all-reduce",

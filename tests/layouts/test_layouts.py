@@ -67,6 +67,27 @@ LAYOUTS = {
     ),
 }
 
+QUICK = {
+    "micro-batches",
+    "recompute selectively",
+    "3 replicas",
+    "4 replicas, micro-batches",
+    "2 replicas of unequal speed",
+    "3 shards of unequal speed, micro-batches",
+    "2 shards, micro-batches",
+    "3 shards, recompute selectively",
+    "2 x 2, micro-batches, recompute",
+    "2 replicas x 4 shards",
+    "3 stages, small micro-batches",
+    "2 x 2 stages, interleaved",
+    "2 x 2 stages, zero-bubble",
+    "2 stages x 2 replicas x 2 shards",
+    "2 slices, divided sequence, micro-batches",
+    "2 slices x 2 shards",
+    "2 stages x 2 slices x 2 replicas",
+}
+"""Together they have every field and every mixture; the others are tried nightly."""
+
 
 def result(model: str, layout: Layout, folder: Path, **changes: Any) -> dict[str, Any]:
     arguments = (model, str(folder), changes)
@@ -82,7 +103,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.nightly, id=name)
+        for name in LAYOUTS
+    ],
+)
 def test_it_follows_one_process(
     name: str, model: str, alone: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -27,6 +27,9 @@ LAYOUTS = {
     "2 shards x 2 slices": Layout(shards=2, tensor=2),
 }
 
+QUICK = {"2 replicas", "2 shards", "2 stages", "2 slices"}
+"""One of each family; the others are tried nightly."""
+
 
 def gpt2() -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -98,7 +101,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.nightly, id=name)
+        for name in LAYOUTS
+    ],
+)
 def test_it_follows_one_process(
     name: str, model: str, alone: dict[str, list[float]], tmp_path: Path
 ) -> None:

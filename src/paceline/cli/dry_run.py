@@ -114,7 +114,8 @@ def _progress(*, show: bool) -> Iterator[Callable[[float], None]]:
 def _as_json(found: "DryRun") -> dict[str, Any]:
     result = found.model_dump(mode="json")
     for picture, rank in zip(found.ranks, result["ranks"], strict=True):
-        rank["transferred_bytes"] = picture.transferred_bytes
+        rank["bytes_inside_node"] = picture.transferred_bytes(inside_node=True)
+        rank["bytes_between_nodes"] = picture.transferred_bytes(inside_node=False)
     return result
 
 
@@ -137,11 +138,15 @@ def _show(found: "DryRun") -> None:
         f" micro-batch{'es' if many else ''} of {found.micro_batch_samples}, in {layout.precision}."
     )
     console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
-    console.print("", _memory_table(found))
+
+    def show(title: str, table: "Table") -> None:
+        console.print(f"\n[bold]{title}[/bold]", table)
+
+    show("Held, at the most", _memory_table(found))
     for ranks in _alike(found.ranks, lambda rank: rank.transfers):
-        console.print("", _transfer_table(ranks))
+        show(f"Sent and received in a step by {_named(ranks)}", _transfer_table(ranks[0]))
     for ranks in _alike(found.ranks, lambda rank: rank.largest):
-        console.print("", _parameter_table(ranks))
+        show(f"The largest parameters as held by {_named(ranks)}", _parameter_table(ranks[0]))
     print(
         f"\nCounted in {duration(found.seconds)}, from {found.micro_batches_run} micro-batches on"
         f" {count(len(found.ranks), 'worker')}; the others look the same.\nNot counted: what"
@@ -156,7 +161,6 @@ def _memory_table(found: "DryRun") -> "Table":
 
     parts = ("parameters", "gradients", "optimizer", "activations", "exchange", "peak")
     table = _table(
-        "Held, at the most",
         *("worker", "node", "stage", "parameters"),
         *("weights" if part == "parameters" else part for part in parts),
     )
@@ -168,15 +172,11 @@ def _memory_table(found: "DryRun") -> "Table":
     return table
 
 
-def _transfer_table(ranks: "list[RankPicture]") -> "Table":
+def _transfer_table(rank: "RankPicture") -> "Table":
     from paceline.report.wording import size
 
-    table = _table(
-        f"Sent and received in a step by {_named(ranks)}",
-        *("operation", "along", "among", "nodes", "each", "times", "together"),
-    )
-    transfers = ranks[0].transfers
-    for each in transfers:
+    table = _table("operation", "along", "among", "nodes", "each", "times", "together")
+    for each in rank.transfers:
         table.add_row(
             each.operation,
             each.dimension,
@@ -187,23 +187,27 @@ def _transfer_table(ranks: "list[RankPicture]") -> "Table":
             size(each.total_bytes),
         )
     table.add_section()
-    calls = sum(each.count for each in transfers)
-    table.add_row("all", "", "", "", "", f"{calls:,}", size(ranks[0].transferred_bytes))
+    for inside in (True, False):
+        alike = [each for each in rank.transfers if each.inside_node == inside]
+        if alike:
+            calls, together = sum(each.count for each in alike), rank.transferred_bytes(inside)
+            nodes = "one" if inside else "several"
+            table.add_row("all", "", "", nodes, "", f"{calls:,}", size(together))
     return table
 
 
-def _parameter_table(ranks: "list[RankPicture]") -> "Table":
-    table = _table(f"Largest parameters as {_named(ranks)} holds them", "name", "shape", "times")
-    for each in ranks[0].largest:
+def _parameter_table(rank: "RankPicture") -> "Table":
+    table = _table("name", "shape", "times")
+    for each in rank.largest:
         table.add_row(each.name, " x ".join(map(str, each.shape)), str(each.count))
     return table
 
 
-def _table(title: str, *columns: str) -> "Table":
+def _table(*columns: str) -> "Table":
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
     for column in columns:
         words = column in ("operation", "along", "nodes", "name", "shape")
         table.add_column(column, justify="left" if words else "right")
@@ -213,7 +217,7 @@ def _table(title: str, *columns: str) -> "Table":
 def _named(ranks: "list[RankPicture]") -> str:
     if len(ranks) == 1:
         return f"worker {ranks[0].rank}"
-    return f"each of the workers {', '.join(str(each.rank) for each in ranks)}"
+    return f"workers {', '.join(str(each.rank) for each in ranks)}, each"
 
 
 def _alike(

@@ -73,10 +73,9 @@ class RankPicture(Spec):
     transfers: tuple[Transfer, ...]
     """Every collective and every point-to-point transfer of a step, the heaviest first."""
 
-    @property
-    def transferred_bytes(self) -> int:
-        """Of all calls of all kinds in a step."""
-        return sum(each.total_bytes for each in self.transfers)
+    def transferred_bytes(self, inside_node: bool) -> int:
+        """Of all calls of a step that stay inside a node, or of those that do not."""
+        return sum(each.total_bytes for each in self.transfers if each.inside_node == inside_node)
 
 
 class DryRun(Spec):

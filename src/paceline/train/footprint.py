@@ -9,15 +9,14 @@ from typing import Any
 
 import torch
 
-from paceline.data.nests import tensors_of
 from paceline.train.pretend import current_backward, replaced
 
 PARAMETERS, GRADIENTS, EXCHANGE, INPUTS = "parameters", "gradients", "exchange", "inputs"
 """What memory is for. What nobody claims is an activation."""
 _ACTIVATIONS = "activations"
 
-_EXCHANGED = {"_allgather_base_": 0, "_reduce_scatter_base_": 1, "allreduce_": 0}
-"""Operators by which shards and replicas exchange, and which argument is gathered or laid out."""
+_EXCHANGED = {"_allgather_base_": 0, "_reduce_scatter_base_": 1}
+"""Operators by which shards exchange, and which argument is gathered or laid out."""
 
 
 class Footprint:
@@ -86,7 +85,7 @@ class Footprint:
         """Count the memory of an operator's result."""
         exchanged = _EXCHANGED.get(function._opname) if function.namespace == "c10d" else None
         if exchanged is not None:
-            self.claim(EXCHANGE, tensors_of(args[exchanged]))
+            self.claim(EXCHANGE, [args[exchanged]])
         elif not _writes_its_result(function):
             for each in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(each, torch.Tensor):
