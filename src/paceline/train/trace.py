@@ -134,9 +134,11 @@ class _Watcher(TorchFunctionMode):
     ) -> Any:
         """Run a function of torch, and note what its result comes from."""
         given = [*tree_leaves(args), *tree_leaves(kwargs or {})]
-        sources = self.sources_of(given) | self._direct(given)
         result = function(*args, **(kwargs or {}))
         changed = args[0] if function is torch.Tensor.__setitem__ else result
+        if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(changed)):
+            return result  # asking for a weight's type or shape is not using it
+        sources = self.sources_of(given) | self._direct(given)
         if sources:
             self.mark(changed, sources)
             self._seen.mixtures.add(sources)
