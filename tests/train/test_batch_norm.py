@@ -16,10 +16,10 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from paceline.specs import Layout, PacelineError, Run
-from paceline.train.batch_norm import average_running_statistics, prepare_batch_norm
 from paceline.train.groups import joined
+from paceline.train.layouts.batch_norm import average_running_statistics, prepare_batch_norm
+from paceline.train.layouts.recompute import recompute
 from paceline.train.place import place, run_folder
-from paceline.train.recompute import recompute
 from ranks import run_ranks
 
 CHANNELS, STEPS = 4, 2

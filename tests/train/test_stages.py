@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from layouts.models import EncoderDecoder, TiedGPT
 from paceline.specs import PacelineError
-from paceline.train.stages import Cut, Stage, balanced, cut, let_go
-from paceline.train.trace import trace
-from paceline.train.verify import Reference
+from paceline.train.layouts.stages import Cut, Stage, balanced, cut, let_go
+from paceline.train.layouts.trace import trace
+from paceline.train.layouts.verify import Reference
 
 WIDTH = 8
 

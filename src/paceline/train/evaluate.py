@@ -11,8 +11,8 @@ from paceline.data.batches import Batches
 from paceline.data.loader import load
 from paceline.data.order import Sequential
 from paceline.specs import Layout
-from paceline.train.arranged import Arranged
 from paceline.train.groups import Groups
+from paceline.train.layouts.arranged import Arranged
 from paceline.train.training import Measure, Training, samples_of
 from paceline.train.weights import weight_of
 

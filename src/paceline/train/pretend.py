@@ -27,8 +27,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline.specs import Layout
-from paceline.train import spread
 from paceline.train.groups import Groups
+from paceline.train.layouts import spread
 from paceline.train.place import Place
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def pretending(layout: Layout) -> Iterator[None]:
 
             stack.enter_context(replaced(_fsdp_param, "_chunk_with_empty", Chunks))
         if layout.tensor > 1:
-            from paceline.train import sliced_functions  # noqa: PLC0415
+            from paceline.train.slices import functions as sliced_functions  # noqa: PLC0415
 
             # Which random numbers slices draw would be decided by one.
             stack.enter_context(

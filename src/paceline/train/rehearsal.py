@@ -16,12 +16,12 @@ from paceline.data.nests import tensors_of
 from paceline.data.order import Sequential
 from paceline.specs import HeldParameters, Layout, Memory, RankPicture, Transfer
 from paceline.train import footprint, pretend
-from paceline.train.arrange import arrange
 from paceline.train.footprint import Footprint
+from paceline.train.layouts.arrange import arrange
+from paceline.train.layouts.spread import held
 from paceline.train.place import speeds_of_data_workers
 from paceline.train.pretend import PretendedGroups
 from paceline.train.scaling import LossScaling
-from paceline.train.spread import held
 from paceline.train.training import Training
 from paceline.train.transfers import TransferRecorder, listed
 from paceline.train.watching import Watching

@@ -15,14 +15,14 @@ from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
 from paceline.data.order import Sequential, Shuffled
 from paceline.specs import Layout, PacelineError
-from paceline.train.arrange import arrange
-from paceline.train.arranged import Arranged
 from paceline.train.evaluate import Evaluation, evaluate
 from paceline.train.export import export
 from paceline.train.groups import Groups
+from paceline.train.layouts.arrange import arrange
+from paceline.train.layouts.arranged import Arranged
+from paceline.train.layouts.spread import held
 from paceline.train.place import speeds_of_data_workers
 from paceline.train.scaling import LossScaling
-from paceline.train.spread import held
 from paceline.train.telemetry import Progress, Telemetry
 from paceline.train.training import Measure, Training
 from paceline.train.weights import Weights

@@ -15,8 +15,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
-from paceline.train.sliced_functions import COMPUTED_IN_SLICES, NOT_COMPUTED, OWN_FORMS
-from paceline.train.sliced_tensors import Fused, everything_whole, spread, whole
+from paceline.train.slices.functions import COMPUTED_IN_SLICES, NOT_COMPUTED, OWN_FORMS
+from paceline.train.slices.tensors import Fused, everything_whole, spread, whole
 
 _BACKWARD = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad}
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.specs import Layout
-from paceline.train.blocks import blocks
 from paceline.train.groups import Groups
+from paceline.train.layouts.blocks import blocks
 
 
 def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedDataParallel:

@@ -16,12 +16,19 @@ from torch.distributed.pipelining import (
 )
 
 from paceline.data.loader import Batch
-from paceline.train.arranged import Built, Minimise, Setting, autocast, evaluating, micro_batches
-from paceline.train.batch_norm import BatchNorms, average_running_statistics
 from paceline.train.calls import call, checked_loss
-from paceline.train.norm import squared_norm
-from paceline.train.spread import average, held, sharded, unsharded
-from paceline.train.stages import Cut, Stage, aliases, let_go
+from paceline.train.layouts.arranged import (
+    Built,
+    Minimise,
+    Setting,
+    autocast,
+    evaluating,
+    micro_batches,
+)
+from paceline.train.layouts.batch_norm import BatchNorms, average_running_statistics
+from paceline.train.layouts.norm import squared_norm
+from paceline.train.layouts.spread import average, held, sharded, unsharded
+from paceline.train.layouts.stages import Cut, Stage, aliases, let_go
 from paceline.train.training import Measure
 
 _SCHEDULES: dict[str, Any] = {

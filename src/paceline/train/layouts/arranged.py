@@ -11,12 +11,12 @@ from torch import nn
 
 from paceline.data.loader import Batch
 from paceline.specs import Layout
-from paceline.train.batch_norm import BatchNorms
 from paceline.train.groups import Groups
+from paceline.train.layouts.batch_norm import BatchNorms
 from paceline.train.training import Measure
 
 if TYPE_CHECKING:
-    from paceline.train.sliced import Sliced
+    from paceline.train.slices.sliced import Sliced
 
 Minimise = Callable[[torch.Tensor, int], torch.Tensor]
 """From the loss of a micro-batch and its number to what its backward begins with."""

@@ -7,11 +7,18 @@ import torch
 from torch import nn
 
 from paceline.data.loader import Batch
-from paceline.train.arranged import Built, Minimise, Setting, autocast, evaluating, micro_batches
-from paceline.train.batch_norm import average_running_statistics
 from paceline.train.calls import call, checked_loss
-from paceline.train.norm import squared_norm
-from paceline.train.spread import replicated, sharded, synchronising, unsharded
+from paceline.train.layouts.arranged import (
+    Built,
+    Minimise,
+    Setting,
+    autocast,
+    evaluating,
+    micro_batches,
+)
+from paceline.train.layouts.batch_norm import average_running_statistics
+from paceline.train.layouts.norm import squared_norm
+from paceline.train.layouts.spread import replicated, sharded, synchronising, unsharded
 from paceline.train.training import Measure
 
 

@@ -9,18 +9,25 @@ from torch import nn
 
 from paceline.data.loader import Batch, collated
 from paceline.specs import Layout
-from paceline.train.arranged import Arranged, Built, Setting, autocast, evaluating, micro_batches
-from paceline.train.batch_norm import prepare_batch_norm
 from paceline.train.calls import call, checked_loss
 from paceline.train.groups import Groups
-from paceline.train.recompute import recompute
+from paceline.train.layouts.arranged import (
+    Arranged,
+    Built,
+    Setting,
+    autocast,
+    evaluating,
+    micro_batches,
+)
+from paceline.train.layouts.batch_norm import prepare_batch_norm
+from paceline.train.layouts.recompute import recompute
+from paceline.train.layouts.whole import Whole
 from paceline.train.training import Training
-from paceline.train.whole import Whole
 
 if TYPE_CHECKING:
-    from paceline.train.sliced import Sliced
-    from paceline.train.stages import Cut, Stage
-    from paceline.train.trace import Trace
+    from paceline.train.layouts.stages import Cut, Stage
+    from paceline.train.layouts.trace import Trace
+    from paceline.train.slices.sliced import Sliced
 
 
 def arrange(
@@ -60,10 +67,10 @@ def _arrange_traced(
     build: Callable[[], Built], training: Training, setting: Setting, trial: bool
 ) -> Arranged:
     # Loaded here, since replicas and shards need none of it and start sooner without.
-    from paceline.train.piped import Piped  # noqa: PLC0415
-    from paceline.train.stages import Stage, cut  # noqa: PLC0415
-    from paceline.train.trace import trace  # noqa: PLC0415
-    from paceline.train.verify import Reference  # noqa: PLC0415
+    from paceline.train.layouts.piped import Piped  # noqa: PLC0415
+    from paceline.train.layouts.stages import Stage, cut  # noqa: PLC0415
+    from paceline.train.layouts.trace import trace  # noqa: PLC0415
+    from paceline.train.layouts.verify import Reference  # noqa: PLC0415
 
     layout, groups = setting.layout, setting.groups
     built = build()
@@ -106,8 +113,8 @@ def _slicer(
     """What slices a model like this one in place, if the layout has slices."""
     if layout.tensor == 1:
         return lambda model: None
-    from paceline.train.sliced import Sliced  # noqa: PLC0415
-    from paceline.train.slicing import find_slicing  # noqa: PLC0415
+    from paceline.train.slices.sliced import Sliced  # noqa: PLC0415
+    from paceline.train.slices.slicing import find_slicing  # noqa: PLC0415
 
     slicing, mesh = find_slicing(model, seen, layout), groups.mesh(layout)["tensor"]
     return lambda model: Sliced(model, slicing, mesh, sequence=layout.sequence)

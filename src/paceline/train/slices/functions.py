@@ -15,8 +15,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn import functional as F
 
-from paceline.train.sliced_loss import cross_entropy
-from paceline.train.sliced_tensors import placed, spread
+from paceline.train.slices.loss import cross_entropy
+from paceline.train.slices.tensors import placed, spread
 
 _VIEWS = """
     view view_as reshape reshape_as flatten unflatten transpose swapaxes swapdims permute movedim t

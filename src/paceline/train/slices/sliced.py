@@ -12,11 +12,11 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.experimental import implicit_replication
 
-from paceline.train.sliced_layers import Layers
-from paceline.train.sliced_tensors import everything_whole
-from paceline.train.sliced_values import SlicedValues
-from paceline.train.slicing import Slicing
-from paceline.train.trace import transposed
+from paceline.train.layouts.trace import transposed
+from paceline.train.slices.layers import Layers
+from paceline.train.slices.slicing import Slicing
+from paceline.train.slices.tensors import everything_whole
+from paceline.train.slices.values import SlicedValues
 
 
 @dataclass(frozen=True)
