@@ -100,7 +100,7 @@ def test_a_layout_by_options(tmp_path: Path) -> None:
 def test_workers_that_shards_do_not_divide(tmp_path: Path) -> None:
     write_training(tmp_path)
     message = said(tmp_path, "-n", "3", "--shards", "2")
-    assert "3 workers cannot be divided into copies of 2 (shards)" in message
+    assert "3 workers cannot be divided into copies of 2 (1 replicas x 2 shards)" in message
     message = said(tmp_path, "-n", "4", "--shards", "2", "--replicas", "1")
     assert "4 workers were asked for, but the layout plans 2: 1 replicas x 2 shards" in message
 

@@ -87,9 +87,8 @@ def chosen_plan(
 
     plan = Plan.read(file) if file else Plan()
     layout = plan.layout.model_copy(update=given)
-    degrees = " x ".join(
-        f"{getattr(layout, name)} {name}" for name in ("replicas", "shards", "tensor", "pipeline")
-    )
+    others = [name for name in ("shards", "tensor", "pipeline") if getattr(layout, name) > 1]
+    degrees = " x ".join(f"{getattr(layout, name)} {name}" for name in ("replicas", *others))
     if "replicas" not in plan.layout.model_fields_set | given.keys():
         wanted = workers or (default_workers if not given and file is None else layout.workers)
         replicas, left = divmod(wanted, layout.workers)
