@@ -39,6 +39,35 @@ def training():
 """
 
 
+TORCHS_ENCODER = """
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.into = nn.Linear(3, 8)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 4)
+        self.out = nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.out(self.encoder(self.into(x.unflatten(1, (4, 3)))).mean(1))
+
+import dataclasses
+plain = training
+
+def training():
+    return dataclasses.replace(plain(), model=Encoder)
+"""
+
+
+@pytest.mark.parametrize("layout", ["shards", "tensor", "pipeline"])
+def test_torchs_own_transformer(layout: str, tmp_path: Path) -> None:
+    """It clones its layers by deep copies, which once crashed the process."""
+    write_training(tmp_path, TORCHS_ENCODER)
+    found = paceline_json(
+        "run", "train.py", "--dry-run", "-n", "2", f"--{layout}", "2", folder=tmp_path
+    )
+    assert found["ranks"][0]["memory"]["parameters"] > 0
+
+
 def test_it_starts_nothing_and_says_what_workers_would_do(tmp_path: Path) -> None:
     write_training(tmp_path, SAYS_MORE)
     done = paceline(

@@ -148,7 +148,8 @@ def _show(found: "DryRun") -> None:
     for ranks in _alike(found.ranks, lambda rank: rank.largest):
         show(f"The largest parameters as held by {_named(ranks)}", _parameter_table(ranks[0]))
     print(
-        f"\nCounted in {duration(found.seconds)}, from {found.micro_batches_run} micro-batches on"
+        f"\nCounted in {duration(found.seconds)}, from {found.micro_batches_run}"
+        f" micro-batch{'' if found.micro_batches_run == 1 else 'es'} on"
         f" {count(len(found.ranks), 'worker')}; the others look the same.\nNot counted: what"
         " kernels, the allocator and the communication library take for themselves."
     )

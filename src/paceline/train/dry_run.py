@@ -57,26 +57,24 @@ def dry_run(
     pictures: list[RankPicture] = []
     seen: list[Trace] = []
     facts: dict[str, int] = {}
-    for rank in ranks:
-        node, local_rank = divmod(rank, devices_per_node)
-        place = Place(rank, layout.workers, local_rank, devices_per_node, f"node {node}")
-        groups = PretendedGroups(place)
-        try:
-            with (
-                warnings.catch_warnings(),
-                replaced(trace, "trace", _remembering(trace.trace, seen)),
-                pretending(layout),
-                _explained(),
-            ):
-                warnings.simplefilter("ignore")  # a run says them, too
-                rehearsal = Rehearsal(training, layout, groups)
+    # One block for all: the user's code may keep a tensor for the next time.
+    with warnings.catch_warnings(), pretending(layout), _explained():
+        warnings.simplefilter("ignore")  # a run says them, too
+        for rank in ranks:
+            node, local_rank = divmod(rank, devices_per_node)
+            groups = PretendedGroups(
+                Place(rank, layout.workers, local_rank, devices_per_node, f"node {node}")
+            )
+            try:
+                with replaced(trace, "trace", _remembering(trace.trace, seen)):
+                    rehearsal = Rehearsal(training, layout, groups)
                 work = _Work(rehearsal.micro_batches_run, len(pictures), len(ranks), advance)
                 pictures.append(rehearsal.picture(work.part_done))
                 facts = _facts(rehearsal)
                 del rehearsal, work
-        finally:
-            groups.leave()
-            gc.collect()
+            finally:
+                groups.leave()
+                gc.collect()
     return DryRun(
         layout=layout,
         nodes=layout.workers // devices_per_node,
@@ -181,12 +179,15 @@ def _explained() -> Iterator[None]:
 
 
 def _users_line(error: BaseException) -> str:
-    """The innermost line of code that is neither torch's nor Paceline's."""
-    ours = tuple(str(Path(module.__file__ or "").parent) for module in (torch, paceline))
+    """The innermost line of code that is neither torch's nor Paceline's; else that of a module."""
+    torchs, ours = (str(Path(module.__file__ or "").parent) for module in (torch, paceline))
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame for frame in frames if not frame.filename.startswith((*ours, "<"))]
-    frame = next(
-        (frame for frame in reversed(lines) if "/lib/python" not in frame.filename),
-        lines[-1] if lines else frames[-1],
-    )
+    users = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith((torchs, ours, "<"))
+        and "/lib/python3" not in frame.filename
+    ]
+    modules = [frame for frame in frames if frame.filename.startswith(f"{torchs}/nn/")]
+    frame = (users or modules or frames)[-1]
     return f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: `{frame.line}`"

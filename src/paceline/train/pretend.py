@@ -1,18 +1,17 @@
 """A worker of a large cluster, played here: tensors without memory, and peers that are not there.
 
-The one place that knows the private parts of torch that this takes. `tests/train/test_pretend.py`
-fails when a release of torch changes them.
+Together with `stand_ins.py` the one place that knows the private parts of torch that this takes;
+`tests/train/test_pretend.py` fails when a release of torch changes them.
 """
 
-import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import GradBucket
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -22,7 +21,7 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from torch.distributed.device_mesh import DeviceMesh
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.modules import transformer
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -30,6 +29,7 @@ from paceline.specs import Layout
 from paceline.train.groups import Groups
 from paceline.train.layouts import spread
 from paceline.train.place import Place
+from paceline.train.stand_ins import Chunks, LonelyCopy, agree_at_once, copied
 
 if TYPE_CHECKING:
     from paceline.train.store import SignedStore
@@ -61,27 +61,58 @@ def in_reality() -> AbstractContextManager[Any]:
 @contextmanager
 def pretending(layout: Layout) -> Iterator[None]:
     """A block whose tensors have shapes, but no memory, and in which the engine needs no peers."""
+    _load(layout)
     with ExitStack() as stack:
-        stack.enter_context(replaced(spread, "DistributedDataParallel", _LonelyCopy))
+        stack.enter_context(replaced(spread, "DistributedDataParallel", LonelyCopy))
+        # torch's own transformer looks into a mask to see if it is causal; shapes are the same.
+        stack.enter_context(replaced(transformer, "_detect_is_causal_mask", lambda *_, **__: False))
+        # torch's own way copies the mode with each tensor, and later crashes the process.
+        stack.enter_context(replaced(FakeTensor, "__deepcopy__", copied))
         if layout.shards > 1:
             from torch.distributed.fsdp._fully_shard import _fsdp_param  # noqa: PLC0415
 
             stack.enter_context(replaced(_fsdp_param, "_chunk_with_empty", Chunks))
         if layout.tensor > 1:
-            from paceline.train.slices import functions as sliced_functions  # noqa: PLC0415
+            from paceline.train.slices import functions  # noqa: PLC0415
 
             # Which random numbers slices draw would be decided by one.
             stack.enter_context(
-                replaced(sliced_functions, "own_random_numbers", lambda *_, **__: nullcontext())
+                replaced(functions, "own_random_numbers", lambda *_, **__: nullcontext())
             )
         if layout.pipeline > 1:
             from torch.distributed.pipelining import schedules  # noqa: PLC0415
 
-            stack.enter_context(
-                replaced(schedules._PipelineSchedule, "_warmup_p2p", _agree_at_once)
-            )
+            stack.enter_context(replaced(schedules._PipelineSchedule, "_warmup_p2p", agree_at_once))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         yield
+
+
+def _load(layout: Layout) -> None:
+    """Load what the engine loads when it is needed.
+
+    Loaded in the block, it would keep tensors without memory, and crash the process at its end.
+    """
+    names = ["torch._dynamo"]  # by any optimizer
+    if layout.shards > 1:
+        names += ["torch.distributed.fsdp", "torch.distributed.tensor"]
+    if layout.tensor * layout.pipeline > 1:
+        names += ["layouts.piped", "layouts.stages", "layouts.verify"]
+    if layout.tensor > 1:
+        names += ["slices.sliced", "slices.slicing"]
+    for name in names:
+        import_module(name if name.startswith("torch.") else f"paceline.train.{name}")
+
+
+class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is entered, the number in any tensor is 1: for what no shape depends on."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Answer for tensors without memory."""
+        if function is torch.ops.aten._local_scalar_dense.default:
+            return 1.0 if args[0].dtype.is_floating_point else 1
+        return function(*args, **(kwargs or {}))
 
 
 class PretendedGroups(Groups):
@@ -96,7 +127,8 @@ class PretendedGroups(Groups):
             return
         store = FakeStore()
         self._store = cast("SignedStore", store)
-        dist.init_process_group("fake", store=store, rank=place.rank, world_size=place.workers)
+        with in_reality():
+            dist.init_process_group("fake", store=store, rank=place.rank, world_size=place.workers)
 
     def mesh(self, layout: Layout) -> DeviceMesh:
         """The workers as a grid; groups that this worker is not in are left out."""
@@ -149,113 +181,6 @@ def without_memory(model: nn.Module) -> nn.Module:
     # It is where it is to be; torch cannot move a tensor without memory in place.
     model.to = lambda *_, **__: model  # type: ignore[method-assign]
     return model
-
-
-def exchanged_weights(model: nn.Module) -> Iterator[torch.Tensor]:
-    """What shards have gathered of each other's weights."""
-    for parameter in _sharded_parameters(model):
-        yield from parameter.all_gather_outputs
-
-
-def whole_gradients(model: nn.Module) -> Iterator[torch.Tensor]:
-    """Gradients that shards have not divided yet, since more micro-batches follow."""
-    for parameter in _sharded_parameters(model):
-        gathered = getattr(parameter, "_unsharded_param", None)
-        for gradient in (
-            parameter.unsharded_accumulated_grad,
-            None if gathered is None else gathered.grad,
-        ):
-            if gradient is not None:
-                yield gradient
-
-
-def _sharded_parameters(model: nn.Module) -> Iterator[Any]:
-    for module in model.modules():
-        if hasattr(module, "_get_fsdp_state"):
-            state: Any = module._get_fsdp_state()  # type: ignore[operator]
-            for group in state._fsdp_param_groups:
-                yield from group.fsdp_params
-
-
-class _LonelyCopy(DistributedDataParallel):
-    """A copy of the model that exchanges gradients with copies that are not there."""
-
-    def __init__(self, model: nn.Module, **named: Any) -> None:
-        # Not compared with the other copies before training: they would have to answer.
-        named["init_sync"] = False
-        super().__init__(model, **named)
-
-        def exchange(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-            del state
-            dist.all_reduce(bucket.buffer(), group=self.process_group)
-            done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-            done.set_result(bucket.buffer())
-            return done
-
-        self.register_comm_hook(None, exchange)
-        _LonelyCopy.last = weakref.ref(self)
-
-    last: "weakref.ref[_LonelyCopy] | None" = None
-
-
-def settled_buckets() -> list[torch.Tensor]:
-    """After a first step: lay gradients out for other copies in the order that they came in.
-
-    DDP does so before its second step, and asks the other copies; so here it is done by numbers
-    that are real. The memory that it takes is real as well, but nobody touches it.
-    """
-    copy = _LonelyCopy.last() if _LonelyCopy.last else None
-    with in_reality(), _New() as new:
-        if copy is None or not copy.reducer._rebuild_buckets():
-            return []
-    return [tensor for tensor in new.tensors if tensor.dtype.is_floating_point]
-
-
-class _New(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps what is newly made while it is entered."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.tensors: list[torch.Tensor] = []
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if function is torch.ops.aten.empty.memory_format:
-            self.tensors.append(result)
-        return result
-
-
-class Chunks:
-    """What FSDP divides a parameter into, each piece made only when it is asked for.
-
-    It asks for two of them; thousands, one for each shard, would take minutes to make.
-    """
-
-    def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
-        self._tensor, self._dimension = tensor, dim
-        self._each = -(-tensor.shape[dim] // num_chunks)
-
-    def __getitem__(self, number: int) -> torch.Tensor:
-        whole = self._tensor.shape[self._dimension]
-        begin = number * self._each
-        if begin >= whole and number > 0:
-            return self._tensor.new_empty(0)
-        length = min(self._each, whole - begin)
-        return self._tensor.narrow(self._dimension, begin, length)
-
-
-def _agree_at_once(
-    schedule: object, stages: Iterable[Any], has_backward: bool, p2p_done: bool
-) -> None:
-    """Stages vote by messages whether all know their shapes; ours always do."""
-    from torch.distributed.pipelining._utils import InferenceMode  # noqa: PLC0415
-
-    del schedule, p2p_done
-    for stage in stages:
-        assert not InferenceMode.needs_dynamic(stage._user_meta, has_backward)
-        stage._inference_mode = InferenceMode.STATIC
 
 
 @contextmanager

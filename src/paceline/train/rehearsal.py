@@ -15,12 +15,12 @@ from paceline.data.loader import Batch, collated
 from paceline.data.nests import tensors_of
 from paceline.data.order import Sequential
 from paceline.specs import HeldParameters, Layout, Memory, RankPicture, Transfer
-from paceline.train import footprint, pretend
+from paceline.train import footprint, stand_ins
 from paceline.train.footprint import Footprint
 from paceline.train.layouts.arrange import arrange
 from paceline.train.layouts.spread import held
 from paceline.train.place import speeds_of_data_workers
-from paceline.train.pretend import PretendedGroups
+from paceline.train.pretend import AnyNumber, PretendedGroups, without_memory
 from paceline.train.scaling import LossScaling
 from paceline.train.training import Training
 from paceline.train.transfers import TransferRecorder, listed
@@ -108,7 +108,8 @@ class Rehearsal:
             for transfer, count in recorder.counts.items():
                 sent[transfer] += run.times * count
             seen.append((run.times, memory))
-        self._optimizer.step()
+        with AnyNumber():  # type: ignore[no-untyped-call]
+            self._optimizer.step()
         return RankPicture(
             rank=place.rank,
             node=place.rank // place.local_workers,
@@ -120,7 +121,7 @@ class Rehearsal:
         )
 
     def _build(self) -> nn.Module:
-        model = pretend.without_memory(self._training.model())
+        model = without_memory(self._training.model())
         self.size_bytes = sum(each.nbytes for each in model.parameters())
         self._models.append(model)
         return model
@@ -131,7 +132,7 @@ class Rehearsal:
         if layout.replicas > 1 and layout.shards == layout.pipeline == 1:
             # DDP lays gradients out anew after its first step, and then no more.
             self._learn([self.parts[-1]], advance)
-            self._buckets = pretend.settled_buckets()
+            self._buckets = stand_ins.settled_buckets()
         if layout.pipeline > 1 and layout.tensor > 1:
             # Stages find the shapes that blocks of other stages give, in slices.
             with torch.no_grad():
@@ -159,8 +160,8 @@ class Rehearsal:
         for model in self._models:
             memory.claim(footprint.PARAMETERS, map(held, model.parameters()))
             memory.claim(footprint.PARAMETERS, model.buffers())
-            memory.claim(footprint.EXCHANGE, pretend.exchanged_weights(model))
-            memory.claim(footprint.GRADIENTS, pretend.whole_gradients(model))
+            memory.claim(footprint.EXCHANGE, stand_ins.exchanged_weights(model))
+            memory.claim(footprint.GRADIENTS, stand_ins.whole_gradients(model))
         gradients = (each.grad for each in self._arranged.parameters())
         memory.claim(footprint.GRADIENTS, (held(each) for each in gradients if each is not None))
         memory.claim(footprint.EXCHANGE, self._buckets)
