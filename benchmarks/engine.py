@@ -4,7 +4,9 @@
 
 Two workers on this machine's CPU; steps per second after the first ten steps, by the wall clock of
 worker 0; all ways one after the other in every round, and medians of the ratios within the rounds.
-Every bare script runs twice in a round: what differs between those two is noise. A way that cannot
+Every bare script runs twice in a round, first and last: the others are compared with the mean of
+both, so that a machine that grows faster or slower favours nobody, and what differs between the two
+is noise. A way that cannot
 do a layout is left out of it, with what it said. The peers are `pip install accelerate
 lightning-fabric`.
 """
@@ -56,10 +58,18 @@ class Found:
         self.rounds.append(found)
 
     def ratio(self, way: str) -> float | None:
-        """Its speed by that of the bare script; None where it cannot do the layout."""
+        """Its speed by the mean of both runs of the bare script; None where it cannot do it."""
         if {way, "bare"} & self.cannot.keys():
             return None
-        return statistics.median(each[way] / each["bare"] for each in self.rounds)
+        return statistics.median(
+            each[way] / statistics.mean((each["bare"], each["bare again"])) for each in self.rounds
+        )
+
+    def noise(self) -> float | None:
+        """The speed of the bare script's second run by that of its first."""
+        if "bare" in self.cannot:
+            return None
+        return statistics.median(each["bare again"] / each["bare"] for each in self.rounds)
 
 
 def main() -> None:
@@ -89,7 +99,7 @@ def _print_json(found: dict[str, Found], met: dict[str, bool], pairs: int) -> No
     figures: dict[str, float | None] = {"pairs": pairs}
     for layout, its in found.items():
         figures[f"{layout}_ratio"] = its.ratio("paceline")
-        figures[f"{layout}_ratio_null"] = its.ratio("bare again")
+        figures[f"{layout}_ratio_null"] = its.noise()
         for peer in ("accelerate", "fabric"):
             figures[f"{layout}_ratio_{peer}"] = its.ratio(peer)
     cannot = {layout: its.cannot for layout, its in found.items()}
@@ -103,13 +113,13 @@ def _print_table(found: dict[str, Found], met: dict[str, bool], pairs: int) -> N
     table = Table(title=f"2 workers, {pairs} interleaved rounds, medians; measured")
     table.add_column("layout")
     table.add_column("bare steps/s", justify="right")
-    others = [way for way in WAYS if way != "bare"]
+    others = [way for way in WAYS if not way.startswith("bare")]
     for way in others:
-        noise = " (noise)" if way == "bare again" else ""
-        table.add_column(f"{way} / bare{noise}", justify="right")
+        table.add_column(f"{way} / bare", justify="right")
+    table.add_column("bare again / bare (noise)", justify="right")
     for layout, its in found.items():
         speeds = [each["bare"] for each in its.rounds if "bare" in each]
-        ratios = [its.ratio(way) for way in others]
+        ratios = [*(its.ratio(way) for way in others), its.noise()]
         table.add_row(
             f"{layout} ({LAYOUTS[layout]})",
             f"{statistics.median(speeds):.2f}" if speeds else "-",
