@@ -11,7 +11,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from paceline.specs import Job, Layout, Plan, Run
+from paceline.specs import Job, Layout, Plan, Run, Saving
 
 # torch._dynamo is what the first step of any optimizer loads.
 _PRELOADED = ["torch._dynamo", "torch.distributed.tensor", "paceline.train.fit"]
@@ -28,9 +28,10 @@ def run_ranks(
     *arguments: Any,
     seconds: float = 60.0,
     layout: Layout | None = None,
+    saving: Saving | None = None,
 ) -> list[Any]:
     """What `function(*arguments)` returns on each of `workers` ranks of a run in `folder`."""
-    run = new_run(folder, workers, layout)
+    run = new_run(folder, workers, layout, saving)
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     ranks: list[tuple[ForkServerProcess, Connection]] = []
@@ -55,7 +56,9 @@ def run_ranks(
             receiver.close()
 
 
-def new_run(folder: Path, workers: int, layout: Layout | None = None) -> Run:
+def new_run(
+    folder: Path, workers: int, layout: Layout | None = None, saving: Saving | None = None
+) -> Run:
     """A run's folder for a job of this many local workers, replicated if nothing else is said."""
     job = Job(
         name="test",
@@ -64,7 +67,8 @@ def new_run(folder: Path, workers: int, layout: Layout | None = None) -> Run:
         folder=folder,
         python=Path(sys.executable),
     )
-    return Run.create(folder, job, Plan(layout=layout or Layout(replicas=workers)))
+    plan = Plan(layout=layout or Layout(replicas=workers), saving=saving or Saving(every_steps=0))
+    return Run.create(folder, job, plan)
 
 
 def _collect(ranks: list[tuple[ForkServerProcess, Connection]], deadline: float) -> list[Any]:

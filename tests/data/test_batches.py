@@ -46,6 +46,21 @@ def test_each_sample_once_an_epoch_and_the_same_batches_on_any_number_of_workers
         assert sorted(seen) == list(range(samples))
 
 
+@given(
+    samples=st.integers(1, 20_000),
+    batch=st.integers(1, 5000),
+    rank=st.integers(0, 2),
+    first=st.integers(0, 99),
+)
+def test_going_through_steps_is_as_asking_for_each(
+    samples: int, batch: int, rank: int, first: int
+) -> None:
+    batches = Batches(
+        Shuffled(samples, seed=0), max(3, batch), first + 40, workers=3, rank=rank, first_step=first
+    )
+    assert list(batches) == [batches.indices(step) for step in range(first, first + 40)]
+
+
 @given(samples=st.integers(0, 10**6), workers=st.integers(1, 10**4), rank=st.integers(0, 10**4))
 def test_slices_differ_by_one_at_the_most(samples: int, workers: int, rank: int) -> None:
     rank %= workers

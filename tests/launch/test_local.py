@@ -34,7 +34,12 @@ def test_a_run_and_its_folder(tmp_path: Path) -> None:
         "job.toml",
         "versions.toml",
         "secret",
+        "lock",
         "rendezvous/0.json",
+        "checkpoints/step-0000000020/manifest.json",
+        "checkpoints/step-0000000020/manifest.json.sha256",
+        "checkpoints/step-0000000020/model-00000-000.safetensors",
+        "checkpoints/step-0000000020/model-00001-000.safetensors",
         f"events/{host}.jsonl",
         f"logs/{host}.log",
     }

@@ -77,7 +77,11 @@ def takes_layout(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def chosen_plan(
-    file: Path | None, workers: int | None, default_workers: int, given: dict[str, Any]
+    file: Path | None,
+    workers: int | None,
+    default_workers: int,
+    given: dict[str, Any],
+    saving: dict[str, Any] | None = None,
 ) -> "Plan":
     """The plan of a file with what the options change, for a number of workers.
 
@@ -86,6 +90,7 @@ def chosen_plan(
     from paceline.specs import PacelineError, Plan
 
     plan = Plan.read(file) if file else Plan()
+    plan = plan.model_copy(update={"saving": plan.saving.model_copy(update=saving or {})})
     layout = plan.layout.model_copy(update=given)
     others = [name for name in ("shards", "tensor", "pipeline") if getattr(layout, name) > 1]
     degrees = " x ".join(f"{getattr(layout, name)} {name}" for name in ("replicas", *others))
@@ -104,5 +109,33 @@ def chosen_plan(
             f" {layout.workers}: {degrees}",
             fix="make them agree, or leave one of them out",
         )
+    layout.check()
+    return plan.model_copy(update={"layout": layout})
+
+
+def another_layout(plan: "Plan", workers: int | None, given: dict[str, Any]) -> "Plan":
+    """The plan of a run that goes on, with what the options change, for a number of workers."""
+    from paceline.specs import PacelineError
+
+    layout = plan.layout.model_copy(update=given)
+    if "replicas" not in given and (workers is not None or given):
+        copy = layout.workers // layout.replicas
+        wanted = workers or plan.layout.workers
+        replicas, left = divmod(wanted, copy)
+        if left:
+            raise PacelineError(
+                f"{wanted} workers cannot be divided into copies of {copy}"
+                f" ({layout.shards} shards x {layout.tensor} tensor x {layout.pipeline} pipeline)",
+                fix=f"use a multiple of {copy} workers, or give other --shards, --tensor and"
+                " --pipeline: a checkpoint fits any layout",
+            )
+        layout = layout.model_copy(update={"replicas": replicas})
+    if workers is not None and workers != layout.workers:
+        raise PacelineError(
+            f"{workers} workers were asked for, but this layout has {layout.workers}",
+            fix="make them agree, or leave one of them out",
+        )
+    if layout.workers != plan.layout.workers and layout.speeds is not None:
+        layout = layout.model_copy(update={"speeds": None})
     layout.check()
     return plan.model_copy(update={"layout": layout})

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.cli.layout import PlanFile, chosen_plan, takes_layout
+from paceline.cli.saving import Checkpoints, KeepLedger, SaveEvery, given_saving
 from paceline.cli.words import (
     Json,
     Port,
@@ -33,6 +34,13 @@ def run(
         typer.Option("-n", "--workers", min=1, help="Workers: by default, one per accelerator."),
     ] = None,
     plan: PlanFile = None,
+    save_every: SaveEvery = None,
+    checkpoints: Checkpoints = None,
+    ledger: KeepLedger = False,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", "-t", help="Stop and save after: minutes, H:MM:SS or D-HH."),
+    ] = None,
     runs: Runs = "runs",
     name: RunName = None,
     port: Port = None,
@@ -73,19 +81,15 @@ def run(
         return
     refuse_cluster(nodes, devices)
 
+    from paceline.cluster.slurm import minutes_of
     from paceline.launch import local
     from paceline.launch.target import Target
-    from paceline.observe.versions import write_versions
-    from paceline.specs import Job, Run
+    from paceline.specs import Job, Limits, Run
 
     target = Target.parse(train)
     accelerators = local.accelerators()
-    chosen = chosen_plan(
-        plan,
-        workers,
-        max(1, accelerators),
-        layout,
-    )
+    saving = given_saving(save_every, checkpoints, ledger=ledger)
+    chosen = chosen_plan(plan, workers, max(1, accelerators), layout, saving)
     warning = local.check_room(chosen.layout.workers, accelerators)
     if warning:
         say(warning, unless=quiet)
@@ -95,15 +99,25 @@ def run(
         function=target.function,
         devices_per_node=chosen.layout.workers,
         port=port,
+        limits=Limits(minutes=minutes_of(time) if time else None),
         folder=Path.cwd(),
         python=Path(sys.executable),
     )
     folder = Run.create(Path(runs), job, chosen)
-    launch = local.LocalLaunch(folder)
-    write_versions(folder.versions_file, target.file)  # while the workers load torch
-    say(f"run: {shown(folder.path)}", unless=quiet)
-    _follow(launch, folder, show=not (quiet or json))
-    conclude(folder, json=json, quiet=quiet)
+    with local.held(folder):
+        train_here(folder, json=json, quiet=quiet)
+
+
+def train_here(run: "Run", *, json: bool, quiet: bool) -> None:
+    """Start a run's workers on this machine and stay until their end."""
+    from paceline.launch import local
+    from paceline.observe.versions import write_versions
+
+    launch = local.LocalLaunch(run)
+    write_versions(run.versions_file, run.job.train)  # while the workers load torch
+    say(f"run: {shown(run.path)}", unless=quiet)
+    _follow(launch, run, show=not (quiet or json))
+    conclude(run, json=json, quiet=quiet)
 
 
 def default_name(target: "Target") -> str:
@@ -143,7 +157,8 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
             f"{result.status}: {result.steps} steps, {result.samples} samples in"
             f" {result.seconds:.1f} s ({rate:.0f} samples/s), final loss"
             f" {'-' if loss is None else format(loss, '.6g')}\n"
-            f"next: paceline report {shown(run.path)}",
+            f"next: paceline {'resume' if state.status == 'stopped' else 'report'}"
+            f" {shown(run.path)}",
             unless=quiet,
         )
     if state.status == "stopped":

@@ -7,6 +7,7 @@ import typer
 
 from paceline.cli.layout import PlanFile, chosen_plan, takes_layout
 from paceline.cli.run import conclude, default_name, shown
+from paceline.cli.saving import Checkpoints, KeepLedger, SaveEvery, given_saving
 from paceline.cli.words import (
     Json,
     Port,
@@ -34,6 +35,9 @@ def submit(
         typer.Option("--devices", min=1, help="Workers per node: one per GPU, or 1, by default."),
     ] = None,
     plan: PlanFile = None,
+    save_every: SaveEvery = None,
+    checkpoints: Checkpoints = None,
+    ledger: KeepLedger = False,
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", help="The default one, if not given.")
     ] = None,
@@ -94,31 +98,35 @@ def submit(
         launcher.check_shared([target.file, Path(runs).absolute().parent], slurm)
     for warning in warnings:
         say(f"warning: {warning}", unless=quiet)
-    chosen = chosen_plan(
-        plan,
-        job.workers,
-        job.workers,
-        layout,
-    )
+    saving = given_saving(save_every, checkpoints, ledger=ledger)
+    chosen = chosen_plan(plan, job.workers, job.workers, layout, saving)
     if dry_run:
         print(launcher.script(job, Run(Path(runs).absolute() / f"{job.name}-TIME")), end="")
         return
     folder = Run.create(Path(runs), job, chosen)
     write_versions(folder.versions_file, target.file)
-    job_id = launcher.submit(folder, slurm)
+    train_there(folder, slurm, wait=wait, json=json, quiet=quiet)
+
+
+def train_there(run: "Run", slurm: "Slurm", *, wait: bool, json: bool, quiet: bool) -> None:
+    """Submit a run's job and, if asked to, stay until its end."""
+    from paceline.launch import slurm as launcher
+
+    job = run.job
+    job_id = launcher.submit(run, slurm)
     say(
         f"job {job_id} submitted to {slurm.name}: {job.nodes} nodes x {job.devices_per_node}"
         f" workers, partition {job.partition}",
         unless=quiet,
     )
-    say(f"run: {shown(folder.path)}", unless=quiet)
+    say(f"run: {shown(run.path)}", unless=quiet)
     if wait:
-        _wait(folder, slurm, job_id, show=not (quiet or json))
-        conclude(folder, json=json, quiet=quiet)
+        _wait(run, slurm, job_id, show=not (quiet or json))
+        conclude(run, json=json, quiet=quiet)
     elif json:
-        print_json({"run": str(folder.path), "job": job_id, "workers": job.workers})
+        print_json({"run": str(run.path), "job": job_id, "workers": job.workers})
     else:
-        say(f"next: paceline watch {shown(folder.path)}", unless=quiet)
+        say(f"next: paceline watch {shown(run.path)}", unless=quiet)
 
 
 def reached_slurm(testbed: str | None, *, quiet: bool) -> "Slurm":
@@ -162,9 +170,8 @@ def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
     from rich.console import Console
 
     from paceline.cluster.slurm import ENDED_STATES
-    from paceline.observe.events import EventWriter
+    from paceline.launch import slurm as launcher
     from paceline.report import RunReader, watch
-    from paceline.specs import Ended
 
     reader = RunReader(run)
     last_asked = 0.0
@@ -179,15 +186,8 @@ def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
         state = slurm.job_state(job_id)
         if state is not None and state not in ENDED_STATES:
             return False
-        if reader.refresh().ended is None:  # the batch script was cut off
-            EventWriter(run.events, "submit").write(
-                Ended(
-                    time=time.time(),
-                    node="submit",
-                    generation=reader.refresh().generation,
-                    exit_code=0 if state == "COMPLETED" else 1,
-                )
-            )
+        if reader.refresh().ended is None:
+            launcher.note_cut_off(run, reader.refresh().generation, state)
         return True
 
     if show:

@@ -2,5 +2,51 @@
 
 The order of the samples is a function of (seed, epoch, position), a global batch is a range of
 positions, and a worker's share is a slice of it; so the samples of every step are the same on any
-number of workers.
+number of workers. The names below load what they need when first used.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paceline.data.cache import Cache
+    from paceline.data.mixtures import Mixture
+    from paceline.data.order import Order, Sequential, Shuffled
+    from paceline.data.parquet import Parquet
+    from paceline.data.tars import Tars
+    from paceline.data.tokens import Tokens
+    from paceline.data.windows import Windowed
+
+__all__ = [
+    "Cache",
+    "Mixture",
+    "Order",
+    "Parquet",
+    "Sequential",
+    "Shuffled",
+    "Tars",
+    "Tokens",
+    "Windowed",
+]
+
+_HOME = {
+    "Cache": "cache",
+    "Mixture": "mixtures",
+    "Order": "order",
+    "Parquet": "parquet",
+    "Sequential": "order",
+    "Shuffled": "order",
+    "Tars": "tars",
+    "Tokens": "tokens",
+    "Windowed": "windows",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'paceline.data' has no attribute {name!r}")
+    return getattr(import_module(f"paceline.data.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -9,6 +9,10 @@ from paceline.data.order import Order
 from paceline.specs import PacelineError
 
 
+_AT_ONCE = 4096
+"""Positions to put in order at a time: for numpy many are hardly more work than few."""
+
+
 @dataclass(frozen=True)
 class Counts:
     """How many samples of a global batch count, here and in all."""
@@ -33,6 +37,10 @@ class Batches:
     rank: int
     speeds: tuple[float, ...] | None = None
     """The workers' relative speeds, where their shares are to follow these."""
+    first_step: int = 0
+    """Where it begins: the steps before were taken by an earlier start of the run."""
+    seed: int = 0
+    """Decides, with the epoch and the sample, the random numbers that decoding draws."""
 
     def __post_init__(self) -> None:
         if self.batch < self.workers:
@@ -47,6 +55,10 @@ class Batches:
         """Steps in one pass over the data."""
         return -(-self.order.samples // self.batch)
 
+    def epoch(self, step: int) -> int:
+        """The pass over the data that a step belongs to, from 0."""
+        return step // self.steps_per_epoch
+
     def counts(self, step: int) -> Counts:
         """The size of this worker's part of a batch and of the whole; steps count from 0."""
         _, global_samples = self._extent(step)
@@ -57,7 +69,7 @@ class Batches:
         begin, global_samples = self._extent(step)
         mine = self._slice(global_samples) or range(1)
         positions = range(begin + mine.start, begin + mine.stop)
-        indices: list[int] = self.order.at(step // self.steps_per_epoch, positions).tolist()
+        indices: list[int] = self.order.at(self.epoch(step), positions).tolist()
         return indices
 
     def largest_share(self, global_samples: int) -> int:
@@ -76,10 +88,26 @@ class Batches:
         return begin, min(self.batch, self.order.samples - begin)
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (self.indices(step) for step in range(self.steps))
+        step = self.first_step
+        while step < self.steps:
+            left = self.steps_per_epoch - step % self.steps_per_epoch
+            count = min(max(1, _AT_ONCE // self.batch), left, self.steps - step)
+            yield from [self.indices(step)] if count == 1 else self._several(step, count)
+            step += count
+
+    def _several(self, first: int, count: int) -> Iterator[list[int]]:
+        """The samples to load for some steps of one epoch, whose positions are one range."""
+        begin, _ = self._extent(first)
+        last_begin, last_samples = self._extent(first + count - 1)
+        ordered = self.order.at(self.epoch(first), range(begin, last_begin + last_samples))
+        for step in range(first, first + count):
+            offset, global_samples = self._extent(step)
+            mine = self._slice(global_samples) or range(1)
+            indices: list[int] = ordered[offset - begin :][mine.start : mine.stop].tolist()
+            yield indices
 
     def __len__(self) -> int:
-        return self.steps
+        return self.steps - self.first_step
 
 
 def slice_of(samples: int, workers: int, rank: int) -> range:

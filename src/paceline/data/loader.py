@@ -1,14 +1,17 @@
 """From a dataset to batches on the device: PyTorch's DataLoader, led by our order."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
+from paceline.data.ahead import ReadAhead
 from paceline.data.batches import Batches, slice_of
 from paceline.data.nests import map_tensors, tensors_of
+from paceline.data.randomness import Seeded, draws_numbers
 from paceline.specs import PacelineError
 
 Split = Callable[[Any], tuple[Any, Any]]
@@ -23,6 +26,8 @@ class Batch:
     samples: int
     """Samples of this share that count."""
     global_samples: int
+    ids: tuple[int, ...] = ()
+    """Which samples of the dataset they are; empty for a part of a share."""
 
     @property
     def rows(self) -> int:
@@ -90,22 +95,46 @@ def load(
     processes: int,
 ) -> Iterator[Batch]:
     """Yield this worker's share of every step, in order."""
+    handed_out: deque[list[int]] = deque()
+    seeded = draws_numbers(data)
     loader: DataLoader[Any] = DataLoader(
-        data,
-        batch_sampler=batches,
+        Seeded(data, batches.seed) if seeded else data,
+        batch_sampler=_Remembered(batches, handed_out, with_epoch=seeded),
         num_workers=processes,
         pin_memory=device.type != "cpu",
         persistent_workers=processes > 0,
+        generator=torch.Generator(),  # else it takes a number from the training's own
     )
-    for step, collated in enumerate(loader):
-        counts = batches.counts(step)
-        inputs, target = (split or pair)(collated)
-        yield Batch(
-            inputs=to_device(inputs, device),
-            target=to_device(target, device),
-            samples=counts.samples,
-            global_samples=counts.global_samples,
-        )
+    arriving = iter(loader)  # starts its processes, before there is a thread beside them
+    with ReadAhead(data, batches) as ahead:
+        for step, collated in enumerate(arriving, batches.first_step):
+            ahead.reached(step)
+            counts, indices = batches.counts(step), handed_out.popleft()
+            inputs, target = (split or pair)(collated)
+            yield Batch(
+                inputs=to_device(inputs, device),
+                target=to_device(target, device),
+                samples=counts.samples,
+                global_samples=counts.global_samples,
+                ids=tuple(indices[: counts.samples]),
+            )
+
+
+@dataclass(frozen=True)
+class _Remembered(Sampler[Any]):
+    """Batches for a loader that reads ahead; keeps what each was made of until it arrives."""
+
+    batches: Batches
+    handed_out: deque[list[int]]
+    with_epoch: bool
+
+    def __iter__(self) -> Iterator[Any]:
+        for step, indices in enumerate(self.batches, self.batches.first_step):
+            self.handed_out.append(indices)
+            yield (self.batches.epoch(step), indices) if self.with_epoch else indices
+
+    def __len__(self) -> int:
+        return len(self.batches)
 
 
 def pair(collated: Any) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ permutation that needs no memory and starts anywhere at once.
 
 import hashlib
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,17 @@ from numpy.typing import NDArray
 Indices = NDArray[np.uint64]
 
 _ROUNDS = 6
+
+
+class Order(Protocol):
+    """Which sample stands at which position: a function, the same on every worker."""
+
+    @property
+    def samples(self) -> int:
+        """Positions in an epoch."""
+
+    def at(self, epoch: int, positions: range) -> Indices:
+        """The samples that stand at `positions`, a range with the step 1, of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,10 @@ class Sequential:
         return np.arange(positions.start, positions.stop, positions.step, dtype=np.uint64)
 
 
-Order = Shuffled | Sequential
+def seed_for(seed: int, *names: object) -> int:
+    """A seed of its own for a named part of what a seed decides."""
+    text = "/".join(map(str, (seed, *names)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def _permute(values: Indices, half_bits: int, keys: Indices) -> Indices:
@@ -63,11 +78,11 @@ def _permute(values: Indices, half_bits: int, keys: Indices) -> Indices:
     mask = np.uint64((1 << half_bits) - 1)
     left, right = values >> shift, values & mask
     for key in keys:
-        left, right = right, left ^ (_mix(right ^ key) & mask)
+        left, right = right, left ^ (mixed(right ^ key) & mask)
     return (left << shift) | right
 
 
-def _mix(values: Indices) -> Indices:
+def mixed(values: Indices) -> Indices:
     """SplitMix64's finalizer (Steele, Lea and Flood, 2014): each bit in reaches each bit out."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

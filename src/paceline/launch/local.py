@@ -1,11 +1,14 @@
 """Workers on this machine: a small supervisor that starts them, keeps their output, ends them."""
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +19,7 @@ WORKERS_PER_CORE = 8
 """More workers than cores are for trying things out; beyond this they only thrash."""
 
 _GRACE_SECONDS = 10.0
+_SAVING_SECONDS = 300.0
 
 
 def check_room(workers: int, accelerators: int) -> str | None:
@@ -50,7 +54,11 @@ class LocalLaunch:
         self._log_lock = threading.Lock()
         self._term_sent: float | None = None
         self._failed_rank: int | None = None
+        self._code: int | None = None
+        minutes = run.job.limits.minutes
+        self._deadline = time.monotonic() + 60 * minutes if minutes else None
         job = run.job
+        self._generation = job.first_generation
         self._workers = [self._start(job, rank) for rank in range(job.workers)]
         self._pumps = [
             threading.Thread(target=self._pump, args=(rank, worker.stdout), daemon=True)
@@ -64,20 +72,31 @@ class LocalLaunch:
 
         The first worker that fails takes the others with it: they could only wait for it.
         """
+        if self._code is not None:
+            return self._code
         codes = [worker.poll() for worker in self._workers]
         if self._failed_rank is None:
             self._failed_rank = next((rank for rank, code in enumerate(codes) if code), None)
             if self._failed_rank is not None and None in codes:
                 self.stop()
         if None in codes:
-            if self._term_sent and time.monotonic() - self._term_sent > _GRACE_SECONDS:
-                self.kill()
+            self._mind_the_time()
             return None
         for pump in self._pumps:
             pump.join()
         code = 0 if self._failed_rank is None else _shell_code(codes[self._failed_rank] or 0)
         self._close(code)
+        self._code = code
         return code
+
+    def _mind_the_time(self) -> None:
+        now = time.monotonic()
+        if self._deadline is not None and now > self._deadline and not self._term_sent:
+            self.stop()
+        # Workers whose peer is gone can only wait for it; others are saving their state.
+        grace = _GRACE_SECONDS if self._failed_rank is not None else _SAVING_SECONDS
+        if self._term_sent and now - self._term_sent > grace:
+            self.kill()
 
     def wait(self, seconds: float) -> None:
         """Wait for any worker to end, at most this long."""
@@ -133,12 +152,29 @@ class LocalLaunch:
                     Failed(
                         time=time.time(),
                         node=self._node,
+                        generation=self._generation,
                         rank=self._failed_rank,
                         message=f"killed by {signal.Signals(-died).name}",
                     )
                 )
-        self._writer.write(Ended(time=time.time(), node=self._node, exit_code=code))
+        self._writer.write(
+            Ended(time=time.time(), node=self._node, generation=self._generation, exit_code=code)
+        )
         self._log.close()
+
+
+@contextmanager
+def held(run: Run) -> Iterator[None]:
+    """A block in which nobody else trains this run on this machine, whatever ends this process."""
+    with run.lock_file.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PacelineError(
+                f"{run.path} is being trained by another process",
+                fix="wait for it or stop it (Ctrl-C); `paceline watch` shows how far it is",
+            ) from None
+        yield
 
 
 def _shell_code(code: int) -> int:

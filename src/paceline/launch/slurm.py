@@ -2,13 +2,15 @@
 
 import re
 import shlex
+import time
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from paceline.cluster.files import LOCAL, MEMORY, file_system
-from paceline.cluster.slurm import Node, Partition, Slurm
-from paceline.specs import Job, PacelineError, Run
+from paceline.cluster.slurm import ENDED_STATES, Node, Partition, Slurm
+from paceline.observe.events import EventWriter
+from paceline.specs import Ended, Job, PacelineError, Run
 
 
 def script(job: Job, run: Run) -> str:
@@ -92,7 +94,33 @@ def submit(run: Run, slurm: Slurm) -> int:
         raise PacelineError(
             f"sbatch did not say a job number but {said.strip()!r}", fix="look at `squeue --me`"
         )
+    run.slurm_job_file.write_text(match[1])
     return int(match[1])
+
+
+def check_over(run: Run, slurm: Slurm) -> None:
+    """Refuse a run whose job is still in the queue or running."""
+    if not run.slurm_job_file.exists():
+        return
+    job_id = int(run.slurm_job_file.read_text())
+    state = slurm.job_state(job_id)
+    if state is not None and state not in ENDED_STATES:
+        raise PacelineError(
+            f"the run's job {job_id} is still {state} on {slurm.name}",
+            fix=f"wait for it, or end it with `scancel {job_id}`",
+        )
+
+
+def note_cut_off(run: Run, generation: int, job_state: str | None) -> None:
+    """Say in the run's events that its job is over, when the batch script could not."""
+    EventWriter(run.events, "submit").write(
+        Ended(
+            time=time.time(),
+            node="submit",
+            generation=generation,
+            exit_code=0 if job_state == "COMPLETED" else 1,
+        )
+    )
 
 
 def _partition(name: str | None, partitions: list[Partition]) -> Partition:

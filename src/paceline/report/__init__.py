@@ -5,7 +5,8 @@ from paceline.report.figures import Summary, summary
 from paceline.report.live import view, watch
 from paceline.report.page import render
 from paceline.report.read import RunReader
-from paceline.report.state import RunState, Status, Worker
+from paceline.report.starts import Worker
+from paceline.report.state import RunState, Status
 
 __all__ = [
     "FailureCause",

@@ -6,6 +6,14 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
+from paceline.report.recovery import (
+    CheckpointFigures,
+    InterruptionFigures,
+    TroubleFigures,
+    checkpoint_figures,
+    interruption_figures,
+    trouble_figures,
+)
 from paceline.report.state import RunState, Status
 from paceline.specs.base import Spec
 
@@ -16,7 +24,8 @@ class Summary(Spec):
     name: str
     status: Status
     steps: int
-    """Optimizer steps taken."""
+    """Optimizer steps taken; one that was taken again after an interruption counts once, as it does
+    in all that follows."""
     planned_steps: int | None
     samples: int
     seconds: float
@@ -41,6 +50,9 @@ class Summary(Spec):
     backend: str | None
     interface: str | None
     restarts: int
+    interruptions: list[InterruptionFigures]
+    checkpoints: CheckpointFigures
+    trouble: list[TroubleFigures]
     unreadable_lines: int
     """Lines in the event files that were cut off in the middle."""
 
@@ -50,7 +62,7 @@ class Summary(Spec):
 
 
 def summary(state: RunState) -> Summary:
-    """The figures of the newest start of a run."""
+    """The figures of a run, from its first start to the newest; workers are those of the newest."""
     done = state.finished
     seconds = done.seconds if done else math.fsum(state.seconds)
     samples = done.samples if done else sum(state.samples)
@@ -77,6 +89,9 @@ def summary(state: RunState) -> Summary:
         backend=_all(started.backend for started in state.started),
         interface=_all(started.interface for started in state.started),
         restarts=state.restarts,
+        interruptions=interruption_figures(state),
+        checkpoints=checkpoint_figures(state),
+        trouble=trouble_figures(state),
         unreadable_lines=state.unreadable_lines,
     )
 

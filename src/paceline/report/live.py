@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from paceline.report import wording
 from paceline.report.failure import plain
 from paceline.report.read import RunReader
+from paceline.report.recovery import resumed_sentence
 from paceline.report.standing import SILENT_SECONDS, Standing, most_urgent, standings
 from paceline.report.state import RunState
 from paceline.specs import Run
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 RECENT_STEPS = 50
 MOST_ROWS = 16
-LINES_AROUND_TABLE = 9
+LINES_AROUND_TABLE = 10
 PLAIN_LINE_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
 """So long after a worker failed the others may still say why; a launcher's last word ends it."""
@@ -33,6 +34,7 @@ _STATUS_STYLE = {
     "stopped": "yellow",
     "failed": "bold red",
 }
+_NOBODY = "no worker has started yet"
 _WORD_STYLE = {"ok": "green", "slow": "yellow", "silent": "yellow", "failed": "bold red"}
 
 
@@ -45,6 +47,9 @@ def view(state: RunState, *, width: int = 80, rows: int = MOST_ROWS) -> "Rendera
     from rich.text import Text  # noqa: PLC0415
 
     parts: list[RenderableType] = [_headline(state), _progress(state, width), _learning(state)]
+    recovery = _recovery(state)
+    if recovery:
+        parts.append(Text(recovery, style="dim"))
     problem = _problem(state)
     if problem:
         parts.append(Text(problem, style="bold red" if state.status == "failed" else "yellow"))
@@ -122,7 +127,8 @@ def _headline(state: RunState) -> "Text":
             style="dim",
         )
     elif not state.over:
-        text.append("  no worker has started yet", style="dim")
+        waits = "the workers have not started again yet" if state.restarts else _NOBODY
+        text.append(f"  {waits}", style="dim")
     if state.restarts:
         text.append(f"  restarted {state.restarts} ×", style="yellow")
     return text
@@ -158,6 +164,18 @@ def _learning(state: RunState) -> "Text":
     text.append(wording.rate(_recent_rate(state)), style="bold")
     text.append(" samples/s")
     return text
+
+
+def _recovery(state: RunState) -> str:
+    """How the run came back, and how much of it is safe."""
+    parts = [plain(resumed_sentence(state.interruptions))]
+    if state.checkpoints:
+        safe = f"last checkpoint: step {state.checkpoints[-1].step}"
+        age = state.checkpoint_age_seconds
+        if age is not None and not state.over:
+            safe += f", {f'{age:.0f} s' if age < 60 else wording.duration(age)} ago"
+        parts.append(safe)
+    return "  ".join(filter(None, parts))
 
 
 def _problem(state: RunState) -> str | None:

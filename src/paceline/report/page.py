@@ -12,6 +12,7 @@ from paceline.report.failure import cause, plain
 from paceline.report.figures import Summary, summary
 from paceline.report.pictures import Picture, pictures
 from paceline.report.read import RunReader
+from paceline.report.recovery import checkpoint_sentence
 from paceline.report.standing import SLOW_FACTOR, most_urgent, standings
 from paceline.report.state import RunState
 from paceline.specs import PacelineError, Run
@@ -19,6 +20,7 @@ from paceline.specs import PacelineError, Run
 MOST_WORKERS = 64
 MOST_HOSTS = 8
 MOST_FAILURES = 20
+MOST_INTERRUPTIONS = 50
 
 
 def render(run: Run) -> str:
@@ -37,7 +39,13 @@ def render(run: Run) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        plain=plain, milliseconds=wording.milliseconds, size=wording.size, count=wording.count
+        plain=plain,
+        milliseconds=wording.milliseconds,
+        duration=wording.duration,
+        size=wording.size,
+        count=wording.count,
+        moment=_moment,
+        or_dash=lambda number: "–" if number is None else f"{number:,}",
     )
     # What is not valid JSON must fail here, not in the reader's browser.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
@@ -58,6 +66,9 @@ def render(run: Run) -> str:
         cause=cause(state, run),
         failures=failures[:MOST_FAILURES],
         all_failures=len(failures),
+        interruptions=figures.interruptions[-MOST_INTERRUPTIONS:],
+        checkpoints=checkpoint_sentence(figures.checkpoints),
+        trouble=figures.trouble[-MOST_FAILURES:],
         earlier_failures=state.earlier_failures[:MOST_FAILURES],
         versions=_versions(run.versions_file),
         files=_files(run),
@@ -95,22 +106,31 @@ def _javascript(vl_convert: ModuleType) -> str:
 def _sentence(state: RunState, figures: Summary) -> str:
     steps = f"{figures.steps:,}"
     of = f" of {figures.planned_steps:,}" if figures.planned_steps else ""
+    times = wording.count(len(figures.interruptions), "interruption")
+    after = f" after {times}" if figures.interruptions else ""
     words = {
         "waiting": "No worker has started yet.",
-        "running": f"Running: {steps}{of} steps so far.",
-        "finished": f"Reached its end: {steps}{of} steps, {figures.samples:,} samples.",
-        "stopped": f"Stopped before its end, at the edge of a step: {steps}{of} steps.",
-        "failed": f"Failed after {steps}{of} steps.",
+        "running": f"Running{after}: {steps}{of} steps so far.",
+        "finished": f"{f'Finished{after}' if after else 'Reached its end'}: {steps}{of} steps,"
+        f" {figures.samples:,} samples.",
+        "stopped": f"Stopped before its end, at the edge of a step: {steps}{of} steps{after}.",
+        "failed": f"Failed after {steps}{of} steps" + f" and {times}" * bool(after) + ".",
     }[figures.status]
+    if figures.status == "waiting" and after:
+        words = f"Waiting for its next start{after}: {steps}{of} steps so far."
     if figures.hosts:
         shown = ", ".join(figures.hosts[:MOST_HOSTS])
         more = f" and {len(figures.hosts) - MOST_HOSTS:,} more" * (len(figures.hosts) > MOST_HOSTS)
         words += f" On {shown}{more}: {figures.device}, {figures.backend} over {figures.interface}."
     if state.started:
-        first_time = min(started.time for started in state.started)
-        began = datetime.datetime.fromtimestamp(first_time, datetime.UTC)
-        words += f" Started {began:%Y-%m-%d %H:%M} UTC."
+        again = "Started again" if figures.restarts else "Started"
+        words += f" {again} {_moment(min(started.time for started in state.started))} UTC."
     return words
+
+
+def _moment(unix_seconds: float) -> str:
+    when = datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC)
+    return f"{when:%Y-%m-%d %H:%M}"
 
 
 def _tiles(figures: Summary) -> list[tuple[str, str, str]]:
@@ -126,6 +146,8 @@ def _tiles(figures: Summary) -> list[tuple[str, str, str]]:
         done = f"all {done}"
     elif figures.planned_steps:
         done = f"{figures.steps:,} of {wording.count(figures.planned_steps, 'step')}"
+    if figures.interruptions:
+        done += f", {wording.count(len(figures.interruptions), 'interruption')}"
     return [
         ("Status", figures.status.capitalize(), done),
         (
@@ -157,8 +179,13 @@ def _notes(figures: Summary) -> list[str]:
     notes = []
     if figures.restarts:
         notes.append(
-            f"The run was started again {wording.count(figures.restarts, 'time')};"
-            " figures and pictures are those of the last start."
+            f"The run was started again {wording.count(figures.restarts, 'time')}; workers and"
+            " start-up are those of the last start."
+        )
+    if figures.trouble:
+        notes.append(
+            f"{wording.count(len(figures.trouble), 'checkpoint')} could not be written or trusted:"
+            " see Checkpoints."
         )
     if figures.nonfinite_losses:
         notes.append(

@@ -7,11 +7,13 @@ from typing import Any
 
 from paceline.report import wording
 from paceline.report.curves import Curve, curve, histogram, long_edge
+from paceline.report.failure import plain
 from paceline.report.state import RunState
 
 # Okabe-Ito, of which each has at least 3 : 1 contrast on white and on our dark ground.
 BLUE, GREEN, VERMILION = "#0072B2", "#009E73", "#D55E00"
 HEIGHT_PIXELS = 240
+Seam = dict[str, int | str]
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,20 @@ def _loss(state: RunState, altair: ModuleType) -> Picture:
     label = "Line chart of the loss over the steps"
     if finite:
         label += f", from {wording.loss(finite[0])} to {wording.loss(finite[-1])}"
+    seams = _seams(state)
+    if seams:
+        rules = f"rules: the {wording.count(len(seams), 'interruption')}"
+        caption += f" Thin upright {rules}, each where the next start went on."
+        label += f", with {wording.count(len(seams), 'interruption')}"
     spec = _over_steps(
-        altair, drawn, title="Loss", label=label, color=BLUE, number=".4~g", zero=False
+        altair,
+        drawn,
+        title="Loss",
+        label=label,
+        color=BLUE,
+        number=".4~g",
+        zero=False,
+        seams=seams,
     )
     return Picture("loss", "Loss", caption, label, spec)
 
@@ -139,6 +153,7 @@ def _over_steps(
     number: str,
     zero: bool,
     top: float | None = None,
+    seams: list[Seam] | None = None,
 ) -> dict[str, Any]:
     scale = altair.Scale(zero=zero, domainMax=top) if top is not None else altair.Scale(zero=zero)
     base = altair.Chart(altair.Data(values=drawn.rows)).encode(
@@ -180,8 +195,35 @@ def _over_steps(
         .encode(y=y("mean"), opacity=visible, tooltip=tooltip)
         .add_params(near)
     )
-    chart = altair.layer(faint, trend, points)
+    chart = altair.layer(*_rules(altair, seams or []), faint, trend, points)
     return _finish(chart.properties(width="container", height=HEIGHT_PIXELS), label)
+
+
+def _seams(state: RunState) -> list[Seam]:
+    """Where in the steps one start ends and the next goes on."""
+    return [
+        {
+            # The line has no place before its first step.
+            "step": max(state.step[0], each.reached if each.resumed is None else each.resumed),
+            "cause": plain(each.cause),
+            "reached": each.reached,
+        }
+        for each in state.interruptions
+    ]
+
+
+def _rules(altair: ModuleType, seams: list[Seam]) -> list[Any]:
+    if not seams:
+        return []
+    rules = altair.Chart(altair.Data(values=seams)).mark_rule(
+        color="currentColor", opacity=0.6, strokeWidth=1, strokeDash=[4, 3]
+    )
+    tooltip = [
+        altair.Tooltip("cause:N", title="interrupted"),
+        altair.Tooltip("reached:Q", title="step reached", format=",d"),
+        altair.Tooltip("step:Q", title="went on from step", format=",d"),
+    ]
+    return [rules.encode(x="step:Q", tooltip=tooltip)]
 
 
 def _finish(chart: Any, label: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from paceline.report.state import RunState
-from paceline.specs import Run, event_adapter
+from paceline.specs import AnyEvent, Run, event_adapter
 
 
 class RunReader:
@@ -22,17 +22,20 @@ class RunReader:
     def refresh(self) -> RunState:
         """Read what is new in `events/*.jsonl`; the same state object, brought up to date."""
         now_monotonic, now_unix = time.monotonic(), time.time()
+        events: list[AnyEvent] = []
         for file in sorted(self._events.glob("*.jsonl")):
             for line in self._new_lines(file):
                 try:
-                    event = event_adapter.validate_json(line)
+                    events.append(event_adapter.validate_json(line))
                 except ValidationError:
                     self._state.unreadable_lines += 1
-                    continue
-                # Nodes' clocks may differ from ours, so an event counts as written when we see
-                # it. Only what was there before we looked is dated by the clock that wrote it.
-                age = max(0.0, now_unix - event.time) if self._first_look else 0.0
-                self._state.take(event, now_monotonic - age)
+        # One start of the run after the other, though every file has all of them; within a start
+        # each file keeps its order.
+        for event in sorted(events, key=lambda event: event.generation):
+            # Nodes' clocks may differ from ours, so an event counts as written when we see it.
+            # Only what was there before we looked is dated by the clock that wrote it.
+            age = max(0.0, now_unix - event.time) if self._first_look else 0.0
+            self._state.take(event, now_monotonic - age)
         self._first_look = False
         return self._state
 

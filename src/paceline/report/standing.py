@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Literal
 
-from paceline.report.state import RunState, Worker
+from paceline.report.starts import Worker
+from paceline.report.state import RunState
 
 SLOW_FACTOR = 1.3
 SILENT_SECONDS = 10.0
@@ -40,6 +41,8 @@ def standings(state: RunState) -> list[Standing]:
     # Of two workers the faster is the measure, else the slower would hide in their mean.
     middle = median_low(known) if known else 0.0
     failed = {failure.rank: failure.lost_peer for failure in reversed(state.failures)}
+    # Workers of a run that waits for its next turn have ended, and are not expected to speak.
+    running = state.status == "running"
     found = []
     for rank, worker in sorted(state.workers.items()):
         own = seconds[rank]
@@ -47,7 +50,7 @@ def standings(state: RunState) -> list[Standing]:
         word: Word = "ok"
         if rank in failed:
             word = "lost peer" if failed[rank] else "failed"
-        elif not state.over and worker.age_seconds > max(SILENT_SECONDS, SILENT_STEPS * middle):
+        elif running and worker.age_seconds > max(SILENT_SECONDS, SILENT_STEPS * middle):
             word = "silent"
         elif slowness is not None and slowness > SLOW_FACTOR:
             word = "slow"

@@ -1,82 +1,61 @@
-"""What is known of a run so far: built event by event, of the newest start only."""
+"""What is known of a run so far, built event by event: one story, however often it was started."""
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Literal
 
+from paceline.report.interruptions import Interruption, Story, told
+from paceline.report.starts import Start, Worker
 from paceline.specs import (
     AnyEvent,
+    Damaged,
     Ended,
     Failed,
     Finished,
     Job,
+    NotSaved,
     Plan,
+    Saved,
     Started,
-    Steps,
-    Workers,
-    WorkerState,
 )
 
 Status = Literal["waiting", "running", "finished", "stopped", "failed"]
 
 
 @dataclass
-class Worker:
-    """One worker as last heard of."""
-
-    rank: int
-    node: str
-    heard_at: float
-    """When its last event was written, on this process's monotonic clock."""
-    state: WorkerState | None = None
-    """Nothing before the first window of steps is over."""
-    mean_step_seconds: float | None = None
-    """Over all windows of this start, each weighted by its steps."""
-    _steps: int = field(default=0, repr=False)
-
-    @property
-    def age_seconds(self) -> float:
-        """How long nothing has been heard from it."""
-        return max(0.0, time.monotonic() - self.heard_at)
-
-    def take(self, state: WorkerState, heard_at: float) -> None:
-        """The worker's next window of steps."""
-        steps = state.step - (self.state.step if self.state else 0)
-        if steps > 0:
-            before = (self.mean_step_seconds or 0.0) * self._steps
-            self._steps += steps
-            self.mean_step_seconds = (before + state.step_seconds * steps) / self._steps
-        self.state = state
-        self.heard_at = heard_at
-
-
-@dataclass
 class RunState:
-    """All that the events said so far about the newest start (generation) of a run.
+    """All that the events said so far about a run: its newest start (generation), and what the
+    starts before it have come to.
 
-    Columns (`step`, `loss`, `seconds`, `samples`, `time`) have one entry for each step.
+    Columns (`step`, `loss`, `seconds`, `samples`, `time`) have one entry for each step that counts:
+    steps which a later start took again are those of the later start. Workers, failures and the
+    last words are those of the newest start.
     """
 
     job: Job
     plan: Plan
-    generation: int = 0
-    started: list[Started] = field(default_factory=list)
-    step: list[int] = field(default_factory=list)
-    loss: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    samples: list[int] = field(default_factory=list)
-    time: list[float] = field(default_factory=list)
-    """Unix seconds at the end of each step, by the clock of worker 0's node."""
-    workers: dict[int, Worker] = field(default_factory=dict)
-    failures: list[Failed] = field(default_factory=list)
-    earlier_failures: list[Failed] = field(default_factory=list)
-    """Failures of starts before the newest one."""
-    finished: Finished | None = None
-    ended: Ended | None = None
     unreadable_lines: int = 0
     """Whole lines that were no event: a node was cut off while it wrote."""
     heard_at: float | None = None
     """When the last event was written, on this process's monotonic clock."""
+    _starts: dict[int, Start] = field(default_factory=lambda: {0: Start(0)}, repr=False)
+    _told: Story | None = field(default=None, repr=False)
+
+    def take(self, event: AnyEvent, heard_at: float) -> None:
+        """Add one event, written at `heard_at` on this process's monotonic clock."""
+        if self.heard_at is None or heard_at > self.heard_at:
+            self.heard_at = heard_at
+        if event.generation not in self._starts:
+            self._starts[event.generation] = Start(event.generation)
+            self._starts = dict(sorted(self._starts.items()))
+        self._starts[event.generation].take(event, heard_at)
+        self._told = None
+
+    @property
+    def generation(self) -> int:
+        """The number of the newest start; the first is 0."""
+        return self._newest.generation
 
     @property
     def restarts(self) -> int:
@@ -84,9 +63,90 @@ class RunState:
         return self.generation
 
     @property
+    def started(self) -> list[Started]:
+        """What each node said when its workers began to train."""
+        return self._newest.started
+
+    @property
+    def workers(self) -> dict[int, Worker]:
+        """The workers by rank."""
+        return self._newest.workers
+
+    @property
+    def failures(self) -> list[Failed]:
+        """Workers that ended by an error."""
+        return self._newest.failures
+
+    @property
+    def earlier_failures(self) -> list[Failed]:
+        """Failures of starts before the newest one."""
+        return [each for start in self._all[:-1] for each in start.failures]
+
+    @property
+    def finished(self) -> Finished | None:
+        """The workers' last word."""
+        return self._newest.finished
+
+    @property
+    def ended(self) -> Ended | None:
+        """The launcher's last word."""
+        return self._newest.ended
+
+    @property
+    def step(self) -> list[int]:
+        """The numbers of the steps, from 1."""
+        return self._story.columns.step
+
+    @property
+    def loss(self) -> list[float]:
+        """The mean over each step's global batch."""
+        return self._story.columns.loss
+
+    @property
+    def seconds(self) -> list[float]:
+        """How long each step took."""
+        return self._story.columns.seconds
+
+    @property
+    def samples(self) -> list[int]:
+        """How many samples each step saw."""
+        return self._story.columns.samples
+
+    @property
+    def time(self) -> list[float]:
+        """Unix seconds at the end of each step, by the clock of worker 0's node."""
+        return self._story.columns.time
+
+    @property
+    def interruptions(self) -> list[Interruption]:
+        """Ends of training that were not the end of the run."""
+        return self._story.interruptions
+
+    @property
+    def checkpoints(self) -> list[Saved]:
+        """Complete checkpoints of all starts, whether they are still kept or not."""
+        return [each for start in self._all for each in start.checkpoints]
+
+    @property
+    def checkpoint_age_seconds(self) -> float | None:
+        """How long ago the last checkpoint was complete."""
+        saved_at = next((each.saved_at for each in self._all[::-1] if each.saved_at), None)
+        return None if saved_at is None else max(0.0, time.monotonic() - saved_at)
+
+    @property
+    def trouble(self) -> list[NotSaved | Damaged]:
+        """Checkpoints that could not be written or not be trusted, in all starts."""
+        return [each for start in self._all for each in start.trouble]
+
+    @property
+    def trained_seconds(self) -> float:
+        """What all steps took together, also those that had to be taken again."""
+        return math.fsum(seconds for start in self._all for seconds in start.columns.seconds)
+
+    @property
     def planned_steps(self) -> int | None:
         """Steps that the run will take; unknown before the first worker started."""
-        return self.started[0].steps if self.started else None
+        return next((each.started[0].steps for each in self._all[::-1] if each.started), None)
 
     @property
     def quiet_seconds(self) -> float:
@@ -102,69 +162,34 @@ class RunState:
         if self.finished is not None:
             # A scheduler's warning signal makes the exit code of a stopped run; of a run that
             # reached its end a bad code means that something broke after the last step.
+            if self.finished.outcome == "interrupted":
+                return "stopped" if self.ended else "waiting"
             return "failed" if exit_code and self._reached_end else self.finished.outcome
         if self.failures or exit_code:
             return "failed"
         if self.ended is not None:
             return "stopped"
-        return "running" if self.started or self.step else "waiting"
-
-    @property
-    def _reached_end(self) -> bool:
-        return self.finished is not None and self.finished.outcome == "finished"
+        return "running" if self._newest.trained else "waiting"
 
     @property
     def over(self) -> bool:
         """Whether nothing more is to be expected."""
         return self.status in ("finished", "stopped", "failed")
 
-    def take(self, event: AnyEvent, heard_at: float) -> None:
-        """Add one event, written at `heard_at` on this process's monotonic clock."""
-        if self.heard_at is None or heard_at > self.heard_at:
-            self.heard_at = heard_at
-        if event.generation > self.generation:
-            self._begin(event.generation)
-        if event.generation < self.generation:
-            if isinstance(event, Failed):
-                self.earlier_failures.append(event)
-            return
-        match event:
-            case Started():
-                self.started.append(event)
-                for rank in event.ranks:
-                    self._worker(rank, event.node, heard_at)
-            case Steps():
-                self._take_steps(event)
-            case Workers():
-                for state in event.states:
-                    # The line that said this worker started may be among the unreadable ones.
-                    self._worker(state.rank, event.node, heard_at).take(state, heard_at)
-            case Failed():
-                self.failures.append(event)
-            case Finished():
-                self.finished = event
-            case Ended():
-                self.ended = event
+    @property
+    def _reached_end(self) -> bool:
+        return self.finished is not None and self.finished.outcome == "finished"
 
-    def _begin(self, generation: int) -> None:
-        self.generation = generation
-        self.earlier_failures += self.failures
-        for column in (self.started, self.step, self.loss, self.seconds, self.samples, self.time):
-            column.clear()
-        self.workers.clear()
-        self.failures = []
-        self.finished = self.ended = None
+    @property
+    def _all(self) -> list[Start]:
+        return list(self._starts.values())
 
-    def _worker(self, rank: int, node: str, heard_at: float) -> Worker:
-        return self.workers.setdefault(rank, Worker(rank, node, heard_at))
+    @property
+    def _newest(self) -> Start:
+        return next(reversed(self._starts.values()))
 
-    def _take_steps(self, event: Steps) -> None:
-        rows = list(zip(event.loss, event.seconds, event.samples, strict=False))
-        end_time = event.time - sum(seconds for _, seconds, _ in rows)
-        for offset, (loss, seconds, samples) in enumerate(rows):
-            end_time += seconds
-            self.step.append(event.first + offset)
-            self.loss.append(loss)
-            self.seconds.append(seconds)
-            self.samples.append(samples)
-            self.time.append(end_time)
+    @property
+    def _story(self) -> Story:
+        if self._told is None:
+            self._told = told(self._all)
+        return self._told

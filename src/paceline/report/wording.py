@@ -52,3 +52,11 @@ def size(number_of_bytes: int) -> str:
 def count(number: int, thing: str) -> str:
     """`1 worker`, `4 workers`."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def percent(share: float) -> str:
+    """`0 %`, `0.03 %`, `1.2 %`, `48 %`, `100 %`."""
+    value = 100 * share
+    if value and value < 0.01:
+        return "less than 0.01 %"
+    return f"{value:.0f} %" if value >= 10 or not value else f"{value:.2g} %"

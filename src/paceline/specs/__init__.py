@@ -4,10 +4,15 @@ from paceline.specs.dry_run import DryRun, HeldParameters, Memory, RankPicture, 
 from paceline.specs.errors import STOPPED_EXIT_CODE, PacelineError, RunFailed
 from paceline.specs.events import (
     AnyEvent,
+    Damaged,
     Ended,
     Event,
     Failed,
     Finished,
+    NotSaved,
+    Outcome,
+    Resumed,
+    Saved,
     Started,
     Steps,
     Workers,
@@ -17,10 +22,13 @@ from paceline.specs.events import (
 from paceline.specs.job import Job, Limits
 from paceline.specs.plan import Layout, Plan, Position
 from paceline.specs.run import Run
+from paceline.specs.saving import Best, Saving
 
 __all__ = [
     "STOPPED_EXIT_CODE",
     "AnyEvent",
+    "Best",
+    "Damaged",
     "DryRun",
     "Ended",
     "Event",
@@ -31,12 +39,17 @@ __all__ = [
     "Layout",
     "Limits",
     "Memory",
+    "NotSaved",
+    "Outcome",
     "PacelineError",
     "Plan",
     "Position",
     "RankPicture",
+    "Resumed",
     "Run",
     "RunFailed",
+    "Saved",
+    "Saving",
     "Started",
     "Steps",
     "Transfer",

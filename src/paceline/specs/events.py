@@ -10,6 +10,10 @@ from pydantic import Field, TypeAdapter
 
 from paceline.specs.base import Spec
 
+Outcome = Literal["finished", "stopped", "interrupted"]
+"""`stopped`: somebody asked for it, and it ended at the edge of a step. `interrupted`: the time
+limit did so, the state is saved, and the scheduler is asked for another turn."""
+
 
 class Event(Spec):
     """What every event carries."""
@@ -73,6 +77,46 @@ class Workers(Event):
     states: list[WorkerState]
 
 
+class Saved(Event):
+    """A checkpoint is complete. From worker 0's node."""
+
+    kind: Literal["saved"] = "saved"
+    step: int
+    bytes: int
+    linked_bytes: int
+    """Of these, what had not changed on worker 0 and was not written again."""
+    seconds: float
+    """From the edge of the step until it was complete; training went on meanwhile."""
+    stall_seconds: float
+    """How long worker 0 stood still for it."""
+
+
+class NotSaved(Event):
+    """A checkpoint could not be completed; training goes on."""
+
+    kind: Literal["not_saved"] = "not_saved"
+    step: int
+    rank: int
+    message: str
+
+
+class Damaged(Event):
+    """A checkpoint is not as it was written; the one before it is tried."""
+
+    kind: Literal["damaged"] = "damaged"
+    step: int
+    message: str
+
+
+class Resumed(Event):
+    """The workers took up a checkpoint. From worker 0's node."""
+
+    kind: Literal["resumed"] = "resumed"
+    step: int
+    seconds: float
+    """To check it and to read it."""
+
+
 class Failed(Event):
     """A worker ended by an error."""
 
@@ -87,8 +131,7 @@ class Finished(Event):
     """All workers reached the end, or stopped together before it. From worker 0's node."""
 
     kind: Literal["finished"] = "finished"
-    outcome: Literal["finished", "stopped"]
-    """`stopped`: a warning signal (time limit, scheduler) ended it at the edge of a step."""
+    outcome: Outcome
     steps: int
     samples: int
     seconds: float
@@ -103,6 +146,7 @@ class Ended(Event):
 
 
 AnyEvent = Annotated[
-    Started | Steps | Workers | Failed | Finished | Ended, Field(discriminator="kind")
+    Started | Steps | Workers | Saved | NotSaved | Damaged | Resumed | Failed | Finished | Ended,
+    Field(discriminator="kind"),
 ]
 event_adapter: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)

@@ -35,6 +35,8 @@ class Job(Spec):
     """Where the workers meet; any free port where unset."""
     folder: Path
     """Where the workers' current directory is: the user's own, so relative paths keep working."""
+    first_generation: int = Field(default=0, ge=0)
+    """How often the run was started before this job."""
     python: Path
     """The interpreter the workers run on."""
 

@@ -6,6 +6,7 @@ from pydantic import Field, PositiveFloat
 
 from paceline.specs.base import Spec
 from paceline.specs.errors import PacelineError
+from paceline.specs.saving import Saving
 
 
 class Position(NamedTuple):
@@ -114,3 +115,4 @@ class Plan(Spec):
     """What a run is to do: what `paceline run --plan` reads and every run folder keeps."""
 
     layout: Layout = Layout()
+    saving: Saving = Saving()

@@ -53,6 +53,31 @@ class Run:
         return self.path / "logs"
 
     @property
+    def checkpoints(self) -> Path:
+        """The run's checkpoints, where the plan names no other place for them."""
+        return self.path / "checkpoints"
+
+    @property
+    def ledger(self) -> Path:
+        """Which samples entered every step, if that is written down."""
+        return self.path / "ledger"
+
+    @property
+    def lock_file(self) -> Path:
+        """Locked by the supervisor that trains the run on one machine."""
+        return self.path / "lock"
+
+    @property
+    def slurm_job_file(self) -> Path:
+        """The number of the run's last job under Slurm."""
+        return self.path / "slurm-job"
+
+    @property
+    def requeue_file(self) -> Path:
+        """There when the time limit stopped the run and it wants to go on."""
+        return self.path / "requeue"
+
+    @property
     def rendezvous(self) -> Path:
         """Where worker 0 says, signed, at which address the others find it."""
         return self.path / "rendezvous"

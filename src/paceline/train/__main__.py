@@ -21,7 +21,7 @@ def main() -> int:
     run = Run.open(Path(sys.argv[1]))
     os.environ["PACELINE_RUN"] = str(run.path)
     _die_with_launcher()
-    here = place()
+    here = place(run.job.first_generation)
     # Before torch is loaded: its thread pool and the BLAS beneath it read this once.
     os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, run.job.cpus_per_worker)))
     try:

@@ -12,6 +12,7 @@ from paceline.specs import Layout, Run
 from paceline.train.devices import pick_device
 from paceline.train.groups import joined
 from paceline.train.place import place, run_folder
+from paceline.train.recovery import Recovery
 from paceline.train.telemetry import Progress, Telemetry
 from paceline.train.trainer import Trainer
 from paceline.train.training import Training
@@ -28,17 +29,25 @@ def start(training: Training) -> Iterator[Trainer]:
     `paceline submit` the same code trains on all of them.
     """
     global started_trainers  # noqa: PLW0603 -- a fact about the process, not a setting
-    here, folder = place(), run_folder()
+    folder = run_folder()
     run = Run.open(folder) if folder else None
+    here = place(run.job.first_generation if run else 0)
     device = pick_device(here)
     with joined(run, here, device, run.job.port if run else None) as groups:
-        telemetry = Telemetry(groups, EventWriter(run.events, here.node) if run else None)
+        recovery = Recovery(run, groups) if run else None
+        telemetry = Telemetry(
+            groups,
+            EventWriter(run.events, here.node) if run else None,
+            lambda: recovery is not None and recovery.wants_to_save,
+        )
         layout = run.plan.layout if run else Layout()
-        trainer = Trainer(training, layout, groups, telemetry)
+        trainer = Trainer(training, layout, groups, telemetry, recovery)
         started_trainers += 1
         with _stopping_by_signal(telemetry, run is not None):
             yield trainer
-            telemetry.finished()
+            outcome = trainer.conclude()
+            telemetry.progress.stopped = outcome != "finished"
+            telemetry.finished(outcome)
             trainer.close()
 
 
@@ -62,11 +71,15 @@ def fit(training: Training) -> Progress:
 
 @contextmanager
 def _stopping_by_signal(telemetry: Telemetry, in_run: bool) -> Iterator[None]:
-    """In a run, a warning signal is noted and acted on at the edge of a step, by all workers."""
+    """In a run, a warning signal is noted and acted on at the edge of a step, by all workers.
+
+    SIGUSR1 is the warning before a time limit, after which the run wants to go on.
+    """
 
     def note(number: int, frame: FrameType | None) -> None:
-        del number, frame
+        del frame
         telemetry.stop_asked = True
+        telemetry.requeue_asked = number == signal.SIGUSR1
 
     signals = (signal.SIGTERM, signal.SIGUSR1) if in_run else ()
     before = {number: signal.signal(number, note) for number in signals}

@@ -45,8 +45,11 @@ def run_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
-def place() -> Place:
-    """This process's place, from what the launcher put into its environment."""
+def place(first_generation: int = 0) -> Place:
+    """This process's place, from what the launcher put into its environment.
+
+    `first_generation`: how often the run was started before this job.
+    """
     environment = os.environ
     if run_folder() is None:
         _refuse_bare_srun()
@@ -54,7 +57,7 @@ def place() -> Place:
     if "PACELINE_RANK" in environment:
         workers = int(environment["PACELINE_WORKERS"])
         rank = int(environment["PACELINE_RANK"])
-        return Place(rank, workers, rank, workers, socket.gethostname())
+        return Place(rank, workers, rank, workers, socket.gethostname(), first_generation)
     if "SLURM_PROCID" in environment:
         workers = int(environment["SLURM_NTASKS"])
         return Place(
@@ -63,7 +66,7 @@ def place() -> Place:
             local_rank=int(environment["SLURM_LOCALID"]),
             local_workers=workers // int(environment["SLURM_NNODES"]),
             node=environment["SLURMD_NODENAME"],
-            generation=int(environment.get("SLURM_RESTART_COUNT", "0")),
+            generation=first_generation + int(environment.get("SLURM_RESTART_COUNT", "0")),
         )
     raise PacelineError(
         "this worker was started by neither a launcher of Paceline nor srun",

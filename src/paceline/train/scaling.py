@@ -20,6 +20,15 @@ class LossScaling:
         # The scale exists once something was scaled; not every stage computes a loss.
         self._scaler.scale(torch.zeros((), device=device))
 
+    def state(self) -> dict[str, float]:
+        """What a checkpoint keeps of it."""
+        return dict(self._scaler.state_dict())
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on from what a checkpoint kept."""
+        if state and self._enabled:
+            self._scaler.load_state_dict(state)
+
     @property
     def scale(self) -> float:
         """What the loss is multiplied by."""

@@ -7,18 +7,28 @@ step itself waits for nothing, and all workers decide the same at the same step.
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from paceline.observe.events import EventWriter
-from paceline.specs import Finished, PacelineError, Started, Steps, Workers, WorkerState
+from paceline.specs import (
+    Finished,
+    Outcome,
+    PacelineError,
+    Started,
+    Steps,
+    Workers,
+    WorkerState,
+)
 from paceline.train.groups import Groups
 
 WINDOW_SECONDS = 0.5
 LONGEST_WINDOW_STEPS = 200
 
-_SECONDS, _BAD_STEP, _STOP = range(3)
+_SECONDS, _BAD_STEP, _WISHES = range(3)
+_STOP, _SAVE, _REQUEUE = 1, 2, 4
 
 
 @dataclass
@@ -32,17 +42,29 @@ class Progress:
     """The last reported step's mean over its global batch."""
     stopped: bool = False
     """Whether the workers were asked to stop and have agreed to."""
+    requeue: bool = False
+    """Whether that was for the time limit, and the run is to go on in another turn."""
+    save_agreed: bool = False
+    """Whether it is time to save by the clock of worker 0."""
 
 
 class Telemetry:
     """Collects a worker's steps and reports them window by window."""
 
-    def __init__(self, groups: Groups, writer: EventWriter | None) -> None:
+    def __init__(
+        self,
+        groups: Groups,
+        writer: EventWriter | None,
+        wants_to_save: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.progress = Progress()
         self.stop_asked = False
         """Whether this worker was asked to stop; a signal handler sets it."""
+        self.requeue_asked = False
+        """Whether that was for a time limit; a signal handler sets it."""
         self._groups = groups
         self._writer = writer
+        self._wants_to_save = wants_to_save
         self._window_steps = 1
         self._losses: list[torch.Tensor] = []
         self._weights: list[float | torch.Tensor] = []
@@ -75,6 +97,11 @@ class Telemetry:
             )
         self._edge = time.perf_counter()
 
+    def resumed(self, steps: int, samples: int, seconds: float) -> None:
+        """Earlier starts of the run have come so far."""
+        progress = self.progress
+        progress.steps, progress.samples, progress.seconds = steps, samples, seconds
+
     def stepped(
         self, loss: torch.Tensor, weight: float | torch.Tensor, global_samples: int
     ) -> None:
@@ -106,16 +133,18 @@ class Telemetry:
         self.progress.loss = means[-1]
         by_worker = [slots[rank * 3 : rank * 3 + 3] for rank in range(len(slots) // 3)]
         self._write(first, means, by_worker)
-        self.progress.stopped = any(slot[_STOP] for slot in by_worker)
+        wishes = [int(slot[_WISHES]) for slot in by_worker]
+        self.progress.stopped = any(wish & _STOP for wish in wishes)
+        self.progress.requeue = any(wish & _REQUEUE for wish in wishes)
+        self.progress.save_agreed = bool(wishes[0] & _SAVE)
         self._refuse_non_finite(first, means, by_worker)
         mean_seconds = sum(slot[_SECONDS] for slot in by_worker) / len(by_worker)
         self._window_steps = _window_steps(mean_seconds)
         for column in (self._losses, self._weights, self._samples, self._seconds):
             column.clear()
 
-    def finished(self) -> None:
+    def finished(self, outcome: Outcome) -> None:
         """The last step is done: say how it ended."""
-        self.report()
         place = self._groups.place
         if self._writer and place.rank == 0:
             self._writer.write(
@@ -123,7 +152,7 @@ class Telemetry:
                     time=time.time(),
                     node=place.node,
                     generation=place.generation,
-                    outcome="stopped" if self.progress.stopped else "finished",
+                    outcome=outcome,
                     steps=self.progress.steps,
                     samples=self.progress.samples,
                     seconds=self.progress.seconds,
@@ -144,7 +173,9 @@ class Telemetry:
         slots = torch.zeros(place.workers, 3, device=device)
         slots[place.rank, _SECONDS] = sum(self._seconds) / len(self._seconds)
         slots[place.rank, _BAD_STEP] = int(bad[0]) + 1 if len(bad) else 0
-        slots[place.rank, _STOP] = float(self.stop_asked)
+        slots[place.rank, _WISHES] = (
+            _STOP * self.stop_asked + _SAVE * self._wants_to_save() + _REQUEUE * self.requeue_asked
+        )
         # A share that counts for nothing must add nothing, whatever its borrowed sample gave.
         weighted = torch.where(weights > 0, losses * weights, 0.0)
         return torch.cat([weighted, weights, slots.flatten()])

@@ -1,9 +1,10 @@
 """The optimizer step as the unit: forward, backward, synchronise, clip, update, schedule."""
 
+import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from torch.utils.data import Dataset
 
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
-from paceline.data.order import Sequential, Shuffled
-from paceline.specs import Layout, PacelineError
+from paceline.specs import Layout, Outcome, PacelineError
 from paceline.train.evaluate import Evaluation, evaluate
 from paceline.train.export import export
 from paceline.train.groups import Groups
@@ -22,7 +22,9 @@ from paceline.train.layouts.arrange import arrange
 from paceline.train.layouts.arranged import Arranged
 from paceline.train.layouts.spread import held
 from paceline.train.place import speeds_of_data_workers
+from paceline.train.recovery import Recovery
 from paceline.train.scaling import LossScaling
+from paceline.train.state import TrainedState
 from paceline.train.telemetry import Progress, Telemetry
 from paceline.train.training import Measure, Training
 from paceline.train.weights import Weights
@@ -43,7 +45,12 @@ class Trainer:
     """Trains one worker's part of the model; iterate over it for batches, and `step` each."""
 
     def __init__(
-        self, training: Training, layout: Layout, groups: Groups, telemetry: Telemetry
+        self,
+        training: Training,
+        layout: Layout,
+        groups: Groups,
+        telemetry: Telemetry,
+        recovery: Recovery | None = None,
     ) -> None:
         place = groups.place
         self.training = training
@@ -52,26 +59,30 @@ class Trainer:
         self._layout = layout
         self._groups = groups
         self._telemetry = telemetry
-        samples = training.samples
+        order = training.sample_order()
         self._batches = Batches(
-            order=Shuffled(samples, training.seed) if training.shuffle else Sequential(samples),
+            order=order,
             batch=training.batch,
             steps=self.steps,
             workers=layout.data_workers,
             rank=layout.data_rank(place.rank),
             speeds=speeds_of_data_workers(place, layout),
+            seed=training.seed,
         )
         # Arranged before the optimizer is built: sharding replaces the parameters.
-        share = self._batches.largest_share(min(training.batch, samples))
+        share = self._batches.largest_share(min(training.batch, order.samples))
         self._arranged: Arranged | None = arrange(training, layout, groups, largest_share=share)
-        # Random numbers (dropout) of its own; slices of a layer must draw the same.
-        torch.manual_seed(training.seed * 1_000_003 + place.rank // layout.tensor)
         self.model: nn.Module = self._arranged.model
         """The user's own module, with what this worker holds of the weights being trained."""
         self.optimizer = training.optimizer(self._arranged.parameters())
         self.schedule = training.schedule(self.optimizer) if training.schedule else None
         self._scaling = LossScaling(layout, groups)
+        self._recovery = recovery
+        self._metrics: dict[str, float] = {}
         self._done = 0
+        self._begun = False
+        if recovery is not None:
+            self._resume(recovery)
 
     @property
     def progress(self) -> Progress:
@@ -94,24 +105,43 @@ class Trainer:
     def step(self, batch: Batch) -> StepOutput:
         """Take one optimizer step on a batch."""
         arranged = self._still_arranged()
-        if self._done == 0:
+        if not self._begun:
             self._begin()
+        self._draw_anew()
         loss, weight = self._forward_and_backward(arranged, batch)
         self._update(arranged)
         self._done += 1
         self._telemetry.stepped(loss, weight, batch.global_samples)
+        if self._recovery is not None:
+            epoch = (self._done - 1) // self._batches.steps_per_epoch
+            self._recovery.stepped(self._done, epoch, batch.ids)
+            if self._recovery.is_due(self._done, self.progress):
+                self.save()
         return StepOutput(self._done, loss)
+
+    def save(self) -> None:
+        """Begin to save a checkpoint; training goes on while it is written.
+
+        All workers call it together. In a run this happens by itself, as the plan says; under
+        `python train.py` there is no folder to save to.
+        """
+        if self._recovery is not None:
+            self._telemetry.report()
+            self._recovery.save(self._state(), self.progress, self._data_facts(), self._metrics)
 
     def evaluate(
         self, data: "Dataset[Any]", metrics: Mapping[str, Measure] | None = None
     ) -> Evaluation:
         """The mean loss, and metrics `name -> function(output, target)`, over a whole dataset.
 
-        All workers call it together; each sample counts once, also in an uneven last batch.
+        All workers call it together; each sample counts once, also in an uneven last batch. The
+        next checkpoint carries these figures.
         """
-        return evaluate(
+        found = evaluate(
             self._still_arranged(), self.training, data, metrics or {}, self._layout, self._groups
         )
+        self._metrics = {"loss": found.loss, **found.metrics}
+        return found
 
     def export(self, path: str | Path) -> None:
         """Write the weights to one safetensors file and the settings to a JSON file beside it.
@@ -128,6 +158,20 @@ class Trainer:
         }
         with arranged.evaluating():
             export(arranged.weights(), Path(path), settings, writes=self._groups.place.rank == 0)
+
+    def conclude(self) -> Outcome:
+        """Save the last state, wait until it is on disk, and say how the training ended.
+
+        All workers call this together.
+        """
+        self._telemetry.report()
+        stopped = self.progress.stopped and self._done < self.steps
+        requeued = False
+        if self._recovery is not None:
+            if self._recovery.saves:
+                self.save()
+            requeued = self._recovery.conclude(ask_to_requeue=stopped and self.progress.requeue)
+        return "interrupted" if requeued else "stopped" if stopped else "finished"
 
     def close(self) -> None:
         """Let go of what uses the process groups, before they are given up.
@@ -147,7 +191,43 @@ class Trainer:
             )
         return self._arranged
 
+    def _state(self) -> TrainedState:
+        return TrainedState(self._still_arranged(), self.optimizer, self.schedule, self._scaling)
+
+    def _data_facts(self) -> dict[str, int]:
+        """What the order of the samples depends on."""
+        return {
+            "samples": self._batches.order.samples,
+            "batch": self.training.batch,
+            "seed": self.training.seed,
+        }
+
+    def _resume(self, recovery: Recovery) -> None:
+        manifest = recovery.restore(self._state(), self._data_facts())
+        if manifest is not None:
+            self._done, self._metrics = manifest.step, manifest.metrics
+            self._telemetry.resumed(manifest.step, manifest.samples, manifest.seconds)
+            self._batches = replace(self._batches, first_step=self._done)
+        position = self._layout.position(self._groups.place.rank)
+        if position.stage == position.slice == 0:
+            recovery.open_ledger(
+                part=self._batches.rank,
+                parts=self._batches.workers,
+                resumed=self._done,
+                samples=self._batches.order.samples,
+            )
+
+    def _draw_anew(self) -> None:
+        """Random numbers (dropout) as a function of the step, so that a run which is resumed draws
+        what it would have drawn; slices of a layer must draw the same."""
+        whose = self._groups.place.rank // self._layout.tensor
+        digest = hashlib.blake2b(
+            f"{self.training.seed}/{self._done}/{whose}".encode(), digest_size=8
+        ).digest()
+        torch.manual_seed(int.from_bytes(digest, "little"))
+
     def _begin(self) -> None:
+        self._begun = True
         self._telemetry.started(
             parameters=self._still_arranged().size,
             batch=self.training.batch,

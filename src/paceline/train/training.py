@@ -10,6 +10,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset, IterableDataset
 
 from paceline.data.loader import Split
+from paceline.data.order import Order
+from paceline.data.own_order import order_of
 from paceline.specs import PacelineError
 
 Measure = Callable[[Any, Any], torch.Tensor]
@@ -59,6 +61,8 @@ class Training:
     weight: Callable[[Any], torch.Tensor] | None = None
     """`weight(target)`: what the loss is a mean over when not over samples, such as tokens."""
     shuffle: bool = True
+    order: Callable[[int], Order] | None = None
+    """From the seed to an order of the samples, such as a curriculum; wins over the dataset's."""
     seed: int = 0
     """Decides the first weights, the order of the samples, and dropout."""
     loaders: int = 0
@@ -89,10 +93,14 @@ class Training:
         """Samples in the dataset."""
         return samples_of(self.data)
 
+    def sample_order(self) -> Order:
+        """The order of the samples: the one given, else the dataset's own, else shuffled or not."""
+        return order_of(self.data, self.samples, self.seed, self.shuffle, self.order)
+
     @property
     def total_steps(self) -> int:
         """Optimizer steps that this training takes."""
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
-        return self.epochs * -(-self.samples // self.batch)
+        return self.epochs * -(-self.sample_order().samples // self.batch)

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from paceline.data.loader import Batch
+from paceline.recover.pieces import Extent
 from paceline.specs import Layout
 from paceline.train.groups import Groups
 from paceline.train.layouts.batch_norm import BatchNorms
@@ -44,6 +45,17 @@ class Built:
     sliced: "Sliced | None" = None
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A parameter or a buffer, and where what this worker holds of it lies in the whole."""
+
+    name: str
+    tensor: torch.Tensor
+    extent: Extent
+    writes: bool = True
+    """False for what another stage writes as well."""
+
+
 class Arranged(Protocol):
     """A model that stands on the workers as a layout says."""
 
@@ -72,11 +84,24 @@ class Arranged(Protocol):
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every weight of the whole model by its name, one after the other; all workers join in."""
 
+    def stored(self) -> Iterator[Stored]:
+        """The parameters and buffers that this worker holds and a checkpoint keeps."""
+
+    def settle(self) -> None:
+        """Make what copies may differ in, such as running statistics, the same on all."""
+
     def evaluating(self) -> AbstractContextManager[None]:
         """A block in which the model is as it will be when it is used."""
 
     def close(self) -> None:
         """Let go of the process groups."""
+
+
+def kept_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters, each once, and the buffers that belong to a model's state."""
+    yield from model.named_parameters()
+    names = model.state_dict(keep_vars=True).keys()
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name in names)
 
 
 @contextmanager

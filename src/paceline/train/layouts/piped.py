@@ -21,11 +21,14 @@ from paceline.train.layouts.arranged import (
     Built,
     Minimise,
     Setting,
+    Stored,
     autocast,
     evaluating,
+    kept_tensors,
     micro_batches,
 )
 from paceline.train.layouts.batch_norm import BatchNorms, average_running_statistics
+from paceline.train.layouts.extents import extent
 from paceline.train.layouts.norm import squared_norm
 from paceline.train.layouts.spread import average, held, sharded, unsharded
 from paceline.train.layouts.stages import Cut, Stage, aliases, let_go
@@ -139,13 +142,24 @@ class Piped:
             dist.broadcast(whole, group=group, group_src=owner % self._layout.pipeline)
             yield name, whole
 
+    def stored(self) -> Iterator[Stored]:
+        """The parameters and buffers that this worker holds and a checkpoint keeps."""
+        rank = self._groups.place.rank
+        for number, stage in self._stages.items():
+            for name, tensor in kept_tensors(stage.model):
+                where = extent(name, tensor, self._layout, rank, self._sliced)
+                yield Stored(name, tensor, where, writes=number == self._owner(name))
+
+    def settle(self) -> None:
+        """Make what copies may differ in, such as running statistics, the same on all."""
+        for stage in self._stages.values():
+            average_running_statistics(stage.model, self._data_group)
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """A block in which the model is as it will be when it is used."""
-        models = [stage.model for stage in self._stages.values()]
-        for model in models:
-            average_running_statistics(model, self._data_group)
-        with evaluating(*models):
+        self.settle()
+        with evaluating(*(stage.model for stage in self._stages.values())):
             yield
 
     def close(self) -> None:

@@ -12,11 +12,14 @@ from paceline.train.layouts.arranged import (
     Built,
     Minimise,
     Setting,
+    Stored,
     autocast,
     evaluating,
+    kept_tensors,
     micro_batches,
 )
 from paceline.train.layouts.batch_norm import average_running_statistics
+from paceline.train.layouts.extents import extent
 from paceline.train.layouts.norm import squared_norm
 from paceline.train.layouts.spread import replicated, sharded, synchronising, unsharded
 from paceline.train.training import Measure
@@ -91,10 +94,20 @@ class Whole:
             sliced = self._sliced is not None and self._sliced.is_sliced(name)
             yield name, self._sliced.gather(name, whole) if self._sliced and sliced else whole
 
+    def stored(self) -> Iterator[Stored]:
+        """The parameters and buffers that this worker holds and a checkpoint keeps."""
+        rank = self._groups.place.rank
+        for name, tensor in kept_tensors(self.model):
+            yield Stored(name, tensor, extent(name, tensor, self._layout, rank, self._sliced))
+
+    def settle(self) -> None:
+        """Make what copies may differ in, such as running statistics, the same on all."""
+        average_running_statistics(self.model, self._data_group)
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """A block in which the model is as it will be when it is used."""
-        average_running_statistics(self.model, self._data_group)
+        self.settle()
         with evaluating(self.model):
             yield
 

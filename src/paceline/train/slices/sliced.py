@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.experimental import implicit_replication
 
+from paceline.recover.pieces import Extent
 from paceline.train.layouts.trace import transposed
 from paceline.train.slices.layers import Layers
 from paceline.train.slices.slicing import Slicing
@@ -47,6 +49,15 @@ class Cut:
         return [
             min(share, part - number * share) for share, part in zip(most, self.parts, strict=True)
         ]
+
+    def ranges(self, number: int, ways: int) -> list[range]:
+        """Where a worker's share of each part lies in the whole."""
+        begins = accumulate(self.parts, initial=0)
+        found = []
+        for begin, part, share in zip(begins, self.parts, self.shares(number, ways), strict=False):
+            first = begin + number * -(-part // ways)
+            found.append(range(first, first + share))
+        return found
 
 
 class Sliced:
@@ -92,6 +103,15 @@ class Sliced:
             return whole
         number, ways = self._mesh.get_local_rank(), self._mesh.size()
         return self._cuts[parameter_name].slice(whole, number, ways)
+
+    def extent(self, parameter_name: str, held: tuple[int, ...]) -> Extent:
+        """Where this worker's slice lies in the whole parameter."""
+        cut, number, ways = (
+            self._cuts[parameter_name],
+            self._mesh.get_local_rank(),
+            self._mesh.size(),
+        )
+        return Extent.slice(held, cut.dimension, cut.ranges(number, ways), sum(cut.parts))
 
     def gather(self, parameter_name: str, local: torch.Tensor) -> torch.Tensor:
         """The whole again from the slices of all workers, which call this together."""

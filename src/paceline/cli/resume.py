@@ -1,0 +1,128 @@
+"""`paceline resume` and `paceline ledger`: go on with a run, and check what it has seen."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from paceline.cli.layout import another_layout, takes_layout
+from paceline.cli.run import shown, train_here
+from paceline.cli.submit import reached_slurm, train_there
+from paceline.cli.words import Json, Quiet, RunFolder, print_json, say
+
+
+@takes_layout
+def resume(
+    *,
+    run: RunFolder,
+    layout: dict[str, Any],
+    workers: Annotated[
+        int | None,
+        typer.Option("-n", "--workers", min=1, help="Here, on this many workers."),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", min=1, help="On this many nodes of the cluster.")
+    ] = None,
+    testbed: Annotated[
+        str | None, typer.Option("--testbed", metavar="NAME", help="Use this testbed's Slurm.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Stay until the end; exit with the run's result.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run from its last good checkpoint, on any number of workers, in any layout.
+
+    Example:  paceline resume runs/gpt-20260101-120000 -n 4
+    """
+    from paceline.launch import local
+    from paceline.launch import slurm as launcher
+    from paceline.report import RunReader
+    from paceline.specs import PacelineError, Run
+
+    folder = Run.open(Path(run))
+    state = RunReader(folder).refresh()
+    if workers is not None and nodes is not None:
+        raise PacelineError(
+            f"-n {workers} and --nodes {nodes} were given: the first means this machine, the second"
+            " the cluster",
+            fix="give one of them",
+        )
+    if state.status == "finished":
+        raise PacelineError(
+            f"{shown(folder.path)} has taken all its {state.planned_steps} steps",
+            fix="to train longer, start a new run with more steps or epochs",
+        )
+    job = folder.job.model_copy(update={"first_generation": state.generation + 1})
+    if nodes is None and (workers is not None or not folder.slurm_job_file.exists()):
+        plan = another_layout(folder.plan, workers, layout)
+        job = job.model_copy(update={"nodes": 1, "devices_per_node": plan.layout.workers})
+        if warning := local.check_room(plan.layout.workers, local.accelerators()):
+            say(warning, unless=quiet)
+        with local.held(folder):
+            plan.write(folder.plan_file)
+            job.write(folder.job_file)
+            train_here(folder, json=json, quiet=quiet)
+        return
+    slurm = reached_slurm(testbed, quiet=quiet)
+    launcher.check_over(folder, slurm)
+    devices = job.devices_per_node
+    job = job.model_copy(update={"nodes": nodes or job.nodes})
+    job, warnings = launcher.fitted(job, slurm, devices)
+    for warning in warnings:
+        say(f"warning: {warning}", unless=quiet)
+    another_layout(folder.plan, job.workers, layout).write(folder.plan_file)
+    job.write(folder.job_file)
+    train_there(folder, slurm, wait=wait, json=json, quiet=quiet)
+
+
+def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
+    """Check which samples a run with --ledger has seen: each once in every epoch.
+
+    Example:  paceline ledger runs/gpt-20260101-120000
+    """
+    import dataclasses
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from paceline.recover.ledger import read_ledger
+    from paceline.specs import PacelineError, Run
+
+    folder = Run.open(Path(run))
+    if not folder.ledger.is_dir():
+        raise PacelineError(
+            f"{shown(folder.path)} has no ledger: it was started without --ledger",
+            fix="start a run with `paceline run TRAIN --ledger`",
+        )
+    epochs = read_ledger(folder.ledger)
+    # The last epoch may still be under way, or the steps may end within it.
+    whole = all(epoch.exact for epoch in epochs[:-1])
+    torn = any(epoch.repeated or epoch.incomplete_steps for epoch in epochs)
+    if json:
+        print_json({"exact": whole and not torn, "epochs": [dataclasses.asdict(e) for e in epochs]})
+    elif not quiet:
+        table = Table(title=f"Samples that {folder.name} has seen")
+        for name in ("epoch", "steps", "once", "more than once", "not yet"):
+            table.add_column(name, justify="right")
+        for each in epochs:
+            table.add_row(
+                str(each.epoch),
+                str(each.steps),
+                f"{each.once:,}",
+                f"{len(each.repeated):,}",
+                f"{each.missing:,}",
+            )
+        Console().print(table)
+    if torn or not whole:
+        raise PacelineError(
+            "some samples were seen twice or never",
+            fix="please report this, with the ledger folder",
+        )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command()(resume)
+    app.command()(ledger)

@@ -1,0 +1,38 @@
+"""The options about checkpoints, which `run` and `submit` share."""
+
+from typing import Annotated, Any
+
+import typer
+
+SaveEvery = Annotated[
+    int | None,
+    typer.Option(
+        "--save-every",
+        min=0,
+        metavar="STEPS",
+        help="Steps between checkpoints (default: every ten minutes; 0: none).",
+    ),
+]
+Checkpoints = Annotated[
+    str | None,
+    typer.Option("--checkpoints", metavar="PLACE", help="A shared folder, or s3://bucket/path."),
+]
+KeepLedger = Annotated[
+    bool, typer.Option("--ledger", help="Write down which samples entered every step.")
+]
+
+
+def given_saving(
+    save_every: int | None, checkpoints: str | None, *, ledger: bool
+) -> dict[str, Any]:
+    """Those fields of a plan's saving that these options set."""
+    from pathlib import Path
+
+    given: dict[str, Any] = {}
+    if save_every is not None:
+        given["every_steps"] = save_every
+    if checkpoints is not None:
+        given["folder"] = checkpoints if "://" in checkpoints else str(Path(checkpoints).absolute())
+    if ledger:
+        given["ledger"] = True
+    return given

@@ -1,0 +1,77 @@
+"""Fetching the shards that come next while the training is busy with those before."""
+
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from paceline.data.batches import Batches
+from paceline.specs import PacelineError
+
+
+class ReadAhead:
+    """A thread that walks the order before the training, by a bounded number of shards.
+
+    A dataset that wants it has `read_ahead` (how many shards), `shards_of(indices)` and
+    `fetch(shard)`.
+    """
+
+    def __init__(self, data: Any, batches: Batches) -> None:
+        self._data = data
+        self._batches = batches
+        self._limit: int = getattr(data, "read_ahead", 0)
+        self._reached = batches.first_step
+        self._ended = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._walk, name="read ahead", daemon=True)
+
+    def __enter__(self) -> "ReadAhead":
+        if self._limit:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+        if self._limit:
+            self._thread.join()
+
+    def reached(self, step: int) -> None:
+        """Say that the training has come to a step."""
+        with self._changed:
+            self._reached = step
+            self._changed.notify()
+
+    def _walk(self) -> None:
+        # Whoever needs the shard meets the same error, and there it can be shown.
+        with suppress(OSError, PacelineError):
+            needed: dict[Any, tuple[int, int]] = {}  # the first and the last step known
+            for step, indices in enumerate(self._batches, self._batches.first_step):
+                for shard in self._data.shards_of(indices):
+                    if shard not in needed:
+                        if not self._may_fetch(needed):
+                            return
+                        self._data.fetch(shard)
+                    first, _ = needed.get(shard, (step, step))
+                    needed[shard] = first, step
+
+    def _may_fetch(self, needed: dict[Any, tuple[int, int]]) -> bool:
+        """Wait until few enough shards are ahead of the training; False when it is over."""
+
+        def few_or_ended() -> bool:
+            ahead = sum(first > self._reached for first, _ in needed.values())
+            return self._ended or ahead < self._limit
+
+        with self._changed:
+            self._changed.wait_for(few_or_ended)
+            reached, ended = self._reached, self._ended
+        # The training is through with these; should they come again, they are fetched again.
+        for shard in [shard for shard, (_, last) in needed.items() if last < reached]:
+            del needed[shard]
+        return not ended

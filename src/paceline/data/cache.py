@@ -1,0 +1,172 @@
+"""Files from elsewhere, fetched once per node and kept within a size limit.
+
+A file is written beside its place and renamed. The lock is on the file being written, so the
+kernel gives it up with the process that holds it, and nothing but what is cached stays.
+"""
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from paceline.specs import PacelineError
+
+_GIGABYTE = 10**9
+
+
+def _default_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder that the processes of a node share, best on a disk of the node's own.
+
+    Who has a file open can read it on after it was evicted; it takes its space until then.
+    """
+
+    folder: Path = field(default_factory=_default_folder)
+    limit_bytes: int = 100 * _GIGABYTE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder).absolute())
+
+    def open(self, name: str, size_bytes: int, write: Callable[[Path], object]) -> BinaryIO:
+        """The file of this name, open for reading; `write` makes it where it is missing."""
+        path = self._path(name)
+        while True:
+            try:
+                file = path.open("rb")
+            except FileNotFoundError:
+                self.bring(name, size_bytes, write)
+            else:
+                os.utime(file.fileno())  # the least recently used goes first
+                return file
+
+    def bring(
+        self, name: str, size_bytes: int, write: Callable[[Path], object], *, wait: bool = True
+    ) -> None:
+        """Make sure the file is here; with `wait` off, leave it to a process that is at it."""
+        self._check_size(size_bytes)
+        path = self._path(name)
+        part_path = path.with_name(f"{path.name}.{size_bytes}.part")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        while not path.exists():
+            with self._alone():
+                if path.exists():
+                    return
+                part = part_path.open("ab")
+                mine = _lock(part, wait=False)
+                room = mine and self._make_room()
+                if mine and not room:
+                    part_path.unlink()
+            with part:
+                if room:
+                    self._write(part_path, path, size_bytes, write)
+                elif not wait:
+                    return
+                elif mine:  # others are writing files that take all the room
+                    time.sleep(0.05)
+                else:
+                    _lock(part, wait=True)
+
+    def kept(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """Something small about a file, made once and never evicted."""
+        path = self.folder / "kept" / self._path(name).name
+        locks = self.folder / "locks"
+        for folder in (path.parent, locks):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with (locks / path.name[:2]).open("ab") as lock:
+                _lock(lock, wait=True)
+                if not path.exists():
+                    part = path.with_suffix(".part")
+                    part.write_bytes(make())
+                    part.replace(path)
+        return path.read_bytes()
+
+    def check_room(self, sizes: list[int], at_once: int) -> None:
+        """Refuse a limit under which files would be evicted before they were read."""
+        needed = sum(sorted(sizes)[-at_once:])
+        if needed > self.limit_bytes:
+            raise PacelineError(
+                f"{min(at_once, len(sizes))} shards are in use or read ahead at once and can have"
+                f" {needed:,} bytes, but the cache {self.folder} is limited to"
+                f" {self.limit_bytes:,}",
+                fix=f"give Cache(limit_bytes={needed}) or more, or a smaller window",
+            )
+
+    def _path(self, name: str) -> Path:
+        return self.folder / hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+
+    def _check_size(self, size_bytes: int) -> None:
+        if size_bytes > self.limit_bytes:
+            raise PacelineError(
+                f"a shard has {size_bytes:,} bytes, but the cache {self.folder} is limited to"
+                f" {self.limit_bytes:,}",
+                fix=f"give Cache(limit_bytes={size_bytes}) or more, or write smaller shards",
+            )
+
+    def _write(
+        self, part: Path, path: Path, expected_bytes: int, write: Callable[[Path], object]
+    ) -> None:
+        try:
+            write(part)
+            size = part.stat().st_size
+            self._check_size(size)
+            with self._alone():
+                part.replace(path)
+                if size > expected_bytes:
+                    self._make_room(besides=path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+    def _make_room(self, besides: Path | None = None) -> bool:
+        """Evict until all is within the limit, with what is being written counted as written."""
+        written: list[tuple[float, int, Path]] = []
+        total = 0
+        for path in self.folder.iterdir():
+            if path.suffix == ".part":
+                total += _reserved(path)
+            elif path.is_file() and path.name != "lock":
+                status = path.stat()
+                written.append((status.st_mtime, status.st_size, path))
+                total += status.st_size
+        for _, size, path in sorted(written):
+            if total <= self.limit_bytes:
+                break
+            if path != besides:
+                path.unlink()
+                total -= size
+        return total <= self.limit_bytes
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else claims, evicts or finishes a file meanwhile."""
+        with (self.folder / "lock").open("ab") as lock:
+            _lock(lock, wait=True)
+            yield
+
+
+def _reserved(part: Path) -> int:
+    """What a file will have that is being written; one whose writer has died is removed."""
+    with part.open("rb") as file:
+        if _lock(file, wait=False):
+            part.unlink()
+            return 0
+    return int(part.name.split(".")[1])
+
+
+def _lock(file: IO[bytes], *, wait: bool) -> bool:
+    """Lock a file until it is closed; False if another has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,127 @@
+"""Files by path, glob or URL, on any file system that fsspec knows; those elsewhere are cached."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from paceline.data.cache import Cache
+from paceline.specs import PacelineError
+
+Paths = str | Path | Sequence[str | Path]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was when the dataset was opened."""
+
+    url: str
+    size_bytes: int
+    version: str
+    """Changes with the content, as far as its file system tells."""
+    remote: bool
+
+    @property
+    def name(self) -> str:
+        """What it is called in the cache: a changed file is another."""
+        return f"{self.url} {self.size_bytes} {self.version}"
+
+
+class Files:
+    """The files that paths, globs or URLs name, in the order of their names within each."""
+
+    def __init__(
+        self, paths: Paths, cache: Cache | None, storage_options: Mapping[str, Any] | None
+    ) -> None:
+        self.cache = cache or Cache()
+        self._options = dict(storage_options or {})
+        self._systems: dict[int, Any] = {}
+        each = [paths] if isinstance(paths, str | Path) else paths
+        self._files = [file for path in each for file in self._listed(str(path))]
+        if not self._files:
+            raise PacelineError("no path was given to read from", fix="give at least one")
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, number: int) -> File:
+        return self._files[number]
+
+    @property
+    def remote(self) -> bool:
+        """Whether any of them has to be fetched."""
+        return any(file.remote for file in self._files)
+
+    def open(self, number: int) -> BinaryIO:
+        """A file that can be mapped into memory, fetched if need be."""
+        file = self._files[number]
+        if file.remote:
+            return self.cache.open(file.name, file.size_bytes, partial(self._fetch, file))
+        return Path(LocalFileSystem._strip_protocol(file.url)).open("rb")
+
+    def fetch(self, number: int) -> None:
+        """Bring a file near, unless another process is at it."""
+        file = self._files[number]
+        if file.remote:
+            self.cache.bring(file.name, file.size_bytes, partial(self._fetch, file), wait=False)
+
+    def stream(self, number: int) -> Any:
+        """A file where it lies, for reading parts of it."""
+        system, path = self._system(self._files[number].url)
+        return system.open(path, "rb")
+
+    def _listed(self, pattern: str) -> list[File]:
+        try:
+            system, path = self._system(pattern)
+        except (ImportError, ValueError) as error:
+            raise PacelineError(
+                f"{pattern} cannot be read: {error}",
+                fix="install what it names; S3 needs: pip install 'paceline[s3]'",
+            ) from error
+        try:
+            found = system.glob(path, detail=True)
+        except FileNotFoundError:
+            found = {}
+        files = [
+            File(
+                url=system.unstrip_protocol(path),
+                size_bytes=info["size"],
+                version=_version(info),
+                remote=not isinstance(system, LocalFileSystem),
+            )
+            for path, info in sorted(found.items())
+            if info["type"] == "file"
+        ]
+        if not files:
+            raise PacelineError(f"{pattern} names no file", fix="check the path and the pattern")
+        return files
+
+    def _system(self, url: str) -> tuple[Any, str]:
+        """The file system of a URL, as this process has it, and the path there."""
+        system, path = fsspec.core.url_to_fs(url, **self._options)
+        # A loader process must never drop what it inherited by fork: closing the connections
+        # there takes them out of the poll that it shares with its parent, which then waits in vain.
+        self._systems[id(system)] = system
+        return system, path
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_systems": {}}
+
+    def _fetch(self, file: File, path: Path) -> None:
+        system, source = self._system(file.url)
+        system.get_file(source, str(path))
+        if path.stat().st_size != file.size_bytes:
+            raise PacelineError(
+                f"{file.url} had {file.size_bytes:,} bytes when the training began, and now"
+                f" {path.stat().st_size:,}",
+                fix="leave shards as they are while they are trained on, and start again",
+            )
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    known = (info.get(key) for key in ("ETag", "etag", "LastModified", "mtime", "created"))
+    return str(next((value for value in known if value is not None), ""))

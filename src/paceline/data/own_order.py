@@ -1,0 +1,65 @@
+"""Whose order a training follows: its own hook's, its dataset's, or the house's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.data.order import Indices, Order, Sequential, Shuffled
+from paceline.specs import PacelineError
+
+
+def order_of(
+    data: Any, samples: int, seed: int, shuffle: bool, hook: Callable[[int], Order] | None = None
+) -> Order:
+    """The order of a dataset of so many samples: the hook's before the dataset's before ours."""
+    if hook is not None:
+        return _checked(hook(seed), "Training(order=…)", samples)
+    if callable(getattr(data, "order", None)):
+        return _checked(data.order(seed, shuffle), f"{type(data).__name__}.order", samples)
+    return Shuffled(samples, seed) if shuffle else Sequential(samples)
+
+
+def _checked(order: Any, giver: str, samples: int) -> Order:
+    if not (callable(getattr(order, "at", None)) and isinstance(order.samples, int)):
+        raise PacelineError(
+            f"{giver} gave a {type(order).__name__}, which is no order",
+            fix="give an object with `samples` and `at(epoch, positions)`, such as"
+            " paceline.data.Shuffled(samples, seed)",
+        )
+    if order.samples < 1:
+        raise PacelineError(
+            f"{giver} gave an order of {order.samples} samples, which trains nothing",
+            fix="give an order of at least one sample",
+        )
+    return _Checked(order, giver, samples)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """An order that was written elsewhere: every answer is looked at, which costs microseconds."""
+
+    order: Order
+    giver: str
+    available: int
+
+    @property
+    def samples(self) -> int:
+        return self.order.samples
+
+    def at(self, epoch: int, positions: range) -> Indices:
+        indices = np.asarray(self.order.at(epoch, positions))
+        asked = f"{self.giver}, asked for positions {positions.start} to {positions.stop - 1}"
+        if indices.shape != (len(positions),) or indices.dtype.kind not in "iu":
+            raise PacelineError(
+                f"{asked}, gave an array of {indices.dtype} with the shape {indices.shape}",
+                fix=f"return {len(positions)} whole numbers in a row, one for each position",
+            )
+        if indices.size and not (indices.min() >= 0 and indices.max() < self.available):
+            wrong = indices[(indices < 0) | (indices >= self.available)][0]
+            raise PacelineError(
+                f"{asked}, gave sample {wrong}, but the dataset has {self.available}",
+                fix=f"return numbers from 0 to {self.available - 1}",
+            )
+        return indices.astype(np.uint64, copy=False)

@@ -1,0 +1,91 @@
+"""Random numbers by sample: what decoding draws depends on (seed, epoch, sample), not on where.
+
+Before a sample is decoded the global generators of torch, numpy and Python are seeded for it, in
+whichever process that happens; afterwards they are as they were, so training draws its own.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from paceline.data.order import seed_for
+
+_key: ContextVar[int | None] = ContextVar("key", default=None)
+"""Of the epoch whose samples are being decoded."""
+
+_numpy_scratch = np.random.MT19937()
+
+_SPREAD = 0x9E3779B97F4A7C15
+"""2^64 divided by the golden ratio: keys of neighbouring samples lie far apart."""
+
+
+def draws_numbers(data: Any) -> bool:
+    """Whether decoding may draw random numbers; a dataset that never does says `deterministic`."""
+    return not (isinstance(data, TensorDataset) or getattr(data, "deterministic", False))
+
+
+def seed_sample(sample: int) -> None:
+    """Seed the generators for a sample, where somebody trains; datasets call it before decoding."""
+    key = _key.get()
+    if key is None:
+        return
+    number = (key + sample * _SPREAD) % 2**64
+    torch.default_generator.manual_seed(number)
+    random.seed(number)
+    np.random.seed(number >> 32)
+
+
+def taken(data: Any, indices: list[int]) -> list[Any]:
+    """The samples of a dataset with these numbers, each decoded with its own random numbers.
+
+    A dataset's own way to take many at once is used if it draws none or seeds each by itself.
+    """
+    draws = draws_numbers(data)
+    at_once = callable(getattr(data, "__getitems__", None))
+    if at_once and (not draws or getattr(data, "seeds_each_sample", False)):
+        samples: list[Any] = data.__getitems__(indices)
+        return samples
+    samples = []
+    for index in indices:
+        if draws:
+            seed_sample(index)
+        samples.append(data[index])
+    return samples
+
+
+@dataclass(frozen=True)
+class Seeded(Dataset[Any]):
+    """A dataset that is asked for pairs `(epoch, indices)`, for those that may draw numbers."""
+
+    data: Any
+    seed: int
+
+    def __getitems__(self, asked: tuple[int, list[int]]) -> list[Any]:
+        """The samples of an epoch with these numbers."""
+        epoch, indices = asked
+        with _generators_kept():
+            token = _key.set(seed_for(self.seed, "decoding", epoch))
+            try:
+                return taken(self.data, indices)
+            finally:
+                _key.reset(token)
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    torch_state, python_state = torch.get_rng_state(), random.getstate()
+    numpy_generator = np.random.get_bit_generator()
+    np.random.set_bit_generator(_numpy_scratch)  # far quicker than to copy its state twice
+    try:
+        yield
+    finally:
+        torch.set_rng_state(torch_state)
+        random.setstate(python_state)
+        np.random.set_bit_generator(numpy_generator)

@@ -1,0 +1,1 @@
+"""What survives a failure: checkpoints, written so that none is ever torn or silently wrong."""

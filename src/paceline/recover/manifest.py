@@ -1,0 +1,108 @@
+"""What a checkpoint says of itself: JSON, with the SHA-256 of every file. Nothing is unpickled."""
+
+import hashlib
+import math
+from typing import Any
+
+from pydantic import Field
+
+from paceline.specs import PacelineError
+from paceline.specs.base import Spec
+
+MANIFEST = "manifest.json"
+SEAL = "manifest.json.sha256"
+"""The manifest's own hash, as `sha256sum` writes it; a checkpoint without one does not count."""
+
+
+class FileRecord(Spec):
+    """A file of a checkpoint."""
+
+    bytes: int
+    sha256: str
+
+
+class StoredPiece(Spec):
+    """A rectangle of a tensor, and where it is stored."""
+
+    file: str
+    key: str
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+class StoredTensor(Spec):
+    """A whole tensor, wherever its pieces are."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    pieces: list[StoredPiece]
+
+
+class Scalar(Spec):
+    """A number of an optimizer's state."""
+
+    value: float | int
+    dtype: str | None = None
+    """What kind of tensor it was, if it was one."""
+
+
+class Part(Spec):
+    """What one worker has written of a checkpoint."""
+
+    files: dict[str, FileRecord] = Field(default_factory=dict)
+    tensors: dict[str, StoredTensor] = Field(default_factory=dict)
+    scalars: dict[str, Scalar] = Field(default_factory=dict)
+    error: str | None = None
+    """Why it could not."""
+
+
+class Manifest(Spec):
+    """A checkpoint: where it stands in the training, and what is stored where."""
+
+    format: int = 1
+    step: int
+    """Steps that were taken."""
+    samples: int
+    """Samples that they saw."""
+    seconds: float
+    """How long they took."""
+    data: dict[str, int]
+    """What the order of the samples depends on."""
+    metrics: dict[str, float]
+    """Figures of the last evaluation before."""
+    values: dict[str, Any]
+    """What is no tensor: options of the optimizer, the schedule, the scale of the loss."""
+    files: dict[str, FileRecord]
+    tensors: dict[str, StoredTensor]
+    scalars: dict[str, Scalar]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(record.bytes for record in self.files.values())
+
+
+def merged(parts: list[Part]) -> Part:
+    """All workers' parts as one; refused where they do not make up whole tensors."""
+    files: dict[str, FileRecord] = {}
+    scalars: dict[str, Scalar] = {}
+    tensors: dict[str, StoredTensor] = {}
+    for part in parts:
+        files |= part.files
+        scalars |= part.scalars
+        for name, stored in part.tensors.items():
+            known = tensors.setdefault(name, stored.model_copy(update={"pieces": []}))
+            known.pieces.extend(stored.pieces)
+    for name, stored in tensors.items():
+        there = sum(math.prod(piece.shape) for piece in stored.pieces)
+        if there != math.prod(stored.shape):
+            raise PacelineError(
+                f"the workers wrote {there} of the {math.prod(stored.shape)} numbers of {name}",
+                fix="this is a mistake in Paceline: please report it with the layout and the model",
+            )
+    return Part(files=files, tensors=tensors, scalars=scalars)
+
+
+def seal_of(manifest: bytes) -> bytes:
+    """The manifest's hash, in the form that `sha256sum --check` reads."""
+    return f"{hashlib.sha256(manifest).hexdigest()}  {MANIFEST}\n".encode()

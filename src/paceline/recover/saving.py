@@ -1,0 +1,230 @@
+"""Saving while training goes on: copied at the edge of a step, then hashed and written aside."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import torch
+
+from paceline.recover.checking import HASHING_THREADS, Damaged, manifest_of
+from paceline.recover.keeping import superfluous
+from paceline.recover.manifest import FileRecord, Manifest, Part, Scalar, StoredTensor, merged
+from paceline.recover.pieces import Piece
+from paceline.recover.storage import Draft, Storage
+from paceline.recover.tensor_files import TensorFile, in_files
+from paceline.specs import PacelineError, Saving
+from paceline.specs.base import Spec
+
+_POLL_SECONDS = 0.02
+_PEERS_TIMEOUT_SECONDS = 600.0
+"""How long worker 0 waits for what the others write of a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a training at the edge of a step, as far as this worker writes it."""
+
+    head: Manifest
+    """All but the files; the same on every worker."""
+    sections: dict[str, list[Piece]]
+    """Tensors that change and stay together."""
+    scalars: dict[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a complete checkpoint took."""
+
+    bytes: int
+    linked_bytes: int
+    """Of these, what had not changed on this worker since the checkpoint before."""
+    seconds: float
+    """From the edge of the step until it was complete."""
+    stall_seconds: float
+    """How long this worker stood still for it."""
+
+
+class Saver:
+    """Writes one worker's part of every checkpoint; worker 0 completes them.
+
+    `tell` hears from every complete checkpoint what it took, on worker 0, and on any worker why one
+    could not be written.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        saving: Saving,
+        *,
+        worker: int,
+        workers: int,
+        attempt: int,
+        tell: Callable[[int, Cost | str], None],
+    ) -> None:
+        self._storage, self._saving, self._tell = storage, saving, tell
+        self._worker, self._workers, self._attempt = worker, workers, attempt
+        self._thread: threading.Thread | None = None
+        self._staged: dict[str, torch.Tensor] = {}
+        self._before: tuple[int, dict[str, FileRecord]] | None = None
+        """The last checkpoint that this worker wrote, and its files."""
+        self._figures: dict[int, dict[str, float]] | None = None
+        self.last: int | None = None
+        """The step of the last complete checkpoint, as far as this worker knows."""
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Begin to save; the tensors may change again when this returns."""
+        self.wait()
+        began = time.perf_counter()
+        staged = {
+            section: [self._stage(section, number, piece) for number, piece in enumerate(pieces)]
+            for section, pieces in snapshot.sections.items()
+        }
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+        stall = time.perf_counter() - began
+        self._thread = threading.Thread(
+            target=self._write,
+            args=(Snapshot(snapshot.head, staged, snapshot.scalars), began, stall),
+            name="checkpoint",
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until this worker has no more to write, and worker 0's checkpoint is complete."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _stage(self, section: str, number: int, piece: Piece) -> Piece:
+        """A copy in memory that is kept for the next time: getting it anew would cost more than
+        the copying."""
+        key = f"{section}/{number}"
+        buffer = self._staged.get(key)
+        if buffer is None or (buffer.shape, buffer.dtype) != (
+            piece.tensor.shape,
+            piece.tensor.dtype,
+        ):
+            on_device = piece.tensor.device.type != "cpu"
+            buffer = torch.empty(piece.tensor.shape, dtype=piece.tensor.dtype, pin_memory=on_device)
+            self._staged[key] = buffer
+        buffer.copy_(piece.tensor, non_blocking=True)
+        return Piece(piece.name, piece.whole, piece.box, buffer)
+
+    def _write(self, snapshot: Snapshot, began: float, stall_seconds: float) -> None:
+        step, part, linked_bytes = snapshot.head.step, Part(), 0
+        try:
+            draft = self._storage.draft(step, self._attempt)
+            try:
+                part, linked_bytes = self._write_part(snapshot, draft)
+            except Exception as error:
+                part = Part(error=_told(error))
+                if self._worker:
+                    draft.write(_part_name(self._attempt, self._worker), [_json(part)])
+                raise
+            if self._worker:
+                draft.write(_part_name(self._attempt, self._worker), [_json(part)])
+            else:
+                manifest = self._completed(snapshot.head, draft, part)
+        except Exception as error:
+            self._tell(step, _told(error))
+            return
+        self._before, self.last = (step, part.files), step
+        if self._worker:
+            return
+        self._thin_out(manifest)
+        self._tell(
+            step,
+            Cost(
+                bytes=manifest.bytes,
+                linked_bytes=linked_bytes,
+                seconds=time.perf_counter() - began,
+                stall_seconds=stall_seconds,
+            ),
+        )
+
+    def _completed(self, head: Manifest, draft: Draft, own: Part) -> Manifest:
+        try:
+            whole = merged([own, *self._parts_of_others(draft)])
+            manifest = head.model_copy(
+                update={"files": whole.files, "tensors": whole.tensors, "scalars": whole.scalars}
+            )
+            draft.commit(_json(manifest))
+        except Exception:
+            draft.abandon()
+            raise
+        return manifest
+
+    def _write_part(self, snapshot: Snapshot, draft: Draft) -> tuple[Part, int]:
+        files = [
+            file
+            for section, pieces in snapshot.sections.items()
+            for file in in_files(section, self._worker, pieces)
+        ]
+        with ThreadPoolExecutor(HASHING_THREADS) as threads:
+            written = list(threads.map(lambda file: self._write_file(file, draft), files))
+        records = {file.name: record for file, (record, _) in zip(files, written, strict=True)}
+        tensors: dict[str, StoredTensor] = {}
+        for file in files:
+            for name, stored in file.stored():
+                known = tensors.setdefault(name, stored.model_copy(update={"pieces": []}))
+                known.pieces.extend(stored.pieces)
+        linked_bytes = sum(record.bytes for record, linked in written if linked)
+        return Part(files=records, tensors=tensors, scalars=snapshot.scalars), linked_bytes
+
+    def _write_file(self, file: TensorFile, draft: Draft) -> tuple[FileRecord, bool]:
+        record = file.record()
+        if self._before is not None and self._before[1].get(file.name) == record:
+            with suppress(OSError):  # that checkpoint is gone, or was never completed
+                draft.link(file.name, self._before[0])
+                return record, True
+        draft.write(file.name, file.chunks())
+        return record, False
+
+    def _parts_of_others(self, draft: Draft) -> list[Part]:
+        names = {_part_name(self._attempt, worker): worker for worker in range(1, self._workers)}
+        deadline = time.monotonic() + _PEERS_TIMEOUT_SECONDS
+        while missing := names.keys() - draft.names():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(missing)} workers did not write their part in time")
+            time.sleep(_POLL_SECONDS)
+        parts = []
+        for name, worker in names.items():
+            part = Part.model_validate_json(draft.read(name))
+            if part.error is not None:
+                raise OSError(f"worker {worker}: {part.error}")
+            parts.append(part)
+            draft.delete(name)
+        return parts
+
+    def _thin_out(self, newest: Manifest) -> None:
+        if self._figures is None:
+            self._figures = {}
+            for step in self._storage.steps():
+                try:
+                    self._figures[step] = manifest_of(self._storage, step).metrics
+                except Damaged:
+                    continue
+        self._figures[newest.step] = newest.metrics
+        for step in superfluous(self._figures, self._saving):
+            try:
+                self._storage.remove(step)
+            except OSError:
+                continue  # another time
+            del self._figures[step]
+
+
+def _part_name(attempt: int, worker: int) -> str:
+    return f"part-{attempt}-{worker:05d}.json"
+
+
+def _json(spec: Spec) -> bytes:
+    return spec.model_dump_json().encode()
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError | PacelineError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

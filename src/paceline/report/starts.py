@@ -1,0 +1,233 @@
+"""One start of a run, built from its events: whatever order the nodes' files are read in."""
+
+import time
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from paceline.specs import (
+    AnyEvent,
+    Damaged,
+    Ended,
+    Failed,
+    Finished,
+    NotSaved,
+    Resumed,
+    Saved,
+    Started,
+    Steps,
+    Workers,
+    WorkerState,
+)
+
+
+@dataclass
+class Worker:
+    """One worker as last heard of."""
+
+    rank: int
+    node: str
+    heard_at: float
+    """When its last event was written, on this process's monotonic clock."""
+    begin: int = 0
+    """The step that its start of the run went on from."""
+    state: WorkerState | None = None
+    """Nothing before the first window of steps is over."""
+    _first: WorkerState | None = field(default=None, repr=False)
+    _steps: int = field(default=0, repr=False)
+    """Steps after the first window."""
+    _seconds: float = field(default=0.0, repr=False)
+    """What they took."""
+
+    @property
+    def age_seconds(self) -> float:
+        """How long nothing has been heard from it."""
+        return max(0.0, time.monotonic() - self.heard_at)
+
+    @property
+    def mean_step_seconds(self) -> float | None:
+        """Over all windows of this start, each weighted by its steps."""
+        if self._first is None:
+            return None
+        # Where the first window began is sometimes learnt from another node's file, and later.
+        first_steps = max(1, self._first.step - self.begin)
+        seconds = self._first.step_seconds * first_steps + self._seconds
+        return seconds / (first_steps + self._steps)
+
+    def take(self, state: WorkerState, heard_at: float) -> None:
+        """The worker's next window of steps."""
+        if self.state is None:
+            self._first = state
+        elif state.step > self.state.step:
+            steps = state.step - self.state.step
+            self._steps += steps
+            self._seconds += steps * state.step_seconds
+        self.state = state
+        self.heard_at = heard_at
+
+
+@dataclass
+class Columns:
+    """Steps in their order, one entry each."""
+
+    step: list[int] = field(default_factory=list)
+    loss: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    time: list[float] = field(default_factory=list)
+    """Unix seconds at the end of each step, by the clock of worker 0's node."""
+
+    def cut(self, step: int) -> None:
+        """Forget what comes after a step."""
+        kept = bisect_right(self.step, step)
+        for column in (self.step, self.loss, self.seconds, self.samples, self.time):
+            del column[kept:]
+
+    def add(self, event: Steps) -> None:
+        """The next steps; one that was there before is taken again."""
+        self.cut(event.first - 1)
+        rows = list(zip(event.loss, event.seconds, event.samples, strict=False))
+        end_time = event.time - sum(seconds for _, seconds, _ in rows)
+        for offset, (loss, seconds, samples) in enumerate(rows):
+            end_time += seconds
+            self.step.append(event.first + offset)
+            self.loss.append(loss)
+            self.seconds.append(seconds)
+            self.samples.append(samples)
+            self.time.append(end_time)
+
+    def extend(self, later: "Columns") -> None:
+        """The steps of a later start."""
+        self.step += later.step
+        self.loss += later.loss
+        self.seconds += later.seconds
+        self.samples += later.samples
+        self.time += later.time
+
+
+@dataclass
+class Start:
+    """All that is known of one start (generation) of a run."""
+
+    generation: int
+    started: list[Started] = field(default_factory=list)
+    columns: Columns = field(default_factory=Columns)
+    workers: dict[int, Worker] = field(default_factory=dict)
+    failures: list[Failed] = field(default_factory=list)
+    checkpoints: list[Saved] = field(default_factory=list)
+    saved_at: float | None = None
+    """When the last of them was complete, on this process's monotonic clock."""
+    trouble: list[NotSaved | Damaged] = field(default_factory=list)
+    finished: Finished | None = None
+    ended: Ended | None = None
+    _resumed: int | None = field(default=None, repr=False)
+    _worker_0_started: bool = field(default=False, repr=False)
+    _begin: int = field(default=0, repr=False)
+    """The step of `resumed` that the workers know."""
+    _trained_time: float = field(default=0.0, repr=False)
+    _told_time: float = field(default=0.0, repr=False)
+
+    @property
+    def trained(self) -> bool:
+        """Whether it came to train; the line that said so may be among the unreadable ones."""
+        return bool(self.started or self.columns.step or self.workers)
+
+    @property
+    def resumed(self) -> int | None:
+        """The step that it went on from, 0 for the beginning; None while that is not known."""
+        if self._resumed is not None:
+            return self._resumed
+        if self.columns.step:
+            return self.columns.step[0] - 1
+        # Worker 0's node says that it resumed before it says that it started.
+        return 0 if self._worker_0_started else None
+
+    @property
+    def began_time(self) -> float | None:
+        """When it began to train, in Unix seconds."""
+        if self.started:
+            return min(each.time for each in self.started)
+        return self.columns.time[0] - self.columns.seconds[0] if self.columns.step else None
+
+    @property
+    def last_time(self) -> float:
+        """When it last got on, in Unix seconds.
+
+        A failure is often noticed long after nothing was trained any more, so it counts only where
+        there is nothing else.
+        """
+        return self._trained_time or self._told_time
+
+    @property
+    def number_of_workers(self) -> int | None:
+        """How many workers trained."""
+        return self.started[0].workers if self.started else len(self.workers) or None
+
+    @property
+    def cause_of_end(self) -> str:
+        """Why it ended before the run's end, in a few words."""
+        if self.finished is not None:
+            return {"interrupted": "time limit", "stopped": "stopped"}.get(
+                self.finished.outcome, "started again after its end"
+            )
+        first = min(self.failures, key=lambda each: (each.lost_peer, each.time), default=None)
+        if first is not None and not first.lost_peer:
+            return f"worker {first.rank}: {(first.message.splitlines() or ['failed'])[0]}"
+        if first is not None:
+            return "a worker was lost"
+        if self.ended is not None and self.ended.exit_code:
+            return f"exit code {self.ended.exit_code}"
+        return "cut off"
+
+    def take(self, event: AnyEvent, heard_at: float) -> None:
+        """Add one event, written at `heard_at` on this process's monotonic clock."""
+        self._told_time = max(self._told_time, event.time)
+        if not isinstance(event, Failed | Ended):
+            self._trained_time = max(self._trained_time, event.time)
+        match event:
+            case Started():
+                self.started.append(event)
+                self._worker_0_started |= 0 in event.ranks
+                for rank in event.ranks:
+                    self._worker(rank, event.node, heard_at)
+            case Steps():
+                self.columns.add(event)
+            case Workers():
+                for state in event.states:
+                    self._worker(state.rank, event.node, heard_at).take(state, heard_at)
+            case Failed():
+                self.failures.append(event)
+            case Finished():
+                self.finished = event
+            case Ended():
+                self.ended = event
+            case _:
+                self._take_checkpoint(event, heard_at)
+        if (self.resumed or 0) != self._begin:
+            self._begin = self.resumed or 0
+            for worker in self.workers.values():
+                worker.begin = self._begin
+
+    def _take_checkpoint(
+        self, event: Saved | NotSaved | Damaged | Resumed, heard_at: float
+    ) -> None:
+        if isinstance(event, Resumed):
+            self._resumed = event.step
+        elif isinstance(event, Saved):
+            self.checkpoints.append(event)
+            self.saved_at = heard_at
+        else:
+            self._take_trouble(event)
+
+    def _take_trouble(self, event: NotSaved | Damaged) -> None:
+        """Each worker that found the same flaw says so; once is enough."""
+        alike = {"time": 0.0, "node": ""}
+        if event.model_copy(update=alike) not in (
+            known.model_copy(update=alike) for known in self.trouble
+        ):
+            self.trouble.append(event)
+
+    def _worker(self, rank: int, node: str, heard_at: float) -> Worker:
+        known = self.workers.get(rank)
+        if known is None:
+            known = self.workers[rank] = Worker(rank, node, heard_at, self._begin)
+        return known

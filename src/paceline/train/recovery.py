@@ -1,0 +1,182 @@
+"""A training that can be interrupted: when its state is saved, and how it is taken up again."""
+
+import sys
+import time
+from typing import Any
+
+import torch
+
+from paceline.observe.events import EventWriter
+from paceline.recover.checking import newest_good
+from paceline.recover.ledger import Ledger
+from paceline.recover.manifest import Manifest
+from paceline.recover.saving import Cost, Saver, Snapshot
+from paceline.recover.storage import opened
+from paceline.specs import Damaged, NotSaved, PacelineError, Resumed, Run, Saved
+from paceline.train.groups import Groups
+from paceline.train.state import TrainedState
+from paceline.train.telemetry import Progress
+
+
+class Recovery:
+    """Saves and restores the state of one run."""
+
+    def __init__(self, run: Run, groups: Groups) -> None:
+        self._run, self._groups, self._place = run, groups, groups.place
+        self._saving = run.plan.saving
+        self._writer = EventWriter(run.events, self._place.node)
+        self._storage = opened(self._saving.folder or run.checkpoints)
+        self._saver = Saver(
+            self._storage,
+            self._saving,
+            worker=self._place.rank,
+            workers=self._place.workers,
+            attempt=self._place.generation,
+            tell=self._tell,
+        )
+        self._ledger: Ledger | None = None
+        self._saved_at = time.monotonic()
+        self._taken_up = 0
+        """The step of the checkpoint that this start of the run began with."""
+        self._begun: int | None = None
+        """The step of the last checkpoint that was begun."""
+
+    def restore(self, state: TrainedState, data: dict[str, int]) -> Manifest | None:
+        """Take up the newest good checkpoint, if there is one; all workers call this together."""
+        began = time.perf_counter()
+        manifest = newest_good(
+            self._storage,
+            worker=self._place.rank,
+            workers=self._place.workers,
+            all_agree=self._all_agree,
+            tell=self._tell_damage,
+        )
+        if self._place.rank == 0:
+            self._storage.clear_drafts()
+        if manifest is not None:
+            _check_data(manifest, data)
+            state.restore(manifest, self._storage)
+            self._taken_up = manifest.step
+            if self._place.rank == 0:
+                seconds = time.perf_counter() - began
+                self._write(Resumed, step=manifest.step, seconds=seconds)
+        # Drafts are gone before anybody begins a new one.
+        self._all_agree(True)
+        self._saved_at = time.monotonic()
+        return manifest
+
+    def open_ledger(self, *, part: int, parts: int, resumed: int, samples: int) -> None:
+        """Write down from now on which samples enter the steps, if the plan says so."""
+        if self._saving.ledger:
+            self._ledger = Ledger(
+                self._run.ledger,
+                generation=self._place.generation,
+                part=part,
+                parts=parts,
+                resumed=resumed,
+                samples=samples,
+            )
+
+    def stepped(self, step: int, epoch: int, ids: tuple[int, ...]) -> None:
+        """A step was taken on these samples."""
+        if self._ledger is not None:
+            self._ledger.stepped(step, epoch, ids)
+
+    @property
+    def wants_to_save(self) -> bool:
+        """Whether it is time to save by the clock; what worker 0 says counts."""
+        waited = time.monotonic() - self._saved_at
+        return self._saving.every_steps is None and waited >= 60 * self._saving.every_minutes
+
+    def is_due(self, step: int, progress: Progress) -> bool:
+        """Whether to save after this step, the same on all workers."""
+        if self._saving.every_steps is not None:
+            return bool(self._saving.every_steps) and step % self._saving.every_steps == 0
+        return progress.save_agreed
+
+    def save(
+        self,
+        state: TrainedState,
+        progress: Progress,
+        data: dict[str, int],
+        metrics: dict[str, float],
+    ) -> None:
+        """Begin to save the state after the last step; all workers call this together."""
+        if progress.steps in (self._taken_up, self._begun):
+            return
+        if self._ledger is not None:
+            self._ledger.sync()
+        state.arranged.settle()
+        head = Manifest(
+            step=progress.steps,
+            samples=progress.samples,
+            seconds=progress.seconds,
+            data=data,
+            metrics=metrics,
+            values=state.values(),
+            files={},
+            tensors={},
+            scalars={},
+        )
+        self._saver.save(Snapshot(head, state.sections(), state.scalars()))
+        self._begun, self._saved_at = progress.steps, time.monotonic()
+
+    def conclude(self, *, ask_to_requeue: bool) -> bool:
+        """Wait until the last checkpoint is complete; whether the run is to have another turn.
+
+        All workers call this together. A start that has saved nothing new does not ask for another:
+        that would never end.
+        """
+        self._saver.wait()
+        complete = self._all_agree(self._begun is not None and self._saver.last == self._begun)
+        if self._ledger is not None:
+            self._ledger.close()
+        requeue = ask_to_requeue and complete
+        if requeue and self._place.rank == 0:
+            self._run.requeue_file.touch()
+        return requeue
+
+    @property
+    def saves(self) -> bool:
+        """Whether the plan wants checkpoints at all."""
+        return self._saving.every_steps != 0
+
+    def _all_agree(self, good: bool) -> bool:
+        against = torch.tensor(float(not good), device=self._groups.device)
+        return float(self._groups.sum(against)) == 0
+
+    def _tell(self, step: int, result: Cost | str) -> None:
+        if isinstance(result, str):
+            print(f"the checkpoint of step {step} was not written: {result}", file=sys.stderr)
+            self._write(NotSaved, step=step, rank=self._place.rank, message=result)
+            return
+        self._write(
+            Saved,
+            step=step,
+            bytes=result.bytes,
+            linked_bytes=result.linked_bytes,
+            seconds=result.seconds,
+            stall_seconds=result.stall_seconds,
+        )
+
+    def _tell_damage(self, step: int, flaw: str) -> None:
+        print(f"the checkpoint of step {step} is damaged and left out: {flaw}", file=sys.stderr)
+        self._write(Damaged, step=step, message=flaw)
+
+    def _write(self, kind: Any, **fields: Any) -> None:
+        place = self._place
+        self._writer.write(
+            kind(time=time.time(), node=place.node, generation=place.generation, **fields)
+        )
+
+
+def _check_data(manifest: Manifest, data: dict[str, int]) -> None:
+    """The step says which samples were seen only if their order is the same as it was."""
+    for what, now in data.items():
+        before = manifest.data.get(what)
+        if before != now:
+            raise PacelineError(
+                f"the run was started with {what}={before}, but has {what}={now} now: which samples"
+                f" it has not seen since step {manifest.step} could not be told",
+                fix=f"resume with {what}={before}, or start a new run",
+            )

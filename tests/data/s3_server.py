@@ -1,0 +1,61 @@
+"""A real S3 server on loopback: `rclone serve s3`, whose buckets are folders."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_KEY, _SECRET = "paceline-test-key", "paceline-test-secret"
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """Where it listens, and the folder of its buckets."""
+
+    folder: Path
+    url: str
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """What s3fs needs to talk to it; it knows nothing of the newer checksums."""
+        return {
+            "key": _KEY,
+            "secret": _SECRET,
+            "client_kwargs": {"endpoint_url": self.url, "region_name": "us-east-1"},
+            "config_kwargs": {
+                "request_checksum_calculation": "when_required",
+                "response_checksum_validation": "when_required",
+            },
+        }
+
+
+@contextmanager
+def serving(folder: Path, rate: str = "off") -> Iterator[S3Server]:
+    """Serve the sub-folders of a folder as buckets, on a port of the system's choice.
+
+    It sends no faster than the rate, such as "20M" for 20 MiB/s.
+    """
+    rclone = Path(sys.executable).parent / "rclone"
+    server = subprocess.Popen(
+        [rclone, "serve", "s3", "--config", "", "--addr", "127.0.0.1:0", "--dir-cache-time", "0s",
+         "--bwlimit", rate, "--auth-key", f"{_KEY},{_SECRET}", "-v", folder],
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert server.stderr is not None
+    try:
+        lines = []
+        for line in server.stderr:
+            lines.append(line)
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                yield S3Server(folder, found[0])
+                return
+        raise RuntimeError(f"rclone did not start: {''.join(lines)}")
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()

@@ -1,0 +1,108 @@
+"""A small state, saved and read without a training around it."""
+
+from pathlib import Path
+
+import torch
+
+from paceline.recover.checking import newest_good
+from paceline.recover.loading import fill
+from paceline.recover.manifest import Manifest, Scalar
+from paceline.recover.pieces import Extent
+from paceline.recover.saving import Cost, Saver, Snapshot
+from paceline.recover.storage import Folder, Storage
+from paceline.specs import Saving
+
+SHAPES = {"layer.weight": (40, 30), "layer.bias": (40,), "scale": ()}
+
+
+def state(seed: int) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
+
+
+class Told:
+    """What a saver and a loader said."""
+
+    def __init__(self) -> None:
+        self.costs: dict[int, Cost] = {}
+        self.flaws: dict[int, str] = {}
+
+    def saved(self, step: int, result: Cost | str) -> None:
+        if isinstance(result, str):
+            self.flaws[step] = result
+        else:
+            self.costs[step] = result
+
+    def damaged(self, step: int, flaw: str) -> None:
+        self.flaws[step] = flaw
+
+
+class Checkpoints:
+    """The checkpoints of one worker in a folder."""
+
+    def __init__(
+        self, folder: Path, saving: Saving | None = None, storage: Storage | None = None
+    ) -> None:
+        self.folder, self.told = folder, Told()
+        self.storage: Storage = storage or Folder(folder)
+        self.saver = Saver(
+            self.storage,
+            saving or Saving(keep_last=10),
+            worker=0,
+            workers=1,
+            attempt=0,
+            tell=self.told.saved,
+        )
+
+    def save(
+        self,
+        step: int,
+        tensors: dict[str, torch.Tensor] | None = None,
+        frozen: dict[str, torch.Tensor] | None = None,
+        **metrics: float,
+    ) -> None:
+        head = Manifest(
+            step=step,
+            samples=step * 10,
+            seconds=1.0,
+            data={},
+            metrics=metrics,
+            values={"groups": [{"lr": 0.1}]},
+            files={},
+            tensors={},
+            scalars={},
+        )
+        sections = {
+            section: [
+                piece
+                for name, tensor in its.items()
+                for piece in Extent.everything(tuple(tensor.shape)).written(name, tensor)
+            ]
+            for section, its in (("model", tensors or state(step)), ("frozen", frozen or {}))
+            if its
+        }
+        self.saver.save(Snapshot(head, sections, {"step": Scalar(value=float(step))}))
+        self.saver.wait()
+
+    def newest(self) -> tuple[int, dict[str, torch.Tensor]] | None:
+        """The step and the tensors of the newest good checkpoint."""
+        manifest = newest_good(
+            self.storage,
+            worker=0,
+            workers=1,
+            all_agree=lambda good: good,
+            tell=self.told.damaged,
+        )
+        if manifest is None:
+            return None
+        found = {name: torch.empty(shape) for name, shape in SHAPES.items()}
+        pieces = [
+            piece
+            for name, tensor in found.items()
+            for piece in Extent.everything(tuple(tensor.shape)).held(name, tensor)
+        ]
+        fill(pieces, manifest, self.storage)
+        return manifest.step, found
+
+    def steps(self) -> list[int]:
+        return self.storage.steps()
