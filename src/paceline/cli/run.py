@@ -166,11 +166,14 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
 
 
 def _follow(launch: "LocalLaunch", run: "Run", *, show: bool) -> None:
-    """Keep up with the workers until they are gone; Ctrl-C stops them at the edge of a step."""
+    """Keep up with the workers until they are gone; Ctrl-C and SIGTERM stop them at the edge of a
+    step, with their state saved."""
+    import signal
 
     def over() -> bool:
         return launch.poll() is not None
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     asked = False
     while True:
         try:
