@@ -28,10 +28,11 @@ def run_ranks(
     *arguments: Any,
     seconds: float = 60.0,
     layout: Layout | None = None,
-    saving: Saving | None = None,
+    run: Run | None = None,
 ) -> list[Any]:
-    """What `function(*arguments)` returns on each of `workers` ranks of a run in `folder`."""
-    run = new_run(folder, workers, layout, saving)
+    """What `function(*arguments)` returns on each of `workers` ranks of a run in `folder`, or of
+    one that is there already."""
+    run = run or new_run(folder, workers, layout)
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     ranks: list[tuple[ForkServerProcess, Connection]] = []

@@ -1,7 +1,6 @@
 """`paceline submit` on a real Slurm: the way of a user's training onto four nodes."""
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -160,40 +159,3 @@ def test_a_worker_that_raises_is_named_with_its_log(cluster: str, shared_folder:
         expect=1,
     ).stderr
     assert "worker 0 on node n1 failed: OSError: no disk" in said
-
-
-SLOW = """
-import time, dataclasses
-quick_loss, quick = F.cross_entropy, training
-
-def slow(output, target):
-    time.sleep(0.05)
-    return quick_loss(output, target)
-
-def training():
-    return dataclasses.replace(quick(), loss=slow, steps=10_000)
-"""
-
-
-def test_the_warning_signal_stops_all_workers_at_the_same_step(
-    cluster: str, shared_folder: Path
-) -> None:
-    write_training(shared_folder, SLOW)
-    submitted = paceline_json(
-        "submit", "train.py", "--nodes", "2", "--testbed", cluster, folder=shared_folder
-    )
-    run = Path(submitted["run"])
-    deadline = time.monotonic() + 60
-    while not (run / "events" / "n1.jsonl").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    # What Slurm itself sends a minute before the time limit, by its own command.
-    paceline(
-        *("testbed", "exec", "head", "--name", cluster),
-        *("--", "scancel", "--signal=USR1", str(submitted["job"])),
-        folder=shared_folder,
-    )
-    assert "stopped" in paceline("watch", run, folder=shared_folder).stdout
-    result = paceline_json("report", run, folder=shared_folder)
-    assert result["status"] == "stopped"
-    assert 0 < result["steps"] < 10_000

@@ -144,6 +144,12 @@ def test_a_fetch_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    with pytest.raises(PacelineError, match=r"disk of the cache .* is full, before its limit"):
+        Cache(tmp_path).bring("a", 8, lambda path: Path("/dev/full").write_bytes(b"12345678"))
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
 def test_who_does_not_wait_leaves_it_to_the_other(tmp_path: Path) -> None:
     other = start(tmp_path, "a", pause=2)
     cache = Cache(tmp_path / "cache", 10**6)

@@ -12,6 +12,7 @@ from paceline.data.batches import Batches
 from paceline.data.loader import load
 from paceline.data.mixtures import Mixture
 from paceline.data.order import Shuffled
+from paceline.data.own_order import order_of
 from paceline.data.randomness import draws_numbers
 
 SAMPLES = 24
@@ -46,6 +47,19 @@ def augmented(data: Any, workers: int, processes: int, seed: int = 1) -> dict[An
 @pytest.mark.parametrize(("workers", "processes"), [(4, 0), (1, 2), (4, 2)])
 def test_augmentation_does_not_depend_on_who_does_it(workers: int, processes: int) -> None:
     assert augmented(Augmented(), workers, processes) == augmented(Augmented(), 1, 0)
+
+
+@pytest.mark.parametrize("first_step", [1, 3, 4])
+def test_a_run_that_goes_on_sees_what_it_would_have_seen(first_step: int) -> None:
+    mixed = Mixture([(Augmented(), 2), (Augmented(), 1)])
+    order = order_of(mixed, len(mixed), seed=1, shuffle=True)
+
+    def seen(first: int) -> list[Any]:
+        batches = Batches(order, batch=16, steps=6, workers=1, rank=0, seed=1, first_step=first)
+        loaded = load(mixed, batches, torch.device("cpu"), split=None, processes=0)
+        return [(batch.ids, batch.inputs.tolist()) for batch in loaded]
+
+    assert seen(first_step) == seen(0)[first_step:]
 
 
 def test_samples_epochs_and_seeds_differ() -> None:

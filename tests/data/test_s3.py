@@ -62,7 +62,10 @@ def test_tars(s3: S3Server, tmp_path: Path, processes: int) -> None:
 def test_a_cache_that_holds_two_windows_is_enough(s3: S3Server, tmp_path: Path) -> None:
     shard_bytes = max(path.stat().st_size for path in (s3.folder / "bucket").glob("*.tar"))
     data = opened(s3, tmp_path, cache=Cache(tmp_path, 4 * shard_bytes))
+    begin = time.monotonic()
     assert sorted(epoch_of(data, processes=2)) == list(range(sum(SIZES)))
+    # So long its transfers hang when a loader process drops the connections it inherited.
+    assert time.monotonic() - begin < 15
     assert len(cached(tmp_path)) <= 4
     with pytest.raises(PacelineError, match="4 shards are in use or read ahead"):
         opened(s3, tmp_path, cache=Cache(tmp_path, 4 * shard_bytes - 1))
@@ -158,8 +161,17 @@ def test_a_shard_that_changed_after_the_start(tmp_path: Path) -> None:
     system.pipe_file("/changing.bin", b"1234")
     with pytest.raises(PacelineError, match="had 8 bytes when the training began, and now 4"):
         data[0]
-    assert not cached(tmp_path)
     system.rm("/changing.bin")
+    with pytest.raises(PacelineError, match=r"memory:///changing\.bin cannot be fetched"):
+        data[0]
+    assert not cached(tmp_path)
+
+
+def test_credentials_that_are_refused(s3: S3Server, tmp_path: Path) -> None:
+    options = s3.storage_options | {"secret": "another"}
+    with pytest.raises(PacelineError, match=r"s3://bucket/\*\.bin cannot be listed") as error:
+        Tokens("s3://bucket/*.bin", length=5, cache=Cache(tmp_path), storage_options=options)
+    assert "credentials" in str(error.value)
 
 
 def test_a_bucket_that_is_not_there(s3: S3Server, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ class Striker:
             _kill(*workers)
         elif kind == "saving":
             deadline = time.monotonic() + 5
-            while time.monotonic() < deadline and not list(self._disk.glob(".draft-*")):
+            while time.monotonic() < deadline and not list(self._disk.glob("*/.draft-*")):
                 time.sleep(0.0002)
             time.sleep(self._random.uniform(0, 0.02))
             _kill(*workers)

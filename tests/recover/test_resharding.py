@@ -11,8 +11,8 @@ from torch import nn
 
 import paceline
 from layouts import models
-from paceline.specs import Layout, Saving
-from ranks import run_ranks
+from paceline.specs import Layout, Plan, Saving
+from ranks import new_run, run_ranks
 
 STEPS = 4
 
@@ -36,21 +36,31 @@ def trained(steps: int, optimizer: str, exported: str) -> list[float]:
     return losses
 
 
-def _train(
-    steps: int, layout: Layout, folder: Path, place: str, optimizer: str = "momentum"
-) -> tuple[list[float], dict[str, torch.Tensor]]:
-    exported = folder / f"{layout.workers}-{steps}.safetensors"
-    losses = run_ranks(
-        trained,
-        layout.workers,
-        folder,
-        steps,
-        optimizer,
-        str(exported),
-        layout=layout,
-        saving=Saving(every_steps=100, folder=place),
-    )[0]
-    return losses, safetensors.torch.load_file(exported)
+class Story:
+    """A run that is started again and again, each time in another layout."""
+
+    def __init__(self, folder: Path, optimizer: str) -> None:
+        self._folder, self._optimizer, self._starts = folder, optimizer, 0
+        folder.mkdir()
+        self._run = new_run(folder, 1, saving=Saving(every_steps=100))
+
+    def train(self, steps: int, layout: Layout) -> tuple[list[float], dict[str, torch.Tensor]]:
+        """Go on until `steps`: the losses on the way, and the weights at the end."""
+        saving, job = self._run.plan.saving, self._run.job
+        Plan(layout=layout, saving=saving).write(self._run.plan_file)
+        job.model_copy(update={"first_generation": self._starts}).write(self._run.job_file)
+        self._starts += 1
+        exported = self._folder / f"{self._starts}.safetensors"
+        losses = run_ranks(
+            trained,
+            layout.workers,
+            self._folder,
+            steps,
+            self._optimizer,
+            str(exported),
+            run=self._run,
+        )[0]
+        return losses, safetensors.torch.load_file(exported)
 
 
 def _named(layout: Layout) -> str:
@@ -73,15 +83,15 @@ def _named(layout: Layout) -> str:
     ids=_named,
 )
 def test_shards_of_slices_anywhere_else(after: Layout, tmp_path: Path) -> None:
-    place = str(tmp_path / "checkpoints")
-    _, saved = _train(STEPS, Layout(shards=2, tensor=2), tmp_path, place)
-    again, same = _train(STEPS, after, tmp_path / "same", place)
+    story, alone = Story(tmp_path / "story", "momentum"), Story(tmp_path / "alone", "momentum")
+    _, saved = story.train(STEPS, Layout(shards=2, tensor=2))
+    again, same = story.train(STEPS, after)
     assert again == []  # nothing was left to do
     assert saved.keys() == same.keys()
     assert all(torch.equal(saved[name], same[name]) for name in saved)
-    went_on, final = _train(2 * STEPS, after, tmp_path / "on", place)
-    alone, expected = _train(2 * STEPS, Layout(), tmp_path / "alone", str(tmp_path / "none"))
-    assert went_on == pytest.approx(alone[STEPS:], rel=1e-4)
+    went_on, final = story.train(2 * STEPS, after)
+    losses, expected = alone.train(2 * STEPS, Layout())
+    assert went_on == pytest.approx(losses[STEPS:], rel=1e-4)
     for name, tensor in expected.items():
         torch.testing.assert_close(final[name], tensor, rtol=1e-4, atol=1e-5)
 
@@ -97,11 +107,10 @@ def test_shards_of_slices_anywhere_else(after: Layout, tmp_path: Path) -> None:
     ids=_named,
 )
 def test_anything_on_one_worker(before: Layout, tmp_path: Path) -> None:
-    place = str(tmp_path / "checkpoints")
-    _, saved = _train(STEPS, before, tmp_path, place, "adam")
-    _, same = _train(STEPS, Layout(), tmp_path / "same", place, "adam")
+    story, alone = Story(tmp_path / "story", "adam"), Story(tmp_path / "alone", "adam")
+    _, saved = story.train(STEPS, before)
+    _, same = story.train(STEPS, Layout())
     assert all(torch.equal(saved[name], same[name]) for name in saved)
-    went_on, _ = _train(2 * STEPS, Layout(), tmp_path / "on", place, "adam")
-    nowhere = str(tmp_path / "none")
-    alone, _ = _train(2 * STEPS, Layout(), tmp_path / "alone", nowhere, "adam")
-    assert went_on == pytest.approx(alone[STEPS:], rel=1e-4)
+    went_on, _ = story.train(2 * STEPS, Layout())
+    losses, _ = alone.train(2 * STEPS, Layout())
+    assert went_on == pytest.approx(losses[STEPS:], rel=1e-4)

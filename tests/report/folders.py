@@ -13,8 +13,11 @@ from paceline.specs import (
     Finished,
     Job,
     Layout,
+    Outcome,
     Plan,
+    Resumed,
     Run,
+    Saved,
     Started,
     Steps,
     Workers,
@@ -92,23 +95,100 @@ def steps(
     )
 
 
-def workers(rank: int, step: int, step_seconds: float, *, at: float | None = None) -> Workers:
+def workers(
+    rank: int, step: int, step_seconds: float, *, generation: int = 0, at: float | None = None
+) -> Workers:
     """The state of worker `rank`, alone on its node."""
     return Workers(
         time=time.time() if at is None else at,
         node=f"n{rank + 1}",
+        generation=generation,
         states=[WorkerState(rank=rank, step=step, step_seconds=step_seconds)],
     )
 
 
-def failed(rank: int, message: str, *, at: float, lost_peer: bool = False) -> Failed:
+def failed(
+    rank: int, message: str, *, at: float, lost_peer: bool = False, generation: int = 0
+) -> Failed:
     """Worker `rank` failed."""
-    return Failed(time=at, node=f"n{rank + 1}", rank=rank, message=message, lost_peer=lost_peer)
+    return Failed(
+        time=at,
+        node=f"n{rank + 1}",
+        generation=generation,
+        rank=rank,
+        message=message,
+        lost_peer=lost_peer,
+    )
 
 
-def ended(exit_code: int) -> Ended:
+def saved(step: int, *, generation: int = 0, at: float | None = None) -> Saved:
+    """A complete checkpoint of 50 MB, of which a fifth had not changed."""
+    return Saved(
+        time=time.time() if at is None else at,
+        node="n1",
+        generation=generation,
+        step=step,
+        bytes=50_000_000,
+        linked_bytes=10_000_000,
+        seconds=0.8,
+        stall_seconds=0.01,
+    )
+
+
+def resumed(step: int, *, generation: int, at: float, node: str = "n1") -> Resumed:
+    """A checkpoint was taken up."""
+    return Resumed(time=at, node=node, generation=generation, step=step, seconds=0.2)
+
+
+def finished(
+    count: int, *, generation: int = 0, at: float = 1.0, outcome: Outcome = "finished"
+) -> Finished:
+    """The workers' last word after steps of a tenth of a second."""
+    return Finished(
+        time=at,
+        node="n1",
+        generation=generation,
+        outcome=outcome,
+        steps=count,
+        samples=count * BATCH,
+        seconds=count / 10,
+    )
+
+
+def ended(exit_code: int, *, generation: int = 0) -> Ended:
     """The batch script's last word."""
-    return Ended(time=time.time(), node="n1", exit_code=exit_code)
+    return Ended(time=time.time(), node="n1", generation=generation, exit_code=exit_code)
+
+
+def interrupted_run(parent: Path) -> Run:
+    """100 steps in three starts: a worker killed at step 38 of 4, the time limit at 70 of 3."""
+    run = empty_run(parent)
+    began = time.time() - 1000
+    story = [  # generation, workers, from, to, checkpoints, seconds after the beginning
+        (0, 4, 0, 38, [20], 0.0),
+        (1, 3, 20, 70, [40, 60, 70], 100.0),
+        (2, 2, 70, 100, [80, 100], 400.0),
+    ]
+    for generation, count, first, last, steps_saved, after in story:
+        at = began + after
+        if generation:
+            say(run, resumed(first, generation=generation, at=at - 1))
+        for rank in range(count):
+            say(run, started(rank, workers=count, steps=100, generation=generation, at=at))
+        losses = [3.0 - step / 50 for step in range(first, last)]
+        at += 0.1 * len(losses)
+        say(run, steps(first + 1, losses, generation=generation, at=at))
+        for rank in range(count):
+            say(run, workers(rank, last, 0.1, generation=generation, at=at))
+        for step in steps_saved:
+            say(run, saved(step, generation=generation, at=at))
+    say(run, failed(2, "killed by SIGKILL", at=began + 20))
+    say(run, ended(137), file="batch")
+    end = began + 105.0
+    say(run, finished(70, generation=1, at=end, outcome="interrupted"))
+    say(run, finished(100, generation=2, at=began + 403))
+    say(run, ended(0, generation=2), file="batch")
+    return run
 
 
 def realistic_run(

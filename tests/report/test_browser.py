@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paceline.report import render
-from report.folders import failed_run, realistic_run
+from report.folders import failed_run, interrupted_run, realistic_run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -63,6 +63,19 @@ def test_every_picture_is_drawn(tmp_path: Path, make: object) -> None:
     assert bars.count('aria-roledescription="bar"') >= 10
     assert "Save as SVG" in bars
     assert "Open in Vega Editor" not in bars
+
+
+def test_interruptions_are_rules_in_the_loss_picture(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(render(interrupted_run(tmp_path / "runs")))
+    done = chromium(tmp_path, page, "--dump-dom")
+    assert "CONSOLE" not in done.stderr
+    drawn = [
+        done.stdout.split(f'id="{key}"')[1].split("</figure>")[0] for key in ("loss", "throughput")
+    ]
+    marks = [re.findall(r'<g class="mark-rule role-mark.*?</g>', each) for each in drawn]
+    assert [each.count("<line") for each in marks[0]] == [2]
+    assert marks[1] == []
 
 
 def test_the_page_can_be_looked_at(tmp_path: Path) -> None:

@@ -16,7 +16,11 @@ from report.folders import (
     ended,
     failed,
     failed_run,
+    finished,
+    interrupted_run,
     realistic_run,
+    resumed,
+    saved,
     say,
     started,
     steps,
@@ -110,6 +114,50 @@ def test_a_loss_that_is_no_number_is_said(tmp_path: Path) -> None:
     say(run, started(0))
     say(run, steps(1, [2.0, float("nan")]))
     assert "the loss is NaN" in shown(RunReader(run).refresh())
+
+
+def test_a_resumed_run_says_from_where_and_what_is_safe(tmp_path: Path) -> None:
+    run = empty_run(tmp_path)
+    now = time.time()
+    say(run, started(0, at=now - 60))
+    say(run, steps(1, [3.0] * 38, at=now - 50))
+    say(run, failed(2, "killed by [SIGKILL]", at=now - 49))
+    say(run, resumed(20, generation=1, at=now - 30))
+    say(run, started(0, generation=1, at=now - 30))
+    say(run, steps(21, [2.0] * 20, generation=1, at=now - 12))
+    say(run, saved(40, generation=1, at=now - 12))
+    text = shown(RunReader(run).refresh())
+    assert "step 40/500" in text
+    assert "resumed at step 20 after an interruption (worker 2: killed by [SIGKILL])" in text
+    assert "last checkpoint: step 40, 12 s ago" in " ".join(text.split())
+
+
+def test_a_finished_run_that_was_interrupted(tmp_path: Path) -> None:
+    text = " ".join(shown(RunReader(interrupted_run(tmp_path)).refresh(), width=160).split())
+    assert "resumed at step 70 after interruption 2 (time limit) last checkpoint: step 100" in text
+    assert "ago" not in text
+
+
+def test_a_run_that_waits_for_its_next_turn_has_no_silent_workers(tmp_path: Path) -> None:
+    run = empty_run(tmp_path)
+    now = time.time() - 900
+    say(run, started(0, at=now))
+    say(run, steps(1, [3.0] * 10, at=now))
+    say(run, workers(0, 10, 0.1, at=now))
+    say(run, finished(10, at=now, outcome="interrupted"))
+    reader = RunReader(run)
+    text = shown(reader.refresh())
+    assert "gpt waiting" in " ".join(text.split())
+    assert "interrupted at step 10 (time limit); not resumed yet" in text
+    assert "silent" not in text
+    say(run, resumed(10, generation=1, at=now))
+    assert "the workers have not started again yet" in shown(reader.refresh())
+
+
+def test_a_run_without_checkpoints_says_nothing_of_them(tmp_path: Path) -> None:
+    text = shown(RunReader(realistic_run(tmp_path, count=20)).refresh())
+    assert "checkpoint" not in text
+    assert "resumed" not in text
 
 
 def test_sparkline() -> None:

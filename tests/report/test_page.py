@@ -11,8 +11,18 @@ import pytest
 
 from paceline.report import RunState, Summary, render
 from paceline.report.pictures import Picture, pictures
-from paceline.specs import Finished, PacelineError
-from report.folders import empty_run, failed, failed_run, realistic_run, say, started, steps
+from paceline.specs import Damaged, Finished, NotSaved, PacelineError
+from report.folders import (
+    empty_run,
+    failed,
+    failed_run,
+    finished,
+    interrupted_run,
+    realistic_run,
+    say,
+    started,
+    steps,
+)
 
 NASTY = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>"
 
@@ -130,6 +140,73 @@ def test_a_restart_and_lost_lines_are_said(tmp_path: Path) -> None:
     assert "start 1, worker 1 on n2: node lost" in html
 
 
+def test_an_interrupted_run_is_one_run(tmp_path: Path) -> None:
+    run = interrupted_run(tmp_path)
+    html = render(run)
+    assert "Finished after 2 interruptions: 100 of 100 steps, 6,400 samples." in html
+    text = body(html)
+    assert "all 100 steps, 2 interruptions" in text
+    table = text.split("<h2>Interruptions</h2>")[1].split("</table>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("<tr>")[2:]]
+    assert [row[1:] for row in rows] == [
+        ["worker 2: killed by SIGKILL", "4 → 3", "38", "20", "18", "1 min 36 s"],
+        ["time limit", "3 → 2", "70", "70", "0", "4 min 55 s"],
+    ]
+    assert (
+        "6 checkpoints, the last of step 100 with 50.0 MB. Each was complete after 800 ms on"
+        " average, while training went on; training stood still for 60 ms in all, 0.51 % of its"
+        " time. Of the last one at least 10.0 MB (20 %) had not changed" in text
+    )
+    assert "Thin upright rules: the 2 interruptions" in text
+    spec = html.split('id="loss-spec">')[1].split("</script>")[0]
+    assert spec.count('"reached":') == 2
+    assert '"reached":' not in html.split('id="throughput-spec">')[1].split("</script>")[0]
+
+
+def test_nothing_is_said_of_what_did_not_happen(tmp_path: Path) -> None:
+    html = render(realistic_run(tmp_path, count=20))
+    shown = html.split("</style>")[1].split('<script type="module">')[0].lower()
+    for word in ("interrupt", "checkpoint", "resumed", "damaged", "upright"):
+        assert word not in shown.replace('"type": "rule"', ""), word
+
+
+def test_trouble_with_checkpoints_is_said(tmp_path: Path) -> None:
+    run = realistic_run(tmp_path, count=20)
+    message = "model-00000-000.safetensors has changed: its SHA-256 is not the one that was written"
+    say(run, Damaged(time=1.0, node="n1", step=40, message=message))
+    say(run, NotSaved(time=1.0, node="n2", step=60, rank=1, message=f"No space left {NASTY}"))
+    html = render(run)
+    text = body(html)
+    assert message in text
+    assert "worker 1: No space left &lt;/script&gt;" in text
+    assert "2 checkpoints could not be written or trusted" in text
+    assert "Interruptions" not in text
+    assert Outline(html).scripts == ["application/json"] * 4 + ["module"] * 2
+
+
+def test_a_cause_with_markup_stays_text(tmp_path: Path) -> None:
+    run = empty_run(tmp_path)
+    say(run, started(0))
+    say(run, steps(1, [3.0]))
+    say(run, failed(0, NASTY, at=1.0))
+    say(run, started(0, generation=1))
+    say(run, steps(1, [2.0], generation=1))
+    html = render(run)
+    assert "Running after 1 interruption: 1 of 500 steps so far." in html
+    assert "the beginning" in body(html)
+    assert Outline(html).scripts == ["application/json"] * 4 + ["module"] * 2
+
+
+def test_a_run_that_waits_for_its_next_turn(tmp_path: Path) -> None:
+    run = empty_run(tmp_path)
+    say(run, started(0))
+    say(run, steps(1, [3.0] * 10))
+    say(run, finished(10, outcome="interrupted"))
+    html = render(run)
+    assert "Waiting for its next start after 1 interruption: 10 of 500 steps so far." in html
+    assert "not resumed yet" in body(html)
+
+
 def test_a_run_without_steps_needs_no_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,8 +245,10 @@ def test_importing_the_room_loads_nothing_heavy() -> None:
 
 
 def test_the_documented_fields_are_those_that_json_has() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
-    table = text.split("## For programs")[1].split("\n## ")[0]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    documented = set()
+    for page in ("report.md", "checkpoints.md"):
+        text = (Path(__file__).parents[2] / "docs" / page).read_text()
+        table = text.split("## For programs")[1].split("\n## ")[0]
+        rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+        documented |= {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert documented == set(Summary.model_fields)

@@ -41,3 +41,11 @@ def test_numbers() -> None:
         "2.0 MB",
     ]
     assert [wording.count(value, "step") for value in (1, 2000)] == ["1 step", "2,000 steps"]
+    assert [wording.percent(value) for value in (0, 0.00001, 0.00085, 0.0123, 0.48, 1)] == [
+        "0 %",
+        "less than 0.01 %",
+        "0.085 %",
+        "1.2 %",
+        "48 %",
+        "100 %",
+    ]

@@ -178,7 +178,8 @@ def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
 
     def over() -> bool:
         nonlocal last_asked
-        if reader.refresh().ended is not None:
+        found = reader.refresh()
+        if found.ended is not None and found.over:
             return True
         if time.monotonic() - last_asked < 2.0:  # the controller serves everybody
             return False
@@ -186,8 +187,10 @@ def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
         state = slurm.job_state(job_id)
         if state is not None and state not in ENDED_STATES:
             return False
-        if reader.refresh().ended is None:
-            launcher.note_cut_off(run, reader.refresh().generation, state)
+        found = reader.refresh()
+        if found.ended is None or not found.over:
+            generation = max(found.generation, run.job.first_generation)
+            launcher.note_cut_off(run, generation, state)
         return True
 
     if show:

@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Any
 
 from paceline.data.batches import Batches
-from paceline.specs import PacelineError
 
 
 class ReadAhead:
@@ -40,7 +39,9 @@ class ReadAhead:
             self._ended = True
             self._changed.notify()
         if self._limit:
-            self._thread.join()
+            # In the middle of a large shard it is left behind: a run that is asked to stop has
+            # seconds for it, and a shard that is not whole counts for nothing.
+            self._thread.join(timeout=1.0)
 
     def reached(self, step: int) -> None:
         """Say that the training has come to a step."""
@@ -50,7 +51,7 @@ class ReadAhead:
 
     def _walk(self) -> None:
         # Whoever needs the shard meets the same error, and there it can be shown.
-        with suppress(OSError, PacelineError):
+        with suppress(Exception):
             needed: dict[Any, tuple[int, int]] = {}  # the first and the last step known
             for step, indices in enumerate(self._batches, self._batches.first_step):
                 for shard in self._data.shards_of(indices):

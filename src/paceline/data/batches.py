@@ -8,7 +8,6 @@ from itertools import accumulate, pairwise
 from paceline.data.order import Order
 from paceline.specs import PacelineError
 
-
 _AT_ONCE = 4096
 """Positions to put in order at a time: for numpy many are hardly more work than few."""
 

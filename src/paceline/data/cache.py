@@ -4,6 +4,7 @@ A file is written beside its place and renamed. The lock is on the file being wr
 kernel gives it up with the process that holds it, and nothing but what is cached stays.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -123,8 +124,14 @@ class Cache:
                 part.replace(path)
                 if size > expected_bytes:
                     self._make_room(besides=path)
-        except BaseException:
+        except BaseException as error:
             part.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise PacelineError(
+                    f"the disk of the cache {self.folder} is full, before its limit of"
+                    f" {self.limit_bytes:,} bytes was reached",
+                    fix="make room there, or give a limit_bytes that fits beside what else it has",
+                ) from error
             raise
 
     def _make_room(self, besides: Path | None = None) -> bool:

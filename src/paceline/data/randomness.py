@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.random.mtrand import get_bit_generator, set_bit_generator
 from torch.utils.data import Dataset, TensorDataset
 
 from paceline.data.order import seed_for
@@ -81,11 +82,11 @@ class Seeded(Dataset[Any]):
 @contextmanager
 def _generators_kept() -> Iterator[None]:
     torch_state, python_state = torch.get_rng_state(), random.getstate()
-    numpy_generator = np.random.get_bit_generator()
-    np.random.set_bit_generator(_numpy_scratch)  # far quicker than to copy its state twice
+    numpy_generator = get_bit_generator()
+    set_bit_generator(_numpy_scratch)  # far quicker than to copy its state twice
     try:
         yield
     finally:
         torch.set_rng_state(torch_state)
         random.setstate(python_state)
-        np.random.set_bit_generator(numpy_generator)
+        set_bit_generator(numpy_generator)

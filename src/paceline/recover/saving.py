@@ -76,8 +76,8 @@ class Saver:
 
     def save(self, snapshot: Snapshot) -> None:
         """Begin to save; the tensors may change again when this returns."""
-        self.wait()
         began = time.perf_counter()
+        self.wait()
         staged = {
             section: [self._stage(section, number, piece) for number, piece in enumerate(pieces)]
             for section, pieces in snapshot.sections.items()

@@ -122,9 +122,8 @@ def _sentence(state: RunState, figures: Summary) -> str:
         shown = ", ".join(figures.hosts[:MOST_HOSTS])
         more = f" and {len(figures.hosts) - MOST_HOSTS:,} more" * (len(figures.hosts) > MOST_HOSTS)
         words += f" On {shown}{more}: {figures.device}, {figures.backend} over {figures.interface}."
-    if state.started:
-        again = "Started again" if figures.restarts else "Started"
-        words += f" {again} {_moment(min(started.time for started in state.started))} UTC."
+    if state.began_time is not None:
+        words += f" Started {_moment(state.began_time)} UTC."
     return words
 
 

@@ -54,8 +54,12 @@ def _loss(state: RunState, altair: ModuleType) -> Picture:
         label += f", from {wording.loss(finite[0])} to {wording.loss(finite[-1])}"
     seams = _seams(state)
     if seams:
-        rules = f"rules: the {wording.count(len(seams), 'interruption')}"
-        caption += f" Thin upright {rules}, each where the next start went on."
+        caption += (
+            " Thin upright rule: the interruption, where the next start went on."
+            if len(seams) == 1
+            else f" Thin upright rules: the {len(seams):,} interruptions, each where the next start"
+            " went on."
+        )
         label += f", with {wording.count(len(seams), 'interruption')}"
     spec = _over_steps(
         altair,
@@ -223,7 +227,9 @@ def _rules(altair: ModuleType, seams: list[Seam]) -> list[Any]:
         altair.Tooltip("reached:Q", title="step reached", format=",d"),
         altair.Tooltip("step:Q", title="went on from step", format=",d"),
     ]
-    return [rules.encode(x="step:Q", tooltip=tooltip)]
+    # On the axis of the line, which does not begin at 0 for the rules' sake.
+    x = altair.X("step:Q", title="Step").scale(nice=False, zero=False)
+    return [rules.encode(x=x, tooltip=tooltip)]
 
 
 def _finish(chart: Any, label: str) -> dict[str, Any]:

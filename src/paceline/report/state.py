@@ -144,6 +144,11 @@ class RunState:
         return math.fsum(seconds for start in self._all for seconds in start.columns.seconds)
 
     @property
+    def began_time(self) -> float | None:
+        """When the first start that came to train began to, in Unix seconds."""
+        return next((each.began_time for each in self._all if each.began_time is not None), None)
+
+    @property
     def planned_steps(self) -> int | None:
         """Steps that the run will take; unknown before the first worker started."""
         return next((each.started[0].steps for each in self._all[::-1] if each.started), None)
@@ -156,6 +161,8 @@ class RunState:
     @property
     def status(self) -> Status:
         """Where the run stands, in one word."""
+        if self.generation < self.job.first_generation:
+            return "waiting"  # it was resumed, and nothing has been heard of that yet
         if any(not failure.lost_peer for failure in self.failures):
             return "failed"
         exit_code = self.ended.exit_code if self.ended else 0

@@ -30,8 +30,8 @@ class Saving(Spec):
     keep_best: str | None = None
     """The best checkpoint by a figure of `trainer.evaluate` stays: "min loss", "max accuracy"."""
     folder: str | None = None
-    """Where checkpoints go: a folder that all nodes share, or a URL such as s3://bucket/path; the
-    run's own folder where unset."""
+    """Where checkpoints go, each run's under its name: a folder that all nodes share, or a URL such
+    as s3://bucket/path; the run's own folder where unset."""
     ledger: bool = False
     """Write down which samples entered every step."""
 

@@ -25,7 +25,8 @@ class Recovery:
         self._run, self._groups, self._place = run, groups, groups.place
         self._saving = run.plan.saving
         self._writer = EventWriter(run.events, self._place.node)
-        self._storage = opened(self._saving.folder or run.checkpoints)
+        place = self._saving.folder
+        self._storage = opened(f"{place}/{run.name}" if place else run.checkpoints)
         self._saver = Saver(
             self._storage,
             self._saving,
