@@ -39,6 +39,8 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/loading.py
+	$(BIN)/python benchmarks/saving.py
 
 clean:
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -48,12 +48,16 @@ class Cannot(RuntimeError):
 
 def under_paceline(folder: Path, layout: str = "replicas") -> Measured:
     """The job by `paceline run`, with two of what the layout names."""
-    command = [sys.executable, "-m", "paceline", "run", JOB / "train.py", "--quiet"]
     layout_options = [f"--{layout}", WORKERS, *LAYOUT_OPTIONS.get(layout, ())]
+    return paceline_run([JOB / "train.py", *layout_options], folder)
+
+
+def paceline_run(words: Sequence[object], folder: Path) -> Measured:
+    """What `paceline run WORDS` takes."""
+    command = [sys.executable, "-m", "paceline", "run", *words, "--quiet"]
     begin = time.time()
     _end_well(
-        [_start([*command, *layout_options, "--runs", folder / "runs"], folder / "stderr", {})],
-        folder / "stderr",
+        [_start([*command, "--runs", folder / "runs"], folder / "stderr", {})], folder / "stderr"
     )
     (path,) = (folder / "runs").iterdir()
     events = [

@@ -90,6 +90,9 @@ def test_on_another_layout_and_with_mistakes(tmp_path: Path) -> None:
     said = paceline("resume", run.path, folder=tmp_path, expect=1).stderr
     assert "the run was started with batch=32, but has batch=16 now" in said
     assert "resume with batch=32" in said
+    (tmp_path / "train.py").write_text(text.replace("steps=60)", "steps=60, shuffle=False)"))
+    said = paceline("resume", run.path, folder=tmp_path, expect=1).stderr
+    assert "the samples come in another order than when the run was started" in said
     (tmp_path / "train.py").write_text(text.replace("nn.Linear(12, 16)", "nn.Linear(12, 18)"))
     said = paceline("resume", run.path, folder=tmp_path, expect=1).stderr
     assert "is float32 [18, 12] here, but float32 [16, 12] in the checkpoint" in said

@@ -73,6 +73,13 @@ def seed_for(seed: int, *names: object) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
+def fingerprint(order: Order) -> int:
+    """A number that tells this order from others: of another mixture, say, or other shards."""
+    few = range(min(order.samples, 64))
+    text = ",".join(str(sample) for epoch in (0, 1) for sample in order.at(epoch, few).tolist())
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "little")
+
+
 def _permute(values: Indices, half_bits: int, keys: Indices) -> Indices:
     shift = np.uint64(half_bits)
     mask = np.uint64((1 << half_bits) - 1)

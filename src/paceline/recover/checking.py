@@ -11,8 +11,8 @@ from paceline.recover.manifest import MANIFEST, SEAL, Manifest, seal_of
 from paceline.recover.storage import Storage
 from paceline.specs import PacelineError
 
-HASHING_THREADS = 2
-"""Hashing is as fast as one core: a second one helps, and more would be taken from others."""
+HASHING_THREADS = 4
+"""Files at a time: while some are hashed, others wait for the disk."""
 
 
 class Damaged(Exception):

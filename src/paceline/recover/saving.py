@@ -1,5 +1,6 @@
 """Saving while training goes on: copied at the edge of a step, then hashed and written aside."""
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -70,6 +71,8 @@ class Saver:
         self._staged: dict[str, torch.Tensor] = {}
         self._before: tuple[int, dict[str, FileRecord]] | None = None
         """The last checkpoint that this worker wrote, and its files."""
+        self._changing: set[str] = set()
+        """Files that have changed once, and are no longer compared before they are written."""
         self._figures: dict[int, dict[str, float]] | None = None
         self.last: int | None = None
         """The step of the last complete checkpoint, as far as this worker knows."""
@@ -175,13 +178,19 @@ class Saver:
         return Part(files=records, tensors=tensors, scalars=snapshot.scalars), linked_bytes
 
     def _write_file(self, file: TensorFile, draft: Draft) -> tuple[FileRecord, bool]:
-        record = file.record()
-        if self._before is not None and self._before[1].get(file.name) == record:
-            with suppress(OSError):  # that checkpoint is gone, or was never completed
-                draft.link(file.name, self._before[0])
-                return record, True
-        draft.write(file.name, file.chunks())
-        return record, False
+        before = self._before[1].get(file.name) if self._before else None
+        if self._before and before and file.name not in self._changing:
+            record = file.record()
+            if record == before:
+                with suppress(OSError):  # that checkpoint is gone, or was never completed
+                    draft.link(file.name, self._before[0])
+                    return record, True
+            self._changing.add(file.name)
+            draft.write(file.name, file.chunks())
+            return record, False
+        digest = hashlib.sha256()
+        draft.write(file.name, file.hashed_chunks(digest))
+        return FileRecord(bytes=file.bytes, sha256=digest.hexdigest()), False
 
     def _parts_of_others(self, draft: Draft) -> list[Part]:
         names = {_part_name(self._attempt, worker): worker for worker in range(1, self._workers)}

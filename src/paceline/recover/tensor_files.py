@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -10,8 +10,12 @@ from paceline.recover.manifest import FileRecord, StoredPiece, StoredTensor
 from paceline.recover.pieces import Piece
 from paceline.specs import PacelineError
 
-_FILE_BYTES = 64 << 20
-"""Files of this size are hashed side by side, and one that did not change need not be written."""
+_SMALLEST_FILE_BYTES = 16 << 20
+_MOST_FILES = 16
+"""Several files are hashed side by side, and one that did not change need not be written; but
+parallel file systems suffer from many small ones."""
+
+_CHUNK_BYTES = 1 << 20
 
 _KINDS = {
     torch.float64: "F64",
@@ -52,8 +56,16 @@ class TensorFile:
         """Its size and its hash."""
         digest = hashlib.sha256()
         for chunk in self.chunks():
-            digest.update(chunk)  # gives Python's lock up meanwhile
+            digest.update(chunk)
         return FileRecord(bytes=self.bytes, sha256=digest.hexdigest())
+
+    def hashed_chunks(self, digest: "hashlib._Hash") -> Iterator[memoryview]:
+        """What stands in it, each part hashed while the processor still has it at hand."""
+        for chunk in self.chunks():
+            for begin in range(0, len(chunk), _CHUNK_BYTES):
+                part = chunk[begin : begin + _CHUNK_BYTES]
+                digest.update(part)  # gives Python's lock up meanwhile
+                yield part
 
     def stored(self) -> Iterator[tuple[str, StoredTensor]]:
         """Which pieces of which tensors it has."""
@@ -67,11 +79,13 @@ class TensorFile:
             )
 
 
-def in_files(section: str, worker: int, pieces: Iterable[Piece]) -> Iterator[TensorFile]:
+def in_files(section: str, worker: int, pieces: Sequence[Piece]) -> Iterator[TensorFile]:
     """Pieces divided into files that are named by what they have and whose it is."""
+    total = sum(piece.tensor.nbytes for piece in pieces)
+    limit = max(_SMALLEST_FILE_BYTES, total // _MOST_FILES)
     number, size, some = 0, 0, list[Piece]()
     for piece in pieces:
-        if some and size + piece.tensor.nbytes > _FILE_BYTES:
+        if some and size + piece.tensor.nbytes > limit:
             yield TensorFile(_file_name(section, worker, number), some)
             number, size, some = number + 1, 0, []
         some.append(piece)

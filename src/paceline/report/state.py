@@ -166,12 +166,12 @@ class RunState:
         if any(not failure.lost_peer for failure in self.failures):
             return "failed"
         exit_code = self.ended.exit_code if self.ended else 0
-        if self.finished is not None:
+        if self.finished is not None and self.finished.outcome == "interrupted":
+            return "stopped" if self.ended else "waiting"
+        if self.finished is not None and not (exit_code and self._reached_end):
             # A scheduler's warning signal makes the exit code of a stopped run; of a run that
             # reached its end a bad code means that something broke after the last step.
-            if self.finished.outcome == "interrupted":
-                return "stopped" if self.ended else "waiting"
-            return "failed" if exit_code and self._reached_end else self.finished.outcome
+            return self.finished.outcome
         if self.failures or exit_code:
             return "failed"
         if self.ended is not None:

@@ -175,6 +175,13 @@ def _check_data(manifest: Manifest, data: dict[str, int]) -> None:
     """The step says which samples were seen only if their order is the same as it was."""
     for what, now in data.items():
         before = manifest.data.get(what)
+        if what == "order" and before != now:
+            raise PacelineError(
+                "the samples come in another order than when the run was started: which of them it"
+                f" has not seen since step {manifest.step} could not be told",
+                fix="resume with the dataset, mixture, window and order that it was started with,"
+                " or start a new run",
+            )
         if before != now:
             raise PacelineError(
                 f"the run was started with {what}={before}, but has {what}={now} now: which samples"

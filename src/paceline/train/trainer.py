@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
+from paceline.data.order import fingerprint
 from paceline.specs import Layout, Outcome, PacelineError
 from paceline.train.evaluate import Evaluation, evaluate
 from paceline.train.export import export
@@ -200,6 +201,7 @@ class Trainer:
             "samples": self._batches.order.samples,
             "batch": self.training.batch,
             "seed": self.training.seed,
+            "order": fingerprint(self._batches.order),
         }
 
     def _resume(self, recovery: Recovery) -> None:
