@@ -15,6 +15,7 @@ from paceline.specs import (
     Finished,
     Job,
     NotSaved,
+    Outcome,
     Plan,
     Saved,
     Started,
@@ -165,27 +166,30 @@ class RunState:
             return "waiting"  # it was resumed, and nothing has been heard of that yet
         if any(not failure.lost_peer for failure in self.failures):
             return "failed"
-        exit_code = self.ended.exit_code if self.ended else 0
-        if self.finished is not None and self.finished.outcome == "interrupted":
-            return "stopped" if self.ended else "waiting"
-        if self.finished is not None and not (exit_code and self._reached_end):
-            # A scheduler's warning signal makes the exit code of a stopped run; of a run that
-            # reached its end a bad code means that something broke after the last step.
-            return self.finished.outcome
-        if self.failures or exit_code:
+        if self.finished is not None:
+            return self._ended_well(self.finished.outcome)
+        if self.failures or self._exit_code:
             return "failed"
         if self.ended is not None:
             return "stopped"
         return "running" if self._newest.trained else "waiting"
 
+    def _ended_well(self, outcome: Outcome) -> Status:
+        """The status of a run whose workers have said how it ended."""
+        if outcome == "interrupted":
+            return "stopped" if self.ended else "waiting"
+        # A scheduler's warning signal makes the exit code of a stopped run; of a run that reached
+        # its end a bad code means that something broke after the last step.
+        return "failed" if self._exit_code and outcome == "finished" else outcome
+
+    @property
+    def _exit_code(self) -> int:
+        return self.ended.exit_code if self.ended else 0
+
     @property
     def over(self) -> bool:
         """Whether nothing more is to be expected."""
         return self.status in ("finished", "stopped", "failed")
-
-    @property
-    def _reached_end(self) -> bool:
-        return self.finished is not None and self.finished.outcome == "finished"
 
     @property
     def _all(self) -> list[Start]:
