@@ -10,8 +10,8 @@ from torch.utils.data import TensorDataset
 import paceline
 from paceline.specs import Layout, Transfer
 from paceline.train.place import place
-from paceline.train.transfers import TransferRecorder, listed
-from paceline.train.watching import Watching
+from paceline.train.rehearse.transfers import TransferRecorder, listed
+from paceline.train.rehearse.watching import Watching
 
 WORDS, LENGTH, WIDTH, HEADS, BLOCKS = 64, 8, 32, 4, 4
 

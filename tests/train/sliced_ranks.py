@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline.specs import Layout, Run
 from paceline.train.groups import joined
-from paceline.train.layouts.trace import trace
 from paceline.train.place import place, run_folder
 from paceline.train.slices.sliced import Sliced
 from paceline.train.slices.slicing import find_slicing
+from paceline.train.trace import trace
 from train.sliced_models import text
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]

@@ -16,8 +16,8 @@ from torch.utils.data import Dataset
 
 from command import EXAMPLES
 from paceline.specs import DryRun, Layout, PacelineError, RankPicture
-from paceline.train import rehearsal
-from paceline.train.dry_run import dry_run, training_of
+from paceline.train.rehearse import rehearsal
+from paceline.train.rehearse.dry_run import dry_run, training_of
 from ranks import run_ranks
 from train.rehearsed import BLOCKS, LENGTH, WIDTH, WORDS, Decoder, decoding, sent_in_a_step
 

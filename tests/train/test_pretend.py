@@ -14,15 +14,15 @@ from torch.distributed.pipelining._utils import InferenceMode
 
 from paceline.specs import Layout
 from paceline.train.place import Place
-from paceline.train.pretend import (
+from paceline.train.rehearse.pretend import (
     PretendedGroups,
     current_backward,
     in_reality,
     pretending,
     replaced,
 )
-from paceline.train.stand_ins import Chunks
-from paceline.train.transfers import _CALLS, _SILENT, NAMESPACES
+from paceline.train.rehearse.stand_ins import Chunks
+from paceline.train.rehearse.transfers import _CALLS, _SILENT, NAMESPACES
 
 FSDP: Any = fsdp_param
 

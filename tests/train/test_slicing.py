@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from paceline.specs import Layout, PacelineError
-from paceline.train.layouts.trace import trace
 from paceline.train.slices.slicing import Slicing, find_slicing
+from paceline.train.trace import trace
 from train.sliced_models import (
     GPT,
     HEAD,

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from layouts.models import EncoderDecoder, TiedGPT
 from paceline.specs import PacelineError
 from paceline.train.layouts.stages import Cut, Stage, balanced, cut, let_go
-from paceline.train.layouts.trace import trace
 from paceline.train.layouts.verify import Reference
+from paceline.train.trace import trace
 
 WIDTH = 8
 

@@ -36,8 +36,8 @@ def dry_run(
     chosen = _plan_for(plan, layout, workers, nodes, devices)
     # What the user's code prints is not the result.
     with redirect_stdout(sys.stderr), _progress(show=not (json or quiet)) as advance:
-        from paceline.train.dry_run import dry_run as take_step
-        from paceline.train.dry_run import training_of
+        from paceline.train.rehearse.dry_run import dry_run as take_step
+        from paceline.train.rehearse.dry_run import training_of
 
         found = take_step(
             training_of(target.file, target.function),

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from paceline.specs import PacelineError
-from paceline.train.layouts.spread import unsharded
+from paceline.train.parts import unsharded
 
 
 def call(model: Callable[..., Any], inputs: Any) -> Any:

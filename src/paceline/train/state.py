@@ -18,7 +18,7 @@ from paceline.recover.pieces import Extent, Piece
 from paceline.recover.storage import Storage
 from paceline.specs import PacelineError
 from paceline.train.layouts.arranged import Arranged, Stored
-from paceline.train.layouts.spread import held
+from paceline.train.parts import held
 from paceline.train.scaling import LossScaling
 
 

@@ -21,7 +21,7 @@ from paceline.train.export import export
 from paceline.train.groups import Groups
 from paceline.train.layouts.arrange import arrange
 from paceline.train.layouts.arranged import Arranged
-from paceline.train.layouts.spread import held
+from paceline.train.parts import held
 from paceline.train.place import speeds_of_data_workers
 from paceline.train.recovery import Recovery
 from paceline.train.scaling import LossScaling

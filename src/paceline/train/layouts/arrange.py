@@ -26,8 +26,8 @@ from paceline.train.training import Training
 
 if TYPE_CHECKING:
     from paceline.train.layouts.stages import Cut, Stage
-    from paceline.train.layouts.trace import Trace
     from paceline.train.slices.sliced import Sliced
+    from paceline.train.trace import Trace
 
 
 def arrange(
@@ -69,8 +69,8 @@ def _arrange_traced(
     # Loaded here, since replicas and shards need none of it and start sooner without.
     from paceline.train.layouts.piped import Piped  # noqa: PLC0415
     from paceline.train.layouts.stages import Stage, cut  # noqa: PLC0415
-    from paceline.train.layouts.trace import trace  # noqa: PLC0415
     from paceline.train.layouts.verify import Reference  # noqa: PLC0415
+    from paceline.train.trace import trace  # noqa: PLC0415
 
     layout, groups = setting.layout, setting.groups
     built = build()

@@ -7,7 +7,7 @@ from torch import nn
 
 from paceline.specs import Layout
 from paceline.train.groups import Groups
-from paceline.train.layouts.spread import held
+from paceline.train.parts import held
 
 
 def squared_norm(

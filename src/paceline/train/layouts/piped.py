@@ -30,8 +30,9 @@ from paceline.train.layouts.arranged import (
 from paceline.train.layouts.batch_norm import BatchNorms, average_running_statistics
 from paceline.train.layouts.extents import extent
 from paceline.train.layouts.norm import squared_norm
-from paceline.train.layouts.spread import average, held, sharded, unsharded
+from paceline.train.layouts.spread import average, sharded
 from paceline.train.layouts.stages import Cut, Stage, aliases, let_go
+from paceline.train.parts import held, unsharded
 from paceline.train.training import Measure
 
 _SCHEDULES: dict[str, Any] = {

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import (
 )
 
 from paceline.specs import Layout, PacelineError
-from paceline.train.layouts.blocks import blocks
+from paceline.train.blocks import blocks
 
 _aten = torch.ops.aten
 _KEPT = (

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.specs import Layout
+from paceline.train.blocks import blocks
 from paceline.train.groups import Groups
-from paceline.train.layouts.blocks import blocks
 
 
 def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedDataParallel:
@@ -48,17 +48,6 @@ def synchronising(module: nn.Module, last: bool) -> AbstractContextManager[None]
     if hasattr(module, "set_requires_gradient_sync"):
         module.set_requires_gradient_sync(last)  # type: ignore[operator]
     return nullcontext()
-
-
-def held(tensor: torch.Tensor) -> torch.Tensor:
-    """What this worker holds of a tensor that may be sharded."""
-    # By its method: loading DTensor takes half a second that replicas need not wait for.
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
-def unsharded(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole of a tensor that may be sharded; all shards call this together."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def average(gradients: list[torch.Tensor], group: dist.ProcessGroup, bucket_bytes: int) -> None:

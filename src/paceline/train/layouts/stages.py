@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from paceline.specs import PacelineError
-from paceline.train.layouts.trace import BlockCall, Trace, is_layer, scaled_shape
+from paceline.train.trace import BlockCall, Trace, is_layer, scaled_shape
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from paceline.train.layouts.arranged import (
 from paceline.train.layouts.batch_norm import average_running_statistics
 from paceline.train.layouts.extents import extent
 from paceline.train.layouts.norm import squared_norm
-from paceline.train.layouts.spread import replicated, sharded, synchronising, unsharded
+from paceline.train.layouts.spread import replicated, sharded, synchronising
+from paceline.train.parts import unsharded
 from paceline.train.training import Measure
 
 

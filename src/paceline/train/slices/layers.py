@@ -12,8 +12,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map_only
 
-from paceline.train.layouts.trace import transposed
 from paceline.train.slices.tensors import Fused, placed, spread, whole
+from paceline.train.trace import transposed
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import cached_property
 from torch import nn
 
 from paceline.specs import Layout, PacelineError
-from paceline.train.layouts.trace import Trace, is_linear, transposed
+from paceline.train.trace import Trace, is_linear, transposed
 
 NAMES_SHOWN = 5
 """Layers named in an error at the most."""

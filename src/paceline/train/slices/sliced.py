@@ -14,11 +14,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.experimental import implicit_replication
 
 from paceline.recover.pieces import Extent
-from paceline.train.layouts.trace import transposed
 from paceline.train.slices.layers import Layers
 from paceline.train.slices.slicing import Slicing
 from paceline.train.slices.tensors import everything_whole
 from paceline.train.slices.values import SlicedValues
+from paceline.train.trace import transposed
 
 
 @dataclass(frozen=True)

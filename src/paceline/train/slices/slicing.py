@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from paceline.specs import Layout, PacelineError
-from paceline.train.layouts.trace import Sources, Trace
 from paceline.train.slices.sliceable import NAMES_SHOWN, Sliceable, impossible, told
+from paceline.train.trace import Sources, Trace
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from paceline.specs import Layout
 from paceline.train.groups import Groups
 from paceline.train.layouts import spread
 from paceline.train.place import Place
-from paceline.train.stand_ins import Chunks, LonelyCopy, agree_at_once, copied
+from paceline.train.rehearse.stand_ins import Chunks, LonelyCopy, agree_at_once, copied
 
 if TYPE_CHECKING:
     from paceline.train.store import SignedStore

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from paceline.train.pretend import current_backward, replaced
+from paceline.train.rehearse.pretend import current_backward, replaced
 
 PARAMETERS, GRADIENTS, EXCHANGE, INPUTS = "parameters", "gradients", "exchange", "inputs"
 """What memory is for. What nobody claims is an activation."""

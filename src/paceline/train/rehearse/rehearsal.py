@@ -15,16 +15,16 @@ from paceline.data.loader import Batch, collated
 from paceline.data.nests import tensors_of
 from paceline.data.order import Sequential
 from paceline.specs import HeldParameters, Layout, Memory, RankPicture, Transfer
-from paceline.train import footprint, stand_ins
-from paceline.train.footprint import Footprint
 from paceline.train.layouts.arrange import arrange
-from paceline.train.layouts.spread import held
+from paceline.train.parts import held
 from paceline.train.place import speeds_of_data_workers
-from paceline.train.pretend import AnyNumber, PretendedGroups, without_memory
+from paceline.train.rehearse import footprint, stand_ins
+from paceline.train.rehearse.footprint import Footprint
+from paceline.train.rehearse.pretend import AnyNumber, PretendedGroups, without_memory
+from paceline.train.rehearse.transfers import TransferRecorder, listed
+from paceline.train.rehearse.watching import Watching
 from paceline.train.scaling import LossScaling
 from paceline.train.training import Training
-from paceline.train.transfers import TransferRecorder, listed
-from paceline.train.watching import Watching
 from paceline.train.weights import Weights
 
 _LARGEST = 8

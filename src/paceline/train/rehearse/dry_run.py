@@ -20,16 +20,16 @@ from torch.utils.data import Dataset
 
 import paceline
 from paceline.specs import DryRun, Layout, PacelineError, RankPicture
-from paceline.train.layouts import trace
-from paceline.train.layouts.trace import Trace
+from paceline.train import trace
 from paceline.train.place import Place
-from paceline.train.pretend import (
+from paceline.train.rehearse.pretend import (
     PretendedGroups,
     pretending,
     replaced,
     what_is_lacking,
 )
-from paceline.train.rehearsal import Rehearsal
+from paceline.train.rehearse.rehearsal import Rehearsal
+from paceline.train.trace import Trace
 from paceline.train.trainer import Trainer
 from paceline.train.training import Training, samples_of
 from paceline.train.user_file import call_function
