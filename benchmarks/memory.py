@@ -2,7 +2,7 @@
 
     python benchmarks/memory.py [--json]
 
-A GPT of 25 million parameters with AdamW in fp32, on this machine's CPU. Measured: the growth of
+A GPT of 59 million parameters with AdamW in fp32, on this machine's CPU. Measured: the growth of
 the resident memory over what the process had before the model was built, at its most in the steps
 after the first two. Counted: the dry run's peak, for the worker that has the most.
 """

@@ -1,4 +1,4 @@
-"""The job of `memory.py`: a GPT of 25 million parameters whose workers note their peak memory."""
+"""The job of `memory.py`: a GPT of 59 million parameters whose workers note their peak memory."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ class RandomText(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
 def training() -> paceline.Training:
     """The training, also for the dry run."""
     return paceline.Training(
-        model=lambda: GPT(layers=8, width=512, heads=8, context=CONTEXT),
+        model=lambda: GPT(layers=12, width=640, heads=8, context=CONTEXT),
         loss=next_byte_loss,
         data=RandomText(),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),

@@ -32,6 +32,18 @@ class S3Server:
             },
         }
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The same for programs that are told by their environment."""
+        return {
+            "AWS_ACCESS_KEY_ID": _KEY,
+            "AWS_SECRET_ACCESS_KEY": _SECRET,
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+            "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
+        }
+
 
 @contextmanager
 def serving(folder: Path, rate: str = "off") -> Iterator[S3Server]:

@@ -226,7 +226,11 @@ class Trainer:
         digest = hashlib.blake2b(
             f"{self.training.seed}/{self._done}/{whose}".encode(), digest_size=8
         ).digest()
-        torch.manual_seed(int.from_bytes(digest, "little"))
+        number = int.from_bytes(digest, "little")
+        # torch.manual_seed would ask for every kind of device and take a hundred times as long.
+        torch.default_generator.manual_seed(number)
+        if (device := self._groups.device.type) != "cpu":
+            torch.get_device_module(device).manual_seed(number)
 
     def _begin(self) -> None:
         self._begun = True
