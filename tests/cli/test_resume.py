@@ -5,6 +5,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from command import PACELINE, paceline, paceline_json, write_training
 from paceline.report import RunReader
 from paceline.specs import Run
@@ -99,6 +101,17 @@ def test_on_another_layout_and_with_mistakes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(text)
     result = paceline_json("resume", run.path, "-n", "3", "--shards", "1", folder=tmp_path)
     assert (result["status"], result["steps"], result["workers"]) == ("finished", 60, 3)
+
+
+@pytest.mark.nightly
+def test_a_time_limit_of_ones_own(tmp_path: Path) -> None:
+    write_training(tmp_path, SLOW.replace("steps=60", "steps=3000"))
+    result = paceline_json(
+        *("run", "train.py", "-n", "1", "--time", "1"), folder=tmp_path, expect=3
+    )
+    assert result["status"] == "stopped"
+    assert 60 <= result["seconds"] + result["startup_seconds"] < 75
+    assert result["checkpoints"]["last_step"] == result["steps"]
 
 
 def test_a_run_that_is_being_trained(tmp_path: Path) -> None:

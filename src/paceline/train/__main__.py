@@ -21,6 +21,8 @@ def main() -> int:
     run = Run.open(Path(sys.argv[1]))
     os.environ["PACELINE_RUN"] = str(run.path)
     _die_with_launcher()
+    # A time limit's warning that comes early waits until training can act on it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     here = place(run.job.first_generation)
     # Before torch is loaded: its thread pool and the BLAS beneath it read this once.
     os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, run.job.cpus_per_worker)))

@@ -83,6 +83,7 @@ def _stopping_by_signal(telemetry: Telemetry, in_run: bool) -> Iterator[None]:
 
     signals = (signal.SIGTERM, signal.SIGUSR1) if in_run else ()
     before = {number: signal.signal(number, note) for number in signals}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     try:
         yield
     finally:
