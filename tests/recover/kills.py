@@ -185,7 +185,7 @@ class Striker:
             _kill(*workers)
 
     def _fill_disk(self) -> None:
-        with (self._disk / "ballast").open("wb") as file, suppress(OSError):
+        with suppress(OSError), (self._disk / "ballast").open("wb") as file:
             while True:
                 file.write(b"\0" * 65536)
                 file.flush()
