@@ -2,45 +2,52 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from fsspec.core import url_to_fs
 
-from command import paceline, paceline_json, write_training
+from command import paceline_json, write_training
 from data.s3_server import S3Server, serving
 from paceline.recover.storage import Bucket
 from paceline.specs import Saving
 from recover.saved import Checkpoints, state
 
-URL = "s3://bucket/checkpoints"
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     folder = tmp_path_factory.mktemp("s3")
-    with serving(folder) as running:
+    (folder / "bucket").mkdir()
+    with serving(folder, written_to=True) as running:
         yield running
 
 
 @pytest.fixture
-def bucket(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty bucket, reached by what users set in their environment."""
+def url(server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A place of the test's own, reached by what users set in their environment."""
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    folder = server.folder / "bucket"
-    folder.mkdir()
-    yield folder
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    folder.rmdir()
+    return f"s3://bucket/{abs(hash(request.node.name))}"
 
 
-def _checkpoints(saving: Saving | None = None) -> Checkpoints:
-    return Checkpoints(Path(), saving, Bucket(URL))
+def _checkpoints(url: str, saving: Saving | None = None) -> Checkpoints:
+    return Checkpoints(Path(), saving, Bucket(url))
 
 
-def test_saved_read_thinned_out_and_taken_over(bucket: Path) -> None:
-    checkpoints = _checkpoints(Saving(keep_last=2))
+def _files(url: str) -> tuple[Any, str]:
+    files, path = url_to_fs(url)
+    files.invalidate_cache()
+    return files, path
+
+
+def _names(url: str) -> set[str]:
+    files, path = _files(url)
+    return {each.rstrip("/").split("/")[-1] for each in files.ls(path, detail=False)}
+
+
+def test_saved_read_thinned_out_and_taken_over(url: str) -> None:
+    checkpoints = _checkpoints(url, Saving(keep_last=2))
     frozen = {"embedding": torch.randn(500, 10)}
     for step in (10, 20, 30):
         checkpoints.save(step, state(step), frozen)
@@ -51,46 +58,43 @@ def test_saved_read_thinned_out_and_taken_over(bucket: Path) -> None:
     assert found is not None
     assert found[0] == 30
     assert torch.equal(found[1]["layer.weight"], state(30)["layer.weight"])
-    assert not (bucket / "checkpoints" / "step-0000000010").exists()
+    assert _names(url) == {"step-0000000020", "step-0000000030"}
 
 
 @pytest.mark.parametrize("damage", ["changed", "removed", "no seal"])
-def test_damage(damage: str, bucket: Path) -> None:
-    checkpoints = _checkpoints()
+def test_damage(damage: str, url: str) -> None:
+    checkpoints = _checkpoints(url)
     checkpoints.save(10)
     checkpoints.save(20)
-    folder = bucket / "checkpoints" / "step-0000000020"
-    file = folder / (
-        "manifest.json.sha256" if damage == "no seal" else "model-00000-000.safetensors"
-    )
+    files, path = _files(url)
+    name = "manifest.json.sha256" if damage == "no seal" else "model-00000-000.safetensors"
+    file = f"{path}/step-0000000020/{name}"
     if damage == "changed":
-        contents = bytearray(file.read_bytes())
+        contents = bytearray(files.cat_file(file))
         contents[-1] ^= 1
-        file.write_bytes(contents)
+        files.pipe_file(file, bytes(contents))
     else:
-        file.unlink()
-    found = _checkpoints().newest()
+        files.rm_file(file)
+    found = _checkpoints(url).newest()
     assert found is not None
     assert found[0] == 10
-    assert _checkpoints().steps() == [10]
+    assert _checkpoints(url).steps() == [10]
 
 
-def test_what_was_left_unfinished_is_cleared(bucket: Path) -> None:
-    checkpoints = _checkpoints()
+def test_what_was_left_unfinished_is_cleared(url: str) -> None:
+    checkpoints = _checkpoints(url)
     checkpoints.save(10)
     checkpoints.storage.draft(20, 0).write("model-00000-000.safetensors", [b"half"])
     checkpoints.storage.clear_drafts()
-    assert {path.name for path in (bucket / "checkpoints").iterdir()} == {"step-0000000010"}
+    assert _names(url) == {"step-0000000010"}
 
 
-def test_a_run(bucket: Path, tmp_path: Path) -> None:
+def test_a_run(url: str, tmp_path: Path) -> None:
     write_training(tmp_path)
-    words = ("run", "train.py", "-n", "2", "--save-every", "5", "--checkpoints", URL)
+    words = ("run", "train.py", "-n", "2", "--save-every", "5", "--checkpoints", url)
     result = paceline_json(*words, folder=tmp_path)
     assert result["checkpoints"]["last_step"] == 20
     assert not result["trouble"]
-    (kept,) = (bucket / "checkpoints").iterdir()
-    assert {path.name for path in kept.iterdir()} == {"step-0000000015", "step-0000000020"}
     (run,) = (tmp_path / "runs").iterdir()
-    assert kept.name == run.name
-    assert "has taken all its 20 steps" in paceline("resume", run, folder=tmp_path, expect=2).stderr
+    assert _names(url) == {run.name}
+    assert _names(f"{url}/{run.name}") == {"step-0000000015", "step-0000000020"}
