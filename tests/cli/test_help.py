@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from paceline.cli.app import app
 
 COMMANDS = [
-    *(["doctor"], ["run"], ["submit"], ["watch"], ["report"]),
+    *(["doctor"], ["run"], ["submit"], ["resume"], ["ledger"], ["watch"], ["report"]),
     *(["testbed", verb] for verb in ("up", "down", "status", "link", "stop", "start")),
 ]
 
@@ -33,11 +33,16 @@ def test_no_command_is_forgotten_here() -> None:
 def test_the_names_of_options_stay() -> None:
     """Scripts lean on these; add to the list, take nothing away."""
     layout = {"--replicas", "--shards", "--micro-batch", "--precision", "--recompute"}
+    saving = {"--save-every", "--checkpoints", "--ledger"}
     expected = {
-        "run": {"-n", "--workers", "--plan", "--runs", "--name", "--port"} | layout,
+        "run": {"-n", "--workers", "--plan", "--runs", "--name", "--port", "--time"}
+        | layout
+        | saving,
         "submit": {"--nodes", "--devices", "--partition", "--time", "--memory", "--testbed"}
         | {"--wait", "--dry-run", "--plan", "--runs", "--name", "--port", "--assume-shared"}
-        | layout,
+        | layout
+        | saving,
+        "resume": {"-n", "--workers", "--nodes", "--testbed", "--wait"} | layout,
         "report": {"--format", "-o", "--open"},
     }
     for name, options in expected.items():
