@@ -1,5 +1,7 @@
 """`paceline run`: train here, on the devices of this machine."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,10 +116,57 @@ def train_here(run: "Run", *, json: bool, quiet: bool) -> None:
     from paceline.observe.versions import write_versions
 
     launch = local.LocalLaunch(run)
-    write_versions(run.versions_file, run.job.train)  # while the workers load torch
-    say(f"run: {shown(run.path)}", unless=quiet)
-    _follow(launch, run, show=not (quiet or json))
+    with _stopping_on_signals(launch) as tell:
+        write_versions(run.versions_file, run.job.train)  # while the workers load torch
+        say(f"run: {shown(run.path)}", unless=quiet)
+
+        def over() -> bool:
+            tell()
+            return launch.poll() is not None
+
+        if not (quiet or json):
+            from rich.console import Console
+
+            from paceline.report import watch
+
+            watch(run, Console(stderr=True), until=over)
+        while not over():
+            launch.wait(0.2)
     conclude(run, json=json, quiet=quiet)
+
+
+@contextmanager
+def _stopping_on_signals(launch: "LocalLaunch") -> "Iterator[Callable[[], None]]":
+    """A block in which Ctrl-C and SIGTERM stop the workers at the edge of a step, with their state
+    saved, and a second one ends them at once; it yields a function that says so when asked.
+
+    By a handler, not by an exception: raised while garbage is collected, say, it would be lost.
+    """
+    import signal
+
+    asked, told = 0, False
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal asked
+        del number, frame
+        asked += 1
+        if asked == 1:
+            launch.stop()
+        else:
+            launch.kill()
+
+    def tell() -> None:
+        nonlocal told
+        if asked and not told:
+            told = True
+            say("stopping at the end of this step; Ctrl-C again ends it at once")
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield tell
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def default_name(target: "Target") -> str:
@@ -163,35 +212,6 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
         )
     if state.status == "stopped":
         raise typer.Exit(STOPPED_EXIT_CODE)
-
-
-def _follow(launch: "LocalLaunch", run: "Run", *, show: bool) -> None:
-    """Keep up with the workers until they are gone; Ctrl-C and SIGTERM stop them at the edge of a
-    step, with their state saved."""
-    import signal
-
-    def over() -> bool:
-        return launch.poll() is not None
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    asked = False
-    while True:
-        try:
-            if show:
-                from rich.console import Console
-
-                from paceline.report import watch
-
-                watch(run, Console(stderr=True), until=over)
-            while launch.poll() is None:
-                launch.wait(0.2)
-            return
-        except KeyboardInterrupt:
-            if asked:
-                launch.kill()
-            asked = True
-            say("stopping at the end of this step; Ctrl-C again ends it at once")
-            launch.stop()
 
 
 def add_to(app: typer.Typer) -> None:
