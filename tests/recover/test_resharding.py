@@ -74,11 +74,11 @@ def _named(layout: Layout) -> str:
     [
         Layout(),
         Layout(replicas=2),
-        Layout(replicas=3),
         Layout(shards=3),
-        Layout(tensor=2),
-        Layout(pipeline=2),
-        Layout(pipeline=2, schedule="interleaved"),
+        pytest.param(Layout(replicas=3), marks=pytest.mark.nightly),
+        pytest.param(Layout(tensor=2), marks=pytest.mark.nightly),
+        pytest.param(Layout(pipeline=2), marks=pytest.mark.nightly),
+        pytest.param(Layout(pipeline=2, schedule="interleaved"), marks=pytest.mark.nightly),
     ],
     ids=_named,
 )
@@ -100,9 +100,9 @@ def test_shards_of_slices_anywhere_else(after: Layout, tmp_path: Path) -> None:
     "before",
     [
         Layout(pipeline=2, schedule="interleaved", shards=2),
-        Layout(replicas=2, pipeline=2),
-        Layout(replicas=2, shards=2),
-        Layout(pipeline=2, tensor=2),
+        pytest.param(Layout(replicas=2, pipeline=2), marks=pytest.mark.nightly),
+        pytest.param(Layout(replicas=2, shards=2), marks=pytest.mark.nightly),
+        pytest.param(Layout(pipeline=2, tensor=2), marks=pytest.mark.nightly),
     ],
     ids=_named,
 )

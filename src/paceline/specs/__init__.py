@@ -1,7 +1,9 @@
 """What flows between the rooms: frozen models, readable as TOML and JSON. No torch here."""
 
+from paceline.specs.cluster import Cluster, Device, Link, Precision
 from paceline.specs.dry_run import DryRun, HeldParameters, Memory, RankPicture, Transfer
 from paceline.specs.errors import STOPPED_EXIT_CODE, PacelineError, RunFailed
+from paceline.specs.estimate import Amount, Estimate, Origin
 from paceline.specs.events import (
     AnyEvent,
     Damaged,
@@ -21,29 +23,40 @@ from paceline.specs.events import (
 )
 from paceline.specs.job import Job, Limits
 from paceline.specs.plan import Layout, Plan, Position
+from paceline.specs.profile import LayerCost, Matmul, Profile
 from paceline.specs.run import Run
 from paceline.specs.saving import Best, Saving
 
 __all__ = [
     "STOPPED_EXIT_CODE",
+    "Amount",
     "AnyEvent",
     "Best",
+    "Cluster",
     "Damaged",
+    "Device",
     "DryRun",
     "Ended",
+    "Estimate",
     "Event",
     "Failed",
     "Finished",
     "HeldParameters",
     "Job",
+    "LayerCost",
     "Layout",
     "Limits",
+    "Link",
+    "Matmul",
     "Memory",
     "NotSaved",
+    "Origin",
     "Outcome",
     "PacelineError",
     "Plan",
     "Position",
+    "Precision",
+    "Profile",
     "RankPicture",
     "Resumed",
     "Run",

@@ -1,0 +1,73 @@
+"""How many layouts one core scores in a second, and how long plans for large clusters take.
+
+OMP_NUM_THREADS=1 python benchmarks/planner/speed.py [--json]
+"""
+
+import argparse
+import json
+import time
+
+import numpy as np
+
+from paceline.cluster.catalogue import device, link
+from paceline.plan.calibrate import guess
+from paceline.plan.engine import Engine
+from paceline.plan.memory import memory
+from paceline.plan.numbers import Numbers
+from paceline.plan.search import every, search
+from paceline.plan.time import StepModel
+from paceline.profile.families import Decoder, decoder
+from paceline.specs.cluster import Cluster
+
+GPT3 = decoder(Decoder(layers=96, hidden=12288, heads=96, seq=2048, vocab=51200))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    figures = {
+        "layouts_per_second": layouts_per_second(),
+        **{f"plan_{devices}_devices_seconds": plan_seconds(devices) for devices in (1024, 100_000)},
+    }
+    if options.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        for name, value in figures.items():
+            print(f"{name:30} {value:,.3g}")
+
+
+def layouts_per_second() -> float:
+    """Time and memory, the best of twenty rounds, by CPU time: the machine may be shared."""
+    cluster = _cluster(1024)
+    some = every(GPT3, cluster, 6144)
+    layouts = some.take(np.arange(16_384) % len(some))
+    model = StepModel(GPT3, cluster, "bf16", Engine(), Numbers.guessed())
+    seconds = []
+    for _ in range(20):
+        begin = time.process_time()
+        model.times(layouts, 6144.0)
+        memory(GPT3, layouts, 6144.0, Engine())
+        seconds.append(time.process_time() - begin)
+    return len(layouts) / min(seconds)
+
+
+def plan_seconds(devices: int) -> float:
+    begin = time.perf_counter()
+    found = search(GPT3, _cluster(devices), devices * 16, guess())
+    found.best(guess(), 50, "bf16")
+    return time.perf_counter() - begin
+
+
+def _cluster(devices: int) -> Cluster:
+    return Cluster(
+        nodes=devices // 8,
+        devices_per_node=8,
+        device=device("h100-80gb"),
+        inside=link("nvlink4"),
+        between=link("infiniband-ndr"),
+    )
+
+
+if __name__ == "__main__":
+    main()

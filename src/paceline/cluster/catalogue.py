@@ -1,0 +1,73 @@
+"""Devices and links by name, and cluster files that name them."""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from paceline.specs.cluster import Cluster, Device, Link
+from paceline.specs.errors import PacelineError
+
+
+def device(name: str) -> Device:
+    """The device of that name."""
+    return Device.model_validate({"name": name, **_entry("devices", name)})
+
+
+def link(name: str) -> Link:
+    """The link of that name."""
+    return Link.model_validate({"name": name, **_entry("links", name)})
+
+
+def names(kind: str) -> list[str]:
+    """All `devices` or all `links`."""
+    return list(_catalogue()[kind])
+
+
+def read_cluster(path: Path) -> Cluster:
+    """A cluster from a TOML file, in which a device or a link may be just a name from here:
+
+    nodes = 16
+    devices_per_node = 8
+    device = "h100-80gb"
+    inside = "nvlink4"
+    between = "infiniband-ndr"
+    """
+    try:
+        written = tomllib.loads(path.read_text())
+    except (FileNotFoundError, tomllib.TOMLDecodeError):
+        return Cluster.read(path)  # says what is wrong
+    if isinstance(named := written.get("device"), str):
+        written["device"] = device(named)
+    for key in ("inside", "between"):
+        if isinstance(named := written.get(key), str):
+            written[key] = link(named)
+    try:
+        return Cluster.model_validate(written)
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}"
+            for each in error.errors()
+        )
+        raise PacelineError(
+            f"{path} is not a valid cluster: {wrong}",
+            fix=f"keys that a cluster has: {', '.join(Cluster.model_fields)}",
+        ) from None
+
+
+@cache
+def _catalogue() -> dict[str, dict[str, dict[str, Any]]]:
+    return tomllib.loads(files("paceline.cluster").joinpath("catalogue.toml").read_text())
+
+
+def _entry(kind: str, name: str) -> dict[str, Any]:
+    entries = _catalogue()[kind]
+    if name not in entries:
+        raise PacelineError(
+            f"the catalogue has no {kind[:-1]} {name!r}",
+            fix=f"use one of {', '.join(entries)}, or write its figures into the cluster file",
+        )
+    return entries[name]

@@ -1,0 +1,19 @@
+"""What collectives cost: one file each, `seconds(bytes, group)`, in the alpha-beta model.
+
+Everything is an array over layouts, so that a million of them are computed at once.
+"""
+
+from collections.abc import Callable
+
+from paceline.cluster.collectives import all_gather, all_reduce, reduce_scatter, send
+from paceline.cluster.collectives.group import Array, Group
+
+COLLECTIVES: dict[str, Callable[[Array, Group], Array]] = {
+    "all-reduce": all_reduce.seconds,
+    "all-gather": all_gather.seconds,
+    "reduce-scatter": reduce_scatter.seconds,
+    "send": send.seconds,
+}
+"""By the name of the operation, as in `Transfer.operation`."""
+
+__all__ = ["COLLECTIVES", "Array", "Group"]

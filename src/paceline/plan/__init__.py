@@ -1,0 +1,1 @@
+"""What a layout will take: memory, time, and the search for the best one. No torch here."""

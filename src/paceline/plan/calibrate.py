@@ -1,0 +1,212 @@
+"""Fit the planner's numbers to steps that were measured, and say how sure a prediction is.
+
+Logarithms of the numbers start at their guesses and move as far as the measured steps ask for and
+the spread of the guesses allows (a posterior's mode, found by Gauss-Newton with step halving). Rows
+that nothing explains weigh less (Student's t). Without any row, guesses and spreads remain.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.cluster.collectives import Array
+from paceline.plan.engine import Engine
+from paceline.plan.layouts import Layouts
+from paceline.plan.numbers import KIND_SPREAD, SPREADS, Numbers
+from paceline.plan.time import StepModel
+from paceline.specs.cluster import Cluster
+from paceline.specs.profile import Profile
+
+ROUNDS = 25
+SETTLED = 1e-3
+"""Change of a logarithm below which another round is not worth it."""
+FOLDS = 5
+"""Parts of the rows, each predicted by a fit to the others, that set the width of intervals."""
+HALVINGS = 6
+DIFFERENCE = 1e-3
+FREEDOM = 4.0
+"""Of Student's t: small, so that rows far off pull little."""
+NINE_OF_TEN = 1.645
+FEW_ROWS = 1.3
+"""By which few rows widen an interval: close to Student's t with as many degrees of freedom."""
+UNFITTED_NOISE = 0.1
+"""What the form of the model leaves unexplained, before any row says otherwise."""
+USUAL_NOISE, NOISE_ROWS = 0.05, 4.0
+"""What fitted models leave unexplained, and for how many rows this counts beside those given."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Layouts of one model on one cluster, and how long their steps took."""
+
+    profile: Profile
+    cluster: Cluster
+    precision: str
+    engine: Engine
+    layouts: Layouts
+    batch: Array
+    seconds: Array = field(default_factory=lambda: np.empty(0))
+    """Measured; empty where only a prediction is wanted."""
+
+    @property
+    def kind(self) -> str:
+        """Device and precision, which have a rate of matrix products of their own."""
+        return f"{self.cluster.device.name} {self.precision}"
+
+    def predicted(self, numbers: Numbers) -> Array:
+        """Seconds of a step of each."""
+        model = StepModel(self.profile, self.cluster, self.precision, self.engine, numbers)
+        return model.times(self.layouts, self.batch).total
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Numbers, how they may be wrong together, and what they leave unexplained."""
+
+    numbers: Numbers
+    kinds: dict[str, float]
+    """Logarithm of the matrix rate of each kind of device and precision, by the common one."""
+    covariance: Array
+    """Of the logarithms: of all numbers, then of the kinds."""
+    noise: float
+    """Standard deviation of the logarithm of a step."""
+    width: float
+    """Standard deviations on either side that nine of ten rows stay within."""
+    rows: int
+
+    def predict(self, steps: Steps) -> tuple[Array, Array, Array]:
+        """Seconds, and the interval that should hold them nine times out of ten."""
+        logs = np.append(self.numbers.logs, list(self.kinds.values()))
+        log, slope = _slopes([steps], logs, list(self.kinds))
+        variance = np.einsum("ij,jk,ik->i", slope, self.covariance, slope) + self.noise**2
+        if steps.kind not in self.kinds:
+            variance = variance + (slope[:, 0] * KIND_SPREAD) ** 2
+        spread = self.width * np.sqrt(variance)
+        return np.exp(log), np.exp(log - spread), np.exp(log + spread)
+
+
+def guess() -> Fit:
+    """Before anything was measured."""
+    return Fit(
+        numbers=Numbers.guessed(),
+        kinds={},
+        covariance=np.diag(SPREADS**2),
+        noise=UNFITTED_NOISE,
+        width=NINE_OF_TEN,
+        rows=0,
+    )
+
+
+def fit(measured: Sequence[Steps]) -> Fit:
+    """The numbers that explain what was measured, and how far such fits are off on unseen rows."""
+    found = _mode(measured)
+    places = np.arange(sum(len(each.layouts) for each in measured)) % FOLDS
+    if len(places) < 2 * FOLDS:
+        return found
+    misses: list[Array] = []
+    for fold in range(FOLDS):
+        partly = _mode(_some(measured, places != fold))
+        for each in _some(measured, places == fold):
+            seconds, low, _ = partly.predict(each)
+            one = np.log(seconds / low) / partly.width
+            misses.append(np.abs(np.log(each.seconds / seconds)) / one)
+    sizes = np.sort(np.concatenate(misses))
+    place = min(int(np.ceil(0.9 * (len(sizes) + 1))), len(sizes)) - 1
+    return replace(found, width=max(float(sizes[place]), found.width))
+
+
+def _some(measured: Sequence[Steps], mask: npt.NDArray[np.bool_]) -> list[Steps]:
+    """Those rows only."""
+    kept, begin = [], 0
+    for each in measured:
+        inside = np.flatnonzero(mask[begin : begin + len(each.layouts)])
+        begin += len(each.layouts)
+        if len(inside):
+            kept.append(
+                replace(
+                    each,
+                    layouts=each.layouts.take(inside),
+                    batch=each.batch[inside],
+                    seconds=each.seconds[inside],
+                )
+            )
+    return kept
+
+
+def _mode(measured: Sequence[Steps]) -> Fit:
+    """The most probable numbers, by Gauss-Newton."""
+    kinds = sorted({each.kind for each in measured})
+    truth = np.log(np.concatenate([each.seconds for each in measured]))
+    start = np.append(Numbers.guessed().logs, np.zeros(len(kinds)))
+    spreads = np.append(SPREADS, np.full(len(kinds), KIND_SPREAD))
+    believed = np.diag(spreads**-2.0)
+    logs, noise = start, UNFITTED_NOISE
+    for _ in range(ROUNDS):
+        log, slope = _slopes(measured, logs, kinds)
+        error = truth - log
+        weights = (FREEDOM + 1.0) / (FREEDOM + (error / noise) ** 2)
+        known = (slope.T * weights) @ slope / noise**2
+        pull = (slope.T * weights) @ error / noise**2 - believed @ (logs - start)
+        step = np.linalg.solve(known + believed, pull)
+
+        def loss(at: Array, weights: Array = weights / noise**2) -> float:
+            far = truth - _logs(measured, at, kinds)
+            return float((weights * far**2).sum() + (((at - start) / spreads) ** 2).sum())
+
+        moved = _walk(loss, logs, step)
+        settled = bool(np.abs(moved - logs).max() < SETTLED)
+        logs = moved
+        error = truth - _logs(measured, logs, kinds)
+        left = len(truth) - np.trace(np.linalg.solve(known + believed, known))
+        squares = (weights * error**2).sum() + NOISE_ROWS * USUAL_NOISE**2
+        noise = float(np.sqrt(squares / (max(left, 0.0) + NOISE_ROWS)))
+        if settled:
+            break
+    return Fit(
+        numbers=Numbers.from_logs(logs[: len(SPREADS)]),
+        kinds=dict(zip(kinds, logs[len(SPREADS) :].tolist(), strict=True)),
+        covariance=np.linalg.inv(known + believed),
+        noise=noise,
+        width=NINE_OF_TEN * (1.0 + FEW_ROWS / len(truth)),
+        rows=len(truth),
+    )
+
+
+def _walk(loss: Callable[[Array], float], logs: Array, step: Array) -> Array:
+    """Along `step` as far as it helps."""
+    before = loss(logs)
+    for halving in range(HALVINGS):
+        there = logs + step * 0.5**halving
+        if loss(there) < before:
+            return there
+    return logs
+
+
+def _logs(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array:
+    return np.asarray(_evaluated(measured, logs[np.newaxis], kinds)[0])
+
+
+def _slopes(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> tuple[Array, Array]:
+    """Logarithms of the predictions, and how they change with that of each number and kind."""
+    count = len(SPREADS)
+    moves = np.eye(len(logs))[:count] * DIFFERENCE
+    found = _evaluated(measured, np.vstack([logs, logs + moves]), kinds)
+    slope = ((found[1:] - found[0]) / DIFFERENCE).T
+    of = np.concatenate([np.full(len(each.layouts), each.kind) for each in measured])
+    # A kind's rate multiplies the common one, which is the first number.
+    own = np.array([[kind == name for name in kinds] for kind in of], dtype=np.float64)
+    return found[0], np.hstack([slope, own.reshape(len(of), len(kinds)) * slope[:, :1]])
+
+
+def _evaluated(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array:
+    """Logarithms of the predictions, a row for each row of `logs`."""
+    count = len(SPREADS)
+    numbers = Numbers.from_logs(logs[:, :count])
+    rates = dict(zip(kinds, logs[0, count:], strict=True))
+    columns = [
+        each.predicted(numbers.faster(float(np.exp(rates.get(each.kind, 0.0)))))
+        for each in measured
+    ]
+    return np.log(np.concatenate(columns, axis=1))

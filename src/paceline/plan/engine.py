@@ -1,0 +1,34 @@
+"""Habits of the software that trains, as far as a plan depends on them."""
+
+from pydantic import NonNegativeInt, PositiveInt
+
+from paceline.specs.base import Spec
+
+
+class Engine(Spec):
+    """Paceline's own habits, unless said otherwise: published runs have others."""
+
+    overlap_data: bool = True
+    """Gradients and gathered weights travel while something else is computed."""
+    overlap_tensor: bool = False
+    """So do the sums over slices of a layer."""
+    overlap_transfer: bool = False
+    """So does what goes from stage to stage, where chunks are interleaved."""
+    gather_once: bool = False
+    """In a pipeline, shards gather the weights of their stage once a step and keep them."""
+    reduce_always: bool = False
+    """Shards sum gradients after every micro-batch, not only after the last of a step."""
+    compiled: bool = False
+    """Operations between matrix products are fused by a compiler."""
+    loss_in_place: bool = False
+    """Softmax and gradient overwrite the logits (Megatron) instead of standing beside them."""
+    weight_bytes: PositiveInt = 4
+    """Of a parameter, as it is kept."""
+    gathered_bytes: PositiveInt = 2
+    """Of a parameter, as shards gather it and as it is computed with."""
+    gradient_bytes: PositiveInt = 4
+    """Of a parameter, as gradients are kept and summed."""
+    state_bytes: PositiveInt = 8
+    """Of a parameter, that the optimizer keeps, its own copy of the weight included."""
+    base_bytes: NonNegativeInt = 0
+    """On every device, whatever is trained."""

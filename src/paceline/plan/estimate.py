@@ -1,0 +1,51 @@
+"""Scores turned into what a person reads: one layout with its parts, intervals and origins."""
+
+from dataclasses import fields
+from typing import Literal
+
+import numpy as np
+
+from paceline.plan.calibrate import Fit, Steps
+from paceline.plan.memory import memory
+from paceline.plan.time import StepModel
+from paceline.specs.estimate import Amount, Estimate, Origin
+
+MEMORY_SPREAD = 0.12
+"""Either way; 56 of 59 dense rows of Megatron's CI are within (docs/planning.md)."""
+Trained = Literal["fp32", "bf16", "fp16"]
+
+
+def estimates(found: Fit, steps: Steps, precision: Trained) -> list[Estimate]:
+    """Of every layout in `steps`."""
+    seconds, low, high = found.predict(steps)
+    rate = float(np.exp(found.kinds.get(steps.kind, 0.0)))
+    model = StepModel(
+        steps.profile, steps.cluster, steps.precision, steps.engine, found.numbers.faster(rate)
+    )
+    times = model.times(steps.layouts, steps.batch)
+    held = memory(steps.profile, steps.layouts, steps.batch, steps.engine)
+    total = held.total
+    origin: Origin = "measured" if found.rows else "assumed"
+    room = steps.cluster.device.memory_bytes
+    return [
+        Estimate(
+            layout=steps.layouts.layout(index, precision),
+            batch=int(steps.batch[index]),
+            step_seconds=Amount(
+                value=float(seconds[index]),
+                low=float(low[index]),
+                high=float(high[index]),
+                origin=origin,
+            ),
+            seconds={each.name: float(getattr(times, each.name)[index]) for each in fields(times)},
+            peak_bytes=Amount(
+                value=float(total[index]),
+                low=float(total[index] * (1 - MEMORY_SPREAD)),
+                high=float(total[index] * (1 + MEMORY_SPREAD)),
+                origin="assumed",
+            ),
+            bytes={each.name: float(getattr(held, each.name)[index]) for each in fields(held)},
+            fits=bool(total[index] * (1 + MEMORY_SPREAD) <= room),
+        )
+        for index in range(len(steps.layouts))
+    ]

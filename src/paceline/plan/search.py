@@ -1,0 +1,135 @@
+"""All layouts of a model on a cluster, those that fit, the fastest first."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.cluster.collectives import Array
+from paceline.plan.calibrate import Fit, Steps
+from paceline.plan.engine import Engine
+from paceline.plan.estimate import MEMORY_SPREAD, Trained, estimates
+from paceline.plan.layouts import RECOMPUTE, TWICE_AROUND, Layouts
+from paceline.plan.memory import memory
+from paceline.plan.time import StepModel
+from paceline.specs.cluster import Cluster
+from paceline.specs.errors import PacelineError
+from paceline.specs.estimate import Estimate
+from paceline.specs.profile import Profile
+
+MOST_TENSOR = 16
+"""Workers that slice a layer: beyond two nodes of eight no published run does."""
+MOST_SAMPLES = 64
+"""In a micro-batch."""
+MODES = ("none", "selective", "block")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Layouts that fit, the fastest first."""
+
+    steps: Steps
+    seconds: Array
+    scored: int
+    """Layouts that were looked at, with those that do not fit."""
+
+    def best(self, found: Fit, count: int, precision: Trained) -> list[Estimate]:
+        """The first of them, with their parts and intervals."""
+        first = np.arange(min(count, len(self.seconds)))
+        few = replace(
+            self.steps, layouts=self.steps.layouts.take(first), batch=self.steps.batch[first]
+        )
+        return estimates(found, few, precision)
+
+
+def search(
+    profile: Profile,
+    cluster: Cluster,
+    batch: int,
+    found: Fit,
+    precision: Trained = "bf16",
+    engine: Engine | None = None,
+) -> Found:
+    """Score every layout of `batch` samples on all devices of the cluster."""
+    engine = engine or Engine()
+    layouts = every(profile, cluster, batch)
+    steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
+    held = memory(profile, layouts, float(batch), engine).total
+    fits = np.flatnonzero(held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes)
+    if not len(fits):
+        least = float(held.min()) / 1e9
+        raise PacelineError(
+            f"none of {len(layouts)} layouts fits: the smallest needs {least:.0f} GB on a device"
+            f" of {cluster.device.memory_bytes / 1e9:.0f} GB, less a reserve",
+            fix="use more devices, or a smaller model",
+        )
+    fitting = layouts.take(fits)
+    rate = float(np.exp(found.kinds.get(steps.kind, 0.0)))
+    model = StepModel(profile, cluster, precision, engine, found.numbers.faster(rate))
+    seconds = model.times(fitting, float(batch)).total
+    order = np.argsort(seconds, kind="stable")
+    ranked = replace(steps, layouts=fitting.take(order), batch=steps.batch[order])
+    return Found(ranked, seconds[order], scored=len(layouts))
+
+
+def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
+    """All that Paceline can run: degrees x micro-batch x recomputation x interleaving."""
+    rows: list[Array] = []
+    for tensor in _tensor_degrees(profile, cluster):
+        left = cluster.devices // tensor
+        for pipeline in _divisors(left):
+            data = left // pipeline
+            if pipeline > profile.block.count or batch % data:
+                continue
+            rows.append(_degrees(tensor, pipeline, data, batch // data))
+    if not rows:
+        raise PacelineError(
+            f"a batch of {batch} cannot be divided over {cluster.devices} devices",
+            fix="give a batch that a divisor of the devices divides",
+        )
+    return Layouts(*np.concatenate(rows).T)
+
+
+def _degrees(tensor: int, pipeline: int, data: int, share: int) -> Array:
+    """All layouts with these degrees, as rows in the order of the fields of `Layouts`."""
+    shards = np.array(_divisors(data), dtype=np.float64)
+    samples = np.array([each for each in _divisors(share) if each <= MOST_SAMPLES])
+    modes = np.array([RECOMPUTE.index(each) for each in MODES])
+    chunks = np.array([1.0, TWICE_AROUND] if pipeline > 1 else [1.0])
+    sequence = np.array([0.0, 1.0] if tensor > 1 and pipeline == 1 else [0.0])
+    reshard = np.array([1.0])
+    grid = np.meshgrid(shards, samples, modes, chunks, sequence, reshard, indexing="ij")
+    shard, sample, mode, chunk, along, again = (each.ravel() for each in grid)
+    whole = np.ones_like(shard)
+    columns = (
+        data / shard,
+        shard,
+        whole * tensor,
+        whole * pipeline,
+        sample,
+        mode,
+        chunk,
+        along,
+        again,
+        0.0 * whole,
+    )
+    rows = np.stack(columns, axis=1)
+    # Interleaving needs whole rounds of the pipeline.
+    return np.asarray(rows[(chunk == 1) | ((share / sample) % pipeline == 0)])
+
+
+def _tensor_degrees(profile: Profile, cluster: Cluster) -> list[int]:
+    """Those that divide the devices and what they slice."""
+    sizes = [
+        {"columns": each.columns, "inner": each.inner, "repeats": each.repeats}[each.sliced]
+        for each in profile.block.matmuls
+    ]
+    return [
+        each
+        for each in _divisors(cluster.devices)
+        if each <= MOST_TENSOR and not any(size % each for size in sizes)
+    ]
+
+
+def _divisors(number: int) -> list[int]:
+    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})

@@ -1,0 +1,205 @@
+"""How long a step takes, for many layouts at once.
+
+A step is what a micro-batch takes on the slowest stage, as often as there are micro-batches; the
+filling and emptying of the pipeline; what of the exchange of gradients and weights is not hidden;
+the optimizer; and what the host adds. `docs/planning.md` has the formulas with their sources.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from paceline.cluster.collectives import COLLECTIVES, Array
+from paceline.plan.compute import UNHIDDEN, Compute
+from paceline.plan.engine import Engine
+from paceline.plan.groups import group_of
+from paceline.plan.layouts import Layouts
+from paceline.plan.numbers import Numbers
+from paceline.specs.cluster import Cluster
+from paceline.specs.profile import Profile
+
+UNHIDDEN_DATA = 0.1
+"""Of gradients, what remains although they are overlapped: the last bucket."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a step by what they are spent on, for every layout."""
+
+    compute: Array
+    """Of the slowest stage, without what is computed again."""
+    recompute: Array
+    tensor: Array
+    """Sums over the slices of layers."""
+    transfer: Array
+    """From stage to stage."""
+    bubble: Array
+    """Filling and emptying the pipeline."""
+    data: Array
+    """Gradients and weights between replicas and shards, as far as computing does not hide it."""
+    optimizer: Array
+    host: Array
+    """What a step takes in which nothing else happens."""
+    jitter: Array
+    """Waiting for the slowest worker."""
+
+    @property
+    def total(self) -> Array:
+        """A whole step."""
+        return np.asarray(sum(getattr(self, each.name) for each in fields(self)))
+
+
+class StepModel:
+    """A model on a cluster, with the numbers that are fitted; `times` scores layouts."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        cluster: Cluster,
+        precision: str,
+        engine: Engine,
+        numbers: Numbers,
+    ) -> None:
+        self.profile = profile
+        self.cluster = cluster
+        self.engine = engine
+        self.numbers = numbers
+        self._compute = Compute(cluster, precision, engine, numbers)
+
+    def times(self, layouts: Layouts, batch: Array | float) -> Times:
+        """Seconds of a step of `batch` samples."""
+        numbers, profile = self.numbers, self.profile
+        alike, place = layouts.alike_on_a_device()
+        before, block, after = (
+            self._compute.passes(each, alike).take(place) for each in profile.layers
+        )
+        piped = layouts.pipeline > 1
+        micro_batches = np.ceil(batch / (layouts.data_workers * layouts.micro_batch))
+
+        blocks, at_begin, at_end = self._slowest(layouts, before.all, block.all, after.all)
+        slowest = blocks * block.all + at_begin * before.all + at_end * after.all
+        fill = profile.block.count * block.all + before.all + after.all
+        waiting = np.maximum(fill - slowest, 0.0)
+        send = self._send(layouts)
+        # A micro-batch crosses to the next stage and back, once for every chunk of a worker's.
+        transfer = np.where(piped, 2.0 * layouts.chunks * (send + numbers.handover_seconds), 0.0)
+        if self.engine.overlap_transfer:
+            hidden = np.maximum(transfer - numbers.overlap * slowest, UNHIDDEN * transfer)
+            transfer = np.where(layouts.chunks > 1, hidden, transfer)
+        bubble = waiting / layouts.chunks + 2.0 * (layouts.pipeline - 1.0) * send
+
+        again = blocks * block.again
+        tensor = blocks * block.tensor + at_begin * before.tensor + at_end * after.tensor
+        compute = slowest - again - tensor
+        forward = blocks * block.forward
+        data = self._data(layouts, micro_batches, forward, compute + again - forward)
+        optimizer = self._optimizer(layouts)
+        one = np.ones_like(compute)
+        busy = micro_batches * (slowest + transfer) + bubble + data
+        devices = np.maximum(layouts.devices, 1.0)
+        return Times(
+            compute=micro_batches * compute,
+            recompute=micro_batches * again,
+            tensor=micro_batches * tensor,
+            transfer=micro_batches * transfer,
+            bubble=bubble,
+            data=data,
+            optimizer=optimizer * one,
+            host=numbers.step_seconds * one,
+            jitter=busy * numbers.jitter * np.sqrt(2.0 * np.log(devices)),
+        )
+
+    def _slowest(
+        self, layouts: Layouts, before: Array, block: Array, after: Array
+    ) -> tuple[Array, Array, Array]:
+        """Blocks of the slowest stage, and whether it is the first, the last, or both."""
+        count = self.profile.block.count
+        blocks = self._blocks(layouts)
+        piped = layouts.pipeline > 1
+        # Where stages do not divide the blocks, the ends have one less: the last, then the first.
+        missing = blocks * layouts.pipeline - count
+        last = blocks - (missing >= 1)
+        first = blocks - (missing >= 2)
+        ending = last * block + after
+        beginning = first * block + before
+        end = ending >= np.maximum(blocks * block, beginning)
+        begin = (beginning >= blocks * block) & ~end
+        number = np.where(end, last, np.where(begin, first, blocks))
+        return (
+            np.where(piped, number, float(count)).astype(np.float64),
+            (begin | ~piped).astype(np.float64),
+            (end | ~piped).astype(np.float64),
+        )
+
+    def _blocks(self, layouts: Layouts) -> Array:
+        """Of a stage in the middle of a pipeline."""
+        chunks = layouts.pipeline * layouts.chunks
+        return np.asarray(np.ceil(self.profile.block.count / chunks) * layouts.chunks)
+
+    def _send(self, layouts: Layouts) -> Array:
+        """What a stage hands to the next, for one micro-batch: every slice sends its part."""
+        nbytes = self.profile.block.output_bytes * layouts.micro_batch / layouts.tensor
+        stride = layouts.tensor * layouts.data_workers
+        return COLLECTIVES["send"](
+            nbytes, group_of(self.cluster, self.numbers, layouts.pipeline, stride)
+        )
+
+    def _held(self, layouts: Layouts) -> Array:
+        """Parameters of the largest stage, as one slice of it has them."""
+        before, block, after = self.profile.layers
+        blocks = self._blocks(layouts)
+        ends = np.where(
+            layouts.pipeline > 1,
+            max(before.parameters, after.parameters),
+            before.parameters + after.parameters,
+        )
+        return (blocks * block.parameters + ends) / layouts.tensor + blocks * block.parameters_whole
+
+    def _data(
+        self, layouts: Layouts, micro_batches: Array, forward: Array, backward: Array
+    ) -> Array:
+        """Gradients and gathered weights, less what computing hides."""
+        engine = self.engine
+        held = self._held(layouts)
+        overlap = np.minimum(self.numbers.overlap, 1.0) if engine.overlap_data else np.zeros(())
+        shards, replicas, stride = layouts.shards, layouts.replicas, layouts.tensor
+        rate = self.numbers.exchange_rate
+        group = group_of(self.cluster, self.numbers, shards, stride)
+        gather = COLLECTIVES["all-gather"](engine.gathered_bytes * held, group) / rate
+        scatter = COLLECTIVES["reduce-scatter"](engine.gradient_bytes * held, group) / rate
+        again = gather * layouts.reshard
+        inner = again + scatter if engine.reduce_always else again
+        usual = np.maximum(gather - overlap * forward, 0.0)
+        usual = usual + np.maximum(inner - overlap * backward, 0.0)
+        last = np.maximum(gather - overlap * forward, 0.0)
+        last = last + np.maximum(again + scatter - overlap * backward, 0.0)
+        sharded = (micro_batches - 1.0) * usual + last
+        if engine.gather_once:
+            once = gather + np.maximum(scatter - overlap * backward, 0.0)
+            sharded = np.where(layouts.pipeline > 1, once, sharded)
+        first = gather * layouts.pipeline / self.profile.block.count
+
+        part = engine.gradient_bytes * held / shards
+        group = group_of(self.cluster, self.numbers, replicas, stride * shards)
+        summed = COLLECTIVES["all-reduce"](part, group) / rate
+        back = np.zeros(())
+        divided = layouts.optimizer_shards > 0
+        if divided.any():
+            weights = engine.gathered_bytes * held / shards
+            scattered = COLLECTIVES["reduce-scatter"](part, group) / rate
+            summed = np.where(divided, scattered, summed)
+            back = np.where(divided, COLLECTIVES["all-gather"](weights, group) / rate, 0.0)
+        # Where chunks are interleaved, one chunk's gradients travel while the other chunks of the
+        # last micro-batches are computed: a round of the pipeline for each of them.
+        rounds = layouts.pipeline * (1.0 - 1.0 / layouts.chunks)
+        window = overlap * np.minimum(1.0 + rounds, micro_batches)
+        replicated = np.maximum(summed - window * backward, UNHIDDEN_DATA * overlap * summed)
+        replicated = replicated + np.maximum(
+            back - window * forward, UNHIDDEN_DATA * overlap * back
+        )
+        return sharded + np.where(shards > 1, first, 0.0) + replicated
+
+    def _optimizer(self, layouts: Layouts) -> Array:
+        divided = np.where(layouts.optimizer_shards > 0, layouts.data_workers, layouts.shards)
+        nbytes = self._held(layouts) / divided * self.numbers.optimizer_bytes
+        return np.asarray(nbytes / self._compute.memory_rate)

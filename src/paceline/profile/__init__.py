@@ -1,0 +1,1 @@
+"""What one step of a model costs: counted without hardware."""

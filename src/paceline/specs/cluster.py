@@ -1,0 +1,81 @@
+"""What a cluster is made of: devices, links and how many of them, each figure with its source."""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from paceline.specs.base import Spec
+from paceline.specs.errors import PacelineError
+
+Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp4"]
+"""What matrix products are computed in."""
+
+
+class Device(Spec):
+    """One accelerator, as its maker and those who measured it describe it."""
+
+    name: str
+    peak_flops: dict[Precision, PositiveFloat]
+    """Dense matrix products per second, without sparsity."""
+    memory_bytes: PositiveInt
+    memory_bytes_per_second: PositiveFloat
+    units: PositiveInt
+    """Multiprocessors or compute units, which a matrix product must be large enough to fill."""
+    matmul_efficiency: float = Field(gt=0, le=1)
+    """Of the peak, what the best of all matrix sizes reaches."""
+    sustained: float = Field(default=1.0, gt=0, le=1)
+    """Of that, what training reaches that goes on for hours: hot, and held to its power limit."""
+    watts: PositiveFloat
+    """Power limit."""
+    price_per_hour: PositiveFloat | None = None
+    source: str
+    """Of the figures above."""
+    efficiency_source: str
+    """Of `matmul_efficiency`."""
+    sustained_source: str = "assumed"
+    """Of `sustained`."""
+
+    def peak(self, precision: str) -> float:
+        """Products per second in `precision`."""
+        for name, flops in self.peak_flops.items():
+            if name == precision:
+                return flops
+        raise PacelineError(
+            f"{self.name} has no matrix products in {precision}",
+            fix=f"use one of {', '.join(self.peak_flops)}",
+        )
+
+
+class Link(Spec):
+    """What connects devices: of one device, in one direction."""
+
+    name: str
+    latency_seconds: NonNegativeFloat
+    bytes_per_second: PositiveFloat
+    """That a collective of large messages reaches, where it was measured; else the line rate."""
+    source: str
+
+
+class Cluster(Spec):
+    """Equal nodes of equal devices, joined by links inside a node and between nodes."""
+
+    nodes: PositiveInt
+    devices_per_node: PositiveInt
+    device: Device
+    inside: Link
+    """Between the devices of one node."""
+    between: Link
+    """One network interface of a node."""
+    interfaces_per_node: PositiveInt | None = None
+    """Network interfaces of a node; one for each device where unset."""
+
+    @property
+    def devices(self) -> int:
+        """On all nodes."""
+        return self.nodes * self.devices_per_node
+
+    @property
+    def network_bytes_per_second(self) -> float:
+        """Of one device, while all devices of its node send."""
+        interfaces = self.interfaces_per_node or self.devices_per_node
+        return self.between.bytes_per_second * interfaces / self.devices_per_node

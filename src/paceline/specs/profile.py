@@ -1,0 +1,100 @@
+"""What one step of a model costs, block by block and for one sample, whatever the hardware."""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from paceline.specs.base import Spec
+
+
+class Matmul(Spec):
+    """A matrix product of forward, for one sample; backward takes two of the same size."""
+
+    rows: PositiveInt
+    """Of one sample; a micro-batch of b samples has b times as many, unless `repeats` counts."""
+    inner: PositiveInt
+    columns: PositiveInt
+    repeats: PositiveInt = 1
+    """Products of this size for one sample, computed side by side: attention heads."""
+    computed: float = Field(default=1.0, gt=0, le=1)
+    """The part that is computed: a half where a causal mask lets the rest be left out."""
+    sliced: Literal["columns", "inner", "repeats"]
+    """What tensor parallelism divides."""
+    attention: bool = False
+    """Whether it belongs to the core of attention."""
+
+    @property
+    def flops(self) -> float:
+        """Of one sample, forward."""
+        return 2.0 * self.rows * self.inner * self.columns * self.repeats * self.computed
+
+
+class LayerCost(Spec):
+    """One block, or one of several equal ones. Bytes are of one sample, in forward."""
+
+    name: str
+    count: PositiveInt = 1
+    """Equal blocks in a row."""
+    matmuls: tuple[Matmul, ...] = ()
+    repeated: bool = False
+    """Whether it is one of the blocks, which recomputation and pipelines divide the model into."""
+    kernels: PositiveInt
+    """Operations that the host launches in forward."""
+    parameters: NonNegativeInt
+    """Of one block, those that tensor parallelism divides."""
+    parameters_whole: NonNegativeInt = 0
+    """Of one block, those that every slice has."""
+    moved_bytes: NonNegativeFloat = 0
+    """Read and written between the matrix products, divided by tensor parallelism."""
+    moved_bytes_whole: NonNegativeFloat = 0
+    """The same, not divided unless along the sequence."""
+    moved_bytes_attention: NonNegativeFloat = 0
+    """The same in the core of attention, divided."""
+    saved_bytes: NonNegativeFloat = 0
+    """Kept for backward, divided by tensor parallelism."""
+    saved_bytes_whole: NonNegativeFloat = 0
+    """The same, not divided unless along the sequence."""
+    saved_bytes_attention: NonNegativeFloat = 0
+    """The same in the core of attention, divided."""
+    product_bytes: NonNegativeFloat = 0
+    """Kept where all but matrix products and attention is computed again, divided."""
+    product_bytes_whole: NonNegativeFloat = 0
+    """The same, not divided unless along the sequence."""
+    output_bytes: NonNegativeFloat
+    """What the next block gets, and what every reduction over slices is about."""
+    reductions: NonNegativeInt = 0
+    """Sums over the slices of a layer in forward; backward has as many."""
+
+    @property
+    def forward_flops(self) -> float:
+        """Of one block and one sample."""
+        return sum(each.flops for each in self.matmuls)
+
+    @property
+    def backward_flops(self) -> float:
+        """Of one block and one sample: by the weights and by the inputs."""
+        return 2.0 * self.forward_flops
+
+
+class Profile(Spec):
+    """A model: what comes before its blocks, the equal blocks, what comes after them."""
+
+    name: str
+    before: LayerCost
+    block: LayerCost
+    after: LayerCost
+
+    @property
+    def layers(self) -> tuple[LayerCost, LayerCost, LayerCost]:
+        """In the order of forward."""
+        return self.before, self.block, self.after
+
+    @property
+    def parameters(self) -> int:
+        """Of the whole model."""
+        return sum(each.count * (each.parameters + each.parameters_whole) for each in self.layers)
+
+    @property
+    def flops(self) -> float:
+        """Of one sample, forward and backward, without anything computed again."""
+        return sum(each.count * (each.forward_flops + each.backward_flops) for each in self.layers)

@@ -1,0 +1,123 @@
+"""The planner's arithmetic against formulas of the literature, worked out by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paceline.plan.engine import Engine
+from paceline.plan.layouts import RECOMPUTE, Layouts
+from paceline.plan.memory import memory, stage
+from paceline.plan.numbers import Numbers
+from paceline.plan.time import StepModel
+from paceline.profile.families import Decoder, decoder
+from paceline.specs import Layout, PacelineError
+from plan.shapes import GPT3, SMALL, cluster, steps
+
+MEGATRON = Engine(weight_bytes=2, gradient_bytes=4, state_bytes=12)
+
+
+def test_parameters_of_gpt3() -> None:
+    """Brown et al. 2020: 175 billion; SC21: 174.6."""
+    assert decoder(GPT3).parameters == pytest.approx(174.6e9, rel=1e-3)
+
+
+def test_parameters_of_llama() -> None:
+    """8.03 billion (Llama 3, arXiv:2407.21783)."""
+    llama = Decoder(
+        layers=32,
+        hidden=4096,
+        heads=32,
+        kv_heads=8,
+        ffn=14336,
+        seq=8192,
+        vocab=128256,
+        gated=True,
+        tied=False,
+        positions=False,
+    )
+    assert decoder(llama).parameters == pytest.approx(8.03e9, rel=1e-3)
+
+
+def test_flops_of_a_step() -> None:
+    """SC21 eq. 3, without recomputation: 72·B·s·l·h²(1 + s/6h + V/12lh)."""
+    s, l, h, v = GPT3.seq, GPT3.layers, GPT3.hidden, GPT3.vocab  # noqa: E741
+    expected = 72 * s * l * h**2 * (1 + s / (6 * h) + v / (12 * l * h))
+    assert decoder(GPT3).flops == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "sequence", "recompute", "expected"),
+    [
+        (1, False, "none", 34 + 5 * 96 * 2048 / 12288),
+        (8, False, "none", 10 + 24 / 8 + 5 * 96 * 2048 / (12288 * 8)),
+        (8, True, "none", (34 + 5 * 96 * 2048 / 12288) / 8),
+        (8, False, "block", 2.0),
+    ],
+)
+def test_saved_activations(tensor: int, sequence: bool, recompute: str, expected: float) -> None:
+    """Korthikanti et al. 2022, table 2, in units of s·b·h bytes a layer."""
+    layout = Layout.model_validate(
+        {"tensor": tensor, "sequence": sequence, "recompute": recompute, "micro_batch": 1}
+    )
+    held = memory(decoder(GPT3), Layouts.of([layout]), 1.0, Engine())
+    embedding = 2048 * 12288 / (tensor if sequence else 1)  # dropout's mask
+    layers = (held.activations[0] - embedding) / 96
+    assert layers / (2048 * 12288) == pytest.approx(expected, rel=1e-9)
+
+
+def test_korthikanti_selective() -> None:
+    """The same with Megatron's selective recomputation and sequence parallelism: 34/t."""
+    layouts = Layouts.of([Layout(tensor=8, sequence=True, micro_batch=1)])
+    mode = np.array([float(RECOMPUTE.index("attention"))])
+    held = memory(decoder(GPT3), replace(layouts, recompute=mode), 1.0, Engine())
+    layer = (held.activations[0] - 2048 * 12288 / 8) / 96 / (2048 * 12288)
+    assert layer == pytest.approx(34 / 8, rel=1e-9)
+
+
+@pytest.mark.parametrize(("divided", "expected"), [(0.0, 18.0), (1.0, 6 + 12 / 64)])
+def test_bytes_of_a_parameter(divided: float, expected: float) -> None:
+    """Megatron: 18, or 6 + 12/d with a distributed optimizer."""
+    layouts = Layouts.of([Layout(replicas=64, micro_batch=1)])
+    layouts = replace(layouts, optimizer_shards=np.array([divided]))
+    held = memory(decoder(SMALL), layouts, 64.0, MEGATRON)
+    states = held.weights + held.gradients + held.optimizer
+    # Biases and norms of the head are left out of the larger parts.
+    assert states[0] / decoder(SMALL).parameters == pytest.approx(expected, rel=1e-3)
+
+
+def test_micro_batches_under_way() -> None:
+    """1F1B holds p on the first stage and 1 on the last; interleaved p(1 + (p-1)/pv) on the first
+    (Megatron), ((v-1)p + 1)/v on the last."""
+    plain = Layout(pipeline=4, micro_batch=1)
+    twice = plain.model_copy(update={"schedule": "interleaved"})
+    layouts = Layouts.of([plain, twice])
+    first = stage(decoder(SMALL), layouts, 64.0, Engine(), last=False).activations
+    last = stage(decoder(SMALL), layouts, 64.0, Engine(), last=True).activations
+    assert first[0] / last[0] == pytest.approx(4)
+    assert first[1] / last[0] == pytest.approx(4 * (1 + 3 / 8))
+    assert last[1] / last[0] == pytest.approx(5 / 2)
+
+
+def test_the_bubble() -> None:
+    """(p-1)/m of the computing, by v chunks less (SC21); stages of blocks only, free transfers."""
+    shape = GPT3.model_copy(update={"layers": 8, "vocab": 1})
+    what = steps(
+        Layout(pipeline=8, micro_batch=1),
+        Layout(pipeline=4, micro_batch=1, schedule="interleaved"),
+        shape=shape,
+        batch=32,
+    )
+    times = StepModel(what.profile, cluster(), "bf16", Engine(), Numbers.guessed()).times(
+        what.layouts, what.batch
+    )
+    share = times.bubble / times.compute
+    assert share[0] == pytest.approx(7 / 32, rel=0.1)
+    assert share[1] == pytest.approx(3 / 64, rel=0.1)
+
+
+def test_dimensions_that_do_not_go_together() -> None:
+    with pytest.raises(PacelineError, match="not divided by heads=7"):
+        Decoder(layers=1, hidden=512, heads=7, seq=8, vocab=8)
+    with pytest.raises(PacelineError, match="kv_heads=3"):
+        Decoder(layers=1, hidden=512, heads=8, kv_heads=3, seq=8, vocab=8)

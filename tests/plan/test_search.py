@@ -1,0 +1,49 @@
+"""The search looks at all layouts, keeps those that fit, and ranks them."""
+
+import numpy as np
+import pytest
+
+from paceline.plan.calibrate import guess
+from paceline.plan.search import every, search
+from paceline.profile.families import Decoder, decoder
+from paceline.specs import PacelineError
+from plan.shapes import GPT3, SMALL, cluster
+
+LLAMA_7B = decoder(Decoder(layers=32, hidden=4096, heads=32, seq=4096, vocab=32000))
+
+
+def test_every_layout_uses_all_devices_and_can_be_run() -> None:
+    layouts = every(decoder(SMALL), cluster(nodes=2), 64)
+    assert (layouts.devices == 16).all()
+    assert len(np.unique(layouts.tensor)) == 5
+    for index in range(len(layouts)):
+        layouts.layout(index, "bf16").check()
+    shares = 64 / layouts.data_workers
+    assert (shares % layouts.micro_batch == 0).all()
+
+
+def test_the_fastest_that_fits_comes_first() -> None:
+    found = search(LLAMA_7B, cluster(), 512, guess())
+    assert (np.diff(found.seconds) >= 0).all()
+    assert found.scored > len(found.seconds) > 0
+    best = found.best(guess(), 5, "bf16")
+    assert [each.step_seconds.value for each in best] == pytest.approx(list(found.seconds[:5]))
+    for each in best:
+        assert each.fits
+        assert each.layout.workers == 64
+        assert sum(each.seconds.values()) == pytest.approx(each.step_seconds.value)
+        assert sum(each.bytes.values()) == pytest.approx(each.peak_bytes.value)
+        assert each.step_seconds.origin == "assumed"
+    # 7 billion parameters with 16 bytes each do not fit on one device: they are divided.
+    assert best[0].layout.shards * best[0].layout.tensor * best[0].layout.pipeline > 1
+
+
+def test_a_model_that_fits_nowhere() -> None:
+    with pytest.raises(PacelineError, match=r"none of \d+ layouts fits"):
+        search(decoder(GPT3), cluster(nodes=1), 8, guess())
+
+
+def test_a_batch_that_cannot_be_divided() -> None:
+    tall = decoder(SMALL.model_copy(update={"layers": 1, "heads": 1}))
+    with pytest.raises(PacelineError, match="a batch of 7"):
+        search(tall, cluster(), 7, guess())
