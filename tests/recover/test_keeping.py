@@ -96,6 +96,14 @@ def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
     assert checkpoints.steps() == [10, 30]
 
 
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """On a full disk, half of one would take the room of the next."""
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(10, {"odd": torch.zeros(3, dtype=torch.complex64)})
+    assert "complex64" in checkpoints.told.flaws[10]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_best_that_says_nothing(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text('[saving]\nkeep_best = "loss"\n')

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from paceline.specs import Plan
+    from paceline.specs import Layout, Plan
 
 PlanFile = Annotated[
     Path | None, typer.Option("--plan", metavar="FILE", help="The plan to follow (TOML).")
@@ -87,55 +87,51 @@ def chosen_plan(
 
     Replicas that nobody gave are as many as the workers allow; all numbers must agree.
     """
-    from paceline.specs import PacelineError, Plan
+    from paceline.specs import Plan
 
     plan = Plan.read(file) if file else Plan()
     plan = plan.model_copy(update={"saving": plan.saving.model_copy(update=saving or {})})
     layout = plan.layout.model_copy(update=given)
-    others = [name for name in ("shards", "tensor", "pipeline") if getattr(layout, name) > 1]
-    degrees = " x ".join(f"{getattr(layout, name)} {name}" for name in ("replicas", *others))
+    wanted = None
     if "replicas" not in plan.layout.model_fields_set | given.keys():
         wanted = workers or (default_workers if not given and file is None else layout.workers)
-        replicas, left = divmod(wanted, layout.workers)
-        if left:
-            raise PacelineError(
-                f"{wanted} workers cannot be divided into copies of {layout.workers} ({degrees})",
-                fix=f"use a multiple of {layout.workers} workers, or other numbers of these",
-            )
-        layout = layout.model_copy(update={"replicas": replicas})
-    if workers is not None and workers != layout.workers:
-        raise PacelineError(
-            f"{workers} workers were asked for, but {file or 'the layout'} plans"
-            f" {layout.workers}: {degrees}",
-            fix="make them agree, or leave one of them out",
-        )
-    layout.check()
+    layout = _fitted(layout, workers, wanted, whose=str(file or "the layout"))
     return plan.model_copy(update={"layout": layout})
 
 
 def another_layout(plan: "Plan", workers: int | None, given: dict[str, Any]) -> "Plan":
     """The plan of a run that goes on, with what the options change, for a number of workers."""
+    layout, wanted = plan.layout.model_copy(update=given), None
+    if "replicas" not in given and (workers is not None or given):
+        layout, wanted = layout.model_copy(update={"replicas": 1}), workers or plan.layout.workers
+    more = "; a checkpoint fits any layout"
+    layout = _fitted(layout, workers, wanted, whose="the layout", more=more)
+    if layout.workers != plan.layout.workers and layout.speeds is not None:
+        layout = layout.model_copy(update={"speeds": None})
+    return plan.model_copy(update={"layout": layout})
+
+
+def _fitted(
+    layout: "Layout", workers: int | None, wanted: int | None, *, whose: str, more: str = ""
+) -> "Layout":
+    """A layout of one copy with as many of them as `wanted` workers hold, or as it is; it must have
+    as many workers as were asked for."""
     from paceline.specs import PacelineError
 
-    layout = plan.layout.model_copy(update=given)
-    if "replicas" not in given and (workers is not None or given):
-        copy = layout.workers // layout.replicas
-        wanted = workers or plan.layout.workers
-        replicas, left = divmod(wanted, copy)
+    others = [name for name in ("shards", "tensor", "pipeline") if getattr(layout, name) > 1]
+    degrees = " x ".join(f"{getattr(layout, name)} {name}" for name in ("replicas", *others))
+    if wanted is not None:
+        replicas, left = divmod(wanted, layout.workers)
         if left:
             raise PacelineError(
-                f"{wanted} workers cannot be divided into copies of {copy}"
-                f" ({layout.shards} shards x {layout.tensor} tensor x {layout.pipeline} pipeline)",
-                fix=f"use a multiple of {copy} workers, or give other --shards, --tensor and"
-                " --pipeline: a checkpoint fits any layout",
+                f"{wanted} workers cannot be divided into copies of {layout.workers} ({degrees})",
+                fix=f"use a multiple of {layout.workers} workers, or other numbers of these{more}",
             )
         layout = layout.model_copy(update={"replicas": replicas})
     if workers is not None and workers != layout.workers:
         raise PacelineError(
-            f"{workers} workers were asked for, but this layout has {layout.workers}",
+            f"{workers} workers were asked for, but {whose} plans {layout.workers}: {degrees}",
             fix="make them agree, or leave one of them out",
         )
-    if layout.workers != plan.layout.workers and layout.speeds is not None:
-        layout = layout.model_copy(update={"speeds": None})
     layout.check()
-    return plan.model_copy(update={"layout": layout})
+    return layout

@@ -6,8 +6,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from paceline.specs.cluster import Cluster, Device, Link
 from paceline.specs.errors import PacelineError
 
@@ -36,26 +34,13 @@ def read_cluster(path: Path) -> Cluster:
     inside = "nvlink4"
     between = "infiniband-ndr"
     """
-    try:
-        written = tomllib.loads(path.read_text())
-    except (FileNotFoundError, tomllib.TOMLDecodeError):
-        return Cluster.read(path)  # says what is wrong
+    written = Cluster.read_toml(path)
     if isinstance(named := written.get("device"), str):
         written["device"] = device(named)
     for key in ("inside", "between"):
         if isinstance(named := written.get(key), str):
             written[key] = link(named)
-    try:
-        return Cluster.model_validate(written)
-    except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}"
-            for each in error.errors()
-        )
-        raise PacelineError(
-            f"{path} is not a valid cluster: {wrong}",
-            fix=f"keys that a cluster has: {', '.join(Cluster.model_fields)}",
-        ) from None
+    return Cluster.checked(written, path)
 
 
 @cache

@@ -71,10 +71,10 @@ def read_ledger(folder: Path) -> list[EpochRecord]:
             head, *lines = _lines(path)
             samples = head["samples"]
             # What was not resumed from was never learnt from.
-            steps = {step: line for step, line in steps.items() if step <= head["resumed"]} | {
+            steps = {
                 step: line
                 for step, line in steps.items()
-                if step > head["resumed"] and line["start"] == start
+                if step <= head["resumed"] or line["start"] == start
             }
             for line in lines:
                 known = steps.setdefault(

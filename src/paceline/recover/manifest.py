@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import Field
@@ -86,13 +87,10 @@ def merged(parts: list[Part]) -> Part:
     """All workers' parts as one; refused where they do not make up whole tensors."""
     files: dict[str, FileRecord] = {}
     scalars: dict[str, Scalar] = {}
-    tensors: dict[str, StoredTensor] = {}
     for part in parts:
         files |= part.files
         scalars |= part.scalars
-        for name, stored in part.tensors.items():
-            known = tensors.setdefault(name, stored.model_copy(update={"pieces": []}))
-            known.pieces.extend(stored.pieces)
+    tensors = together(stored for part in parts for stored in part.tensors.items())
     for name, stored in tensors.items():
         there = sum(math.prod(piece.shape) for piece in stored.pieces)
         if there != math.prod(stored.shape):
@@ -101,6 +99,15 @@ def merged(parts: list[Part]) -> Part:
                 fix="this is a mistake in Paceline: please report it with the layout and the model",
             )
     return Part(files=files, tensors=tensors, scalars=scalars)
+
+
+def together(stored: Iterable[tuple[str, StoredTensor]]) -> dict[str, StoredTensor]:
+    """Tensors by their names, each with all of its pieces, which may be told one by one."""
+    found: dict[str, StoredTensor] = {}
+    for name, each in stored:
+        known = found.setdefault(name, each.model_copy(update={"pieces": []}))
+        known.pieces.extend(each.pieces)
+    return found
 
 
 def seal_of(manifest: bytes) -> bytes:

@@ -12,7 +12,7 @@ import torch
 
 from paceline.recover.checking import HASHING_THREADS, Damaged, manifest_of
 from paceline.recover.keeping import superfluous
-from paceline.recover.manifest import FileRecord, Manifest, Part, Scalar, StoredTensor, merged
+from paceline.recover.manifest import FileRecord, Manifest, Part, Scalar, merged, together
 from paceline.recover.pieces import Piece
 from paceline.recover.storage import Draft, Storage
 from paceline.recover.tensor_files import TensorFile, in_files
@@ -117,48 +117,56 @@ class Saver:
         return Piece(piece.name, piece.whole, piece.box, buffer)
 
     def _write(self, snapshot: Snapshot, began: float, stall_seconds: float) -> None:
-        step, part, linked_bytes = snapshot.head.step, Part(), 0
+        step, completed = snapshot.head.step, None
         try:
             draft = self._storage.draft(step, self._attempt)
-            try:
-                part, linked_bytes = self._write_part(snapshot, draft)
-            except Exception as error:
-                part = Part(error=_told(error))
-                if self._worker:
-                    draft.write(_part_name(self._attempt, self._worker), [_json(part)])
-                raise
             if self._worker:
-                draft.write(_part_name(self._attempt, self._worker), [_json(part)])
+                files = self._hand_in(snapshot, draft)
             else:
-                manifest = self._completed(snapshot.head, draft, part)
+                completed, linked_bytes = self._complete(snapshot, draft)
+                files = completed.files
         except Exception as error:
             self._tell(step, _told(error))
             return
-        self._before, self.last = (step, part.files), step
-        if self._worker:
+        self._before, self.last = (step, files), step
+        if completed is None:
             return
-        self._thin_out(manifest)
+        self._thin_out(completed)
         self._tell(
             step,
             Cost(
-                bytes=manifest.bytes,
+                bytes=completed.bytes,
                 linked_bytes=linked_bytes,
                 seconds=time.perf_counter() - began,
                 stall_seconds=stall_seconds,
             ),
         )
 
-    def _completed(self, head: Manifest, draft: Draft, own: Part) -> Manifest:
+    def _hand_in(self, snapshot: Snapshot, draft: Draft) -> dict[str, FileRecord]:
+        """Write this worker's part and tell worker 0, which waits for it, also when it failed."""
+        part = Part(error="it was not written")
         try:
+            part, _ = self._write_part(snapshot, draft)
+        except Exception as error:
+            part = Part(error=_told(error))
+            raise
+        finally:
+            draft.write(_part_name(self._attempt, self._worker), [_json(part)])
+        return part.files
+
+    def _complete(self, snapshot: Snapshot, draft: Draft) -> tuple[Manifest, int]:
+        """Write worker 0's part and, with the others', make it a checkpoint; or leave nothing."""
+        try:
+            own, linked_bytes = self._write_part(snapshot, draft)
             whole = merged([own, *self._parts_of_others(draft)])
-            manifest = head.model_copy(
+            manifest = snapshot.head.model_copy(
                 update={"files": whole.files, "tensors": whole.tensors, "scalars": whole.scalars}
             )
             draft.commit(_json(manifest))
         except Exception:
-            draft.abandon()
+            draft.abandon()  # a disk that is full has no room for it
             raise
-        return manifest
+        return manifest, linked_bytes
 
     def _write_part(self, snapshot: Snapshot, draft: Draft) -> tuple[Part, int]:
         files = [
@@ -169,11 +177,7 @@ class Saver:
         with ThreadPoolExecutor(HASHING_THREADS) as threads:
             written = list(threads.map(lambda file: self._write_file(file, draft), files))
         records = {file.name: record for file, (record, _) in zip(files, written, strict=True)}
-        tensors: dict[str, StoredTensor] = {}
-        for file in files:
-            for name, stored in file.stored():
-                known = tensors.setdefault(name, stored.model_copy(update={"pieces": []}))
-                known.pieces.extend(stored.pieces)
+        tensors = together(stored for file in files for stored in file.stored())
         linked_bytes = sum(record.bytes for record, linked in written if linked)
         return Part(files=records, tensors=tensors, scalars=snapshot.scalars), linked_bytes
 

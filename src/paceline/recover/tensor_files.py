@@ -55,8 +55,8 @@ class TensorFile:
     def record(self) -> FileRecord:
         """Its size and its hash."""
         digest = hashlib.sha256()
-        for chunk in self.chunks():
-            digest.update(chunk)
+        for _ in self.hashed_chunks(digest):
+            pass
         return FileRecord(bytes=self.bytes, sha256=digest.hexdigest())
 
     def hashed_chunks(self, digest: "hashlib._Hash") -> Iterator[memoryview]:

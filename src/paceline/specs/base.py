@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -26,8 +26,13 @@ class Spec(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a spec from a TOML file; what is wrong in it is said by key."""
+        return cls.checked(cls.read_toml(path), path)
+
+    @classmethod
+    def read_toml(cls, path: Path) -> dict[str, Any]:
+        """What a TOML file says, before it is a spec."""
         try:
-            return cls.model_validate(tomllib.loads(path.read_text()))
+            return tomllib.loads(path.read_text())
         except FileNotFoundError:
             raise PacelineError(
                 f"{path} does not exist", fix=f"give the path of a {cls.__name__.lower()} file"
@@ -36,6 +41,12 @@ class Spec(BaseModel):
             raise PacelineError(
                 f"{path} is not valid TOML: {error}", fix="mend that line"
             ) from None
+
+    @classmethod
+    def checked(cls, written: dict[str, Any], path: Path) -> Self:
+        """The spec that was written in a file."""
+        try:
+            return cls.model_validate(written)
         except ValidationError as error:
             wrong = "; ".join(
                 f"{'.'.join(str(part) for part in item['loc']) or 'file'}: {item['msg']}"

@@ -34,10 +34,11 @@ def start(training: Training) -> Iterator[Trainer]:
     here = place(run.job.first_generation if run else 0)
     device = pick_device(here)
     with joined(run, here, device, run.job.port if run else None) as groups:
-        recovery = Recovery(run, groups) if run else None
+        writer = EventWriter(run.events, here.node) if run else None
+        recovery = Recovery(run, groups, writer) if run and writer else None
         telemetry = Telemetry(
             groups,
-            EventWriter(run.events, here.node) if run else None,
+            writer,
             lambda: recovery is not None and recovery.wants_to_save,
         )
         layout = run.plan.layout if run else Layout()
@@ -79,7 +80,7 @@ def _stopping_by_signal(telemetry: Telemetry, in_run: bool) -> Iterator[None]:
     def note(number: int, frame: FrameType | None) -> None:
         del frame
         telemetry.stop_asked = True
-        telemetry.requeue_asked = number == signal.SIGUSR1
+        telemetry.requeue_asked |= number == signal.SIGUSR1
 
     signals = (signal.SIGTERM, signal.SIGUSR1) if in_run else ()
     before = {number: signal.signal(number, note) for number in signals}

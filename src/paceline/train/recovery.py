@@ -21,10 +21,10 @@ from paceline.train.telemetry import Progress
 class Recovery:
     """Saves and restores the state of one run."""
 
-    def __init__(self, run: Run, groups: Groups) -> None:
+    def __init__(self, run: Run, groups: Groups, writer: EventWriter) -> None:
         self._run, self._groups, self._place = run, groups, groups.place
         self._saving = run.plan.saving
-        self._writer = EventWriter(run.events, self._place.node)
+        self._writer = writer
         place = self._saving.folder
         self._storage = opened(f"{place}/{run.name}" if place else run.checkpoints)
         self._saver = Saver(

@@ -7,6 +7,7 @@ the step and need not be kept.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,10 +32,15 @@ class TrainedState:
     schedule: LRScheduler | None
     scaling: LossScaling
 
+    @cached_property
+    def _stored(self) -> list[Stored]:
+        """What this worker holds; asked for once, since training stands still meanwhile."""
+        return list(self.arranged.stored())
+
     def sections(self) -> dict[str, list[Piece]]:
         """What this worker writes, by what tends to change together."""
         sections: dict[str, list[Piece]] = {"frozen": [], "model": [], "optimizer": []}
-        for stored in self.arranged.stored():
+        for stored in self._stored:
             if stored.writes:
                 section = "model" if stored.tensor.requires_grad else "frozen"
                 local = held(stored.tensor).detach()
@@ -71,7 +77,7 @@ class TrainedState:
     def restore(self, manifest: Manifest, storage: Storage) -> None:
         """Take up the state of a checkpoint, whatever layout wrote it."""
         pieces: list[Piece] = []
-        for stored in self.arranged.stored():
+        for stored in self._stored:
             local = held(stored.tensor).detach()
             pieces += stored.extent.held(f"model/{stored.name}", local)
         self._prepare_optimizer(manifest)
@@ -83,7 +89,7 @@ class TrainedState:
         self.scaling.restore(manifest.values["scaling"])
 
     def _optimizer_states(self) -> Iterator[tuple[Stored, dict[str, Any]]]:
-        for stored in self.arranged.stored():
+        for stored in self._stored:
             if stored.tensor in self.optimizer.state:
                 yield stored, self.optimizer.state[stored.tensor]
 
@@ -126,7 +132,7 @@ class TrainedState:
                 each for group in self.optimizer.param_groups for each in group["params"]
             )
         }
-        for stored in self.arranged.stored():
+        for stored in self._stored:
             if id(stored.tensor) in numbers and stored.name in keys:
                 state[numbers[id(stored.tensor)]] = {
                     key: _room(stored, manifest, key) for key in sorted(keys[stored.name])

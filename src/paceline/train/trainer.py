@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ class Trainer:
         """
         if self._recovery is not None:
             self._telemetry.report()
-            self._recovery.save(self._state(), self.progress, self._data_facts(), self._metrics)
+            self._recovery.save(self._state(), self.progress, self._data_facts, self._metrics)
 
     def evaluate(
         self, data: "Dataset[Any]", metrics: Mapping[str, Measure] | None = None
@@ -195,8 +196,9 @@ class Trainer:
     def _state(self) -> TrainedState:
         return TrainedState(self._still_arranged(), self.optimizer, self.schedule, self._scaling)
 
+    @cached_property
     def _data_facts(self) -> dict[str, int]:
-        """What the order of the samples depends on."""
+        """What the order of the samples depends on; an order of many shards takes long to ask."""
         return {
             "samples": self._batches.order.samples,
             "batch": self.training.batch,
@@ -205,7 +207,7 @@ class Trainer:
         }
 
     def _resume(self, recovery: Recovery) -> None:
-        manifest = recovery.restore(self._state(), self._data_facts())
+        manifest = recovery.restore(self._state(), self._data_facts)
         if manifest is not None:
             self._done, self._metrics = manifest.step, manifest.metrics
             self._telemetry.resumed(manifest.step, manifest.samples, manifest.seconds)
