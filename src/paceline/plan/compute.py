@@ -108,9 +108,9 @@ class Compute:
         numbers = self._numbers
         inner = matmul.inner / (layouts.tensor if matmul.sliced == "inner" else 1.0)
         columns = matmul.columns / (layouts.tensor if matmul.sliced == "columns" else 1.0)
-        by_repeats = matmul.sliced == "repeats"
-        repeats = layouts.micro_batch * matmul.repeats / layouts.tensor if by_repeats else 1.0
-        rows = matmul.rows * (1.0 if by_repeats else layouts.micro_batch)
+        repeats = matmul.repeats / (layouts.tensor if matmul.sliced == "repeats" else 1.0)
+        rows = matmul.rows * (1.0 if matmul.each_sample else layouts.micro_batch)
+        repeats = matmul.count * repeats * (layouts.micro_batch if matmul.each_sample else 1.0)
         flops = 2.0 * matmul.computed * rows * inner * columns * repeats
         if fused:
             return flops / (self._attention_rate * numbers.attention_rate)
@@ -118,7 +118,9 @@ class Compute:
         moved = 2.0 * (rows * inner + inner * columns + rows * columns) * repeats
         if self._low and not matmul.attention:
             moved = moved + CAST_BYTES * (rows * inner + inner * columns)
-        idle = numbers.unfilled_units * self._cluster.device.units * TILE * 2.0 * inner
+        idle = (
+            matmul.count * numbers.unfilled_units * self._cluster.device.units * TILE * 2.0 * inner
+        )
         return (flops + idle) / rate + numbers.small_matmul * moved / self.memory_rate
 
     def _moved(self, nbytes: Array | float, layouts: Layouts) -> Array:

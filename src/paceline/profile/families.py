@@ -145,6 +145,7 @@ def _attention(shape: Decoder) -> tuple[Matmul, Matmul]:
         inner=width,
         columns=shape.seq,
         repeats=shape.heads,
+        each_sample=True,
         computed=computed,
         sliced="repeats",
         attention=True,

@@ -1,6 +1,13 @@
 """What flows between the rooms: frozen models, readable as TOML and JSON. No torch here."""
 
-from paceline.specs.cluster import Cluster, Device, Link, Precision
+from paceline.specs.cluster import (
+    Cluster,
+    CollectiveCost,
+    Device,
+    Link,
+    MatmulRate,
+    Precision,
+)
 from paceline.specs.dry_run import DryRun, HeldParameters, Memory, RankPicture, Transfer
 from paceline.specs.errors import STOPPED_EXIT_CODE, PacelineError, RunFailed
 from paceline.specs.estimate import Amount, Estimate, Origin
@@ -23,7 +30,7 @@ from paceline.specs.events import (
 )
 from paceline.specs.job import Job, Limits
 from paceline.specs.plan import Layout, Plan, Position
-from paceline.specs.profile import LayerCost, Matmul, Profile
+from paceline.specs.profile import LayerCost, Matmul, Profile, Timing
 from paceline.specs.run import Run
 from paceline.specs.saving import Best, Saving
 
@@ -33,6 +40,7 @@ __all__ = [
     "AnyEvent",
     "Best",
     "Cluster",
+    "CollectiveCost",
     "Damaged",
     "Device",
     "DryRun",
@@ -48,6 +56,7 @@ __all__ = [
     "Limits",
     "Link",
     "Matmul",
+    "MatmulRate",
     "Memory",
     "NotSaved",
     "Origin",
@@ -65,6 +74,7 @@ __all__ = [
     "Saving",
     "Started",
     "Steps",
+    "Timing",
     "Transfer",
     "WorkerState",
     "Workers",

@@ -11,6 +11,30 @@ Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp4"]
 """What matrix products are computed in."""
 
 
+Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "send"]
+"""What workers do together, as in `Transfer.operation`."""
+
+
+class MatmulRate(Spec):
+    """What a product of two square matrices reached."""
+
+    size: PositiveInt
+    """Rows, and columns, of each matrix."""
+    precision: Precision
+    flops_per_second: PositiveFloat
+
+
+class CollectiveCost(Spec):
+    """A line through what a collective took: latency + bytes / rate."""
+
+    operation: Operation
+    members: PositiveInt
+    members_per_node: PositiveInt
+    latency_seconds: NonNegativeFloat
+    bytes_per_second: PositiveFloat
+    """Of the whole tensor that is summed, gathered, scattered or sent."""
+
+
 class Device(Spec):
     """One accelerator, as its maker and those who measured it describe it."""
 
@@ -25,8 +49,8 @@ class Device(Spec):
     """Of the peak, what the best of all matrix sizes reaches."""
     sustained: float = Field(default=1.0, gt=0, le=1)
     """Of that, what training reaches that goes on for hours: hot, and held to its power limit."""
-    watts: PositiveFloat
-    """Power limit."""
+    watts: PositiveFloat | None = None
+    """Power limit, where it is known."""
     price_per_hour: PositiveFloat | None = None
     source: str
     """Of the figures above."""
@@ -34,6 +58,8 @@ class Device(Spec):
     """Of `matmul_efficiency`."""
     sustained_source: str = "assumed"
     """Of `sustained`."""
+    matmuls: tuple[MatmulRate, ...] = ()
+    """Measured, where the cluster was probed."""
 
     def peak(self, precision: str) -> float:
         """Products per second in `precision`."""
@@ -68,6 +94,10 @@ class Cluster(Spec):
     """One network interface of a node."""
     interfaces_per_node: PositiveInt | None = None
     """Network interfaces of a node; one for each device where unset."""
+    collectives: tuple[CollectiveCost, ...] = ()
+    """Measured, where the cluster was probed."""
+    remarks: tuple[str, ...] = ()
+    """What a probe found unusual: nodes and links that are slower than their peers."""
 
     @property
     def devices(self) -> int:

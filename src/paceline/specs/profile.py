@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 
@@ -11,22 +11,36 @@ class Matmul(Spec):
     """A matrix product of forward, for one sample; backward takes two of the same size."""
 
     rows: PositiveInt
-    """Of one sample; a micro-batch of b samples has b times as many, unless `repeats` counts."""
+    """Of one sample; a micro-batch of b samples has b times as many, unless `each_sample`."""
     inner: PositiveInt
     columns: PositiveInt
     repeats: PositiveInt = 1
-    """Products of this size for one sample, computed side by side: attention heads."""
+    """Products of this size, computed side by side: attention heads, experts."""
+    each_sample: bool = False
+    """Whether a micro-batch has more of them, and not more rows in each: attention heads."""
+    count: PositiveFloat = 1.0
+    """Times in a block; a fraction where blocks differ and this one is their mean."""
     computed: float = Field(default=1.0, gt=0, le=1)
     """The part that is computed: a half where a causal mask lets the rest be left out."""
-    sliced: Literal["columns", "inner", "repeats"]
-    """What tensor parallelism divides."""
+    sliced: Literal["columns", "inner", "repeats", "whole"]
+    """What tensor parallelism divides; nothing of a product that stays whole."""
     attention: bool = False
     """Whether it belongs to the core of attention."""
 
     @property
     def flops(self) -> float:
         """Of one sample, forward."""
-        return 2.0 * self.rows * self.inner * self.columns * self.repeats * self.computed
+        size = 2.0 * self.rows * self.inner * self.columns * self.repeats
+        return size * self.computed * self.count
+
+
+class Timing(Spec):
+    """Seconds that one block took on one device, as a line over the samples of a micro-batch."""
+
+    forward_seconds: NonNegativeFloat
+    forward_seconds_per_sample: NonNegativeFloat
+    backward_seconds: NonNegativeFloat
+    backward_seconds_per_sample: NonNegativeFloat
 
 
 class LayerCost(Spec):
@@ -62,8 +76,10 @@ class LayerCost(Spec):
     """The same, not divided unless along the sequence."""
     output_bytes: NonNegativeFloat
     """What the next block gets, and what every reduction over slices is about."""
-    reductions: NonNegativeInt = 0
+    reductions: NonNegativeFloat = 0
     """Sums over the slices of a layer in forward; backward has as many."""
+    timing: Timing | None = None
+    """Measured, on `Profile.measured_on`."""
 
     @property
     def forward_flops(self) -> float:
@@ -83,6 +99,12 @@ class Profile(Spec):
     before: LayerCost
     block: LayerCost
     after: LayerCost
+    state_bytes: NonNegativeFloat = 8
+    """That the optimizer keeps for one parameter: 8 for Adam in fp32."""
+    measured_on: str | None = None
+    """The device that timings were taken on."""
+    optimizer_seconds: NonNegativeFloat | None = None
+    """Of an optimizer's step over all parameters, measured there."""
 
     @property
     def layers(self) -> tuple[LayerCost, LayerCost, LayerCost]:
