@@ -1,6 +1,6 @@
 """What one layer takes for one micro-batch on one device: products, bytes moved, launches, sums."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from paceline.plan.groups import group_of
 from paceline.plan.layouts import RECOMPUTE, Index, Layouts
 from paceline.plan.numbers import Numbers
 from paceline.specs.cluster import Cluster
-from paceline.specs.profile import LayerCost, Matmul
+from paceline.specs.profile import LayerCost, Matmul, Timing
 
 BACKWARD = 2.0
 """Products and bytes of backward, by those of forward."""
@@ -44,6 +44,22 @@ class Passes:
         return Passes(*(getattr(self, each.name)[..., place] for each in fields(self)))
 
 
+@dataclass(frozen=True)
+class _Work:
+    """Seconds of one layer for one micro-batch, by what they are spent on."""
+
+    core: Array
+    """Of attention, on the device."""
+    between: Array
+    """Between matrix products, on the device."""
+    busy: Array
+    """The device, in all."""
+    launches: Array
+    """The host."""
+    forward: Array
+    backward: Array
+
+
 class Compute:
     """A device with its host and its neighbours."""
 
@@ -61,7 +77,30 @@ class Compute:
 
     def passes(self, layer: LayerCost, layouts: Layouts) -> Passes:
         """Of one layer for one micro-batch."""
-        numbers = self._numbers
+        work = self._work(layer, layouts)
+        if layer.timing is not None:
+            work = self._as_timed(layer, layer.timing, layouts, work)
+        again = self._again(layer, layouts, work)
+        if not layer.reductions:
+            none = np.zeros_like(work.forward)
+            return Passes(
+                work.forward, work.backward, again, none, work.forward + work.backward + again
+            )
+        sums = self._sums(layer, layouts, work.busy)
+        # Sums run on the device: they cost nothing while it would wait for the host.
+        forward_sums = _later(work.busy + sums, work.launches) - work.forward
+        backward_sums = (
+            _later(BACKWARD * work.busy + sums, BACKWARD_LAUNCHES * work.launches) - work.backward
+        )
+        if layer.timing is not None:
+            forward_sums = backward_sums = sums
+        block = self._repeated(layer, layouts) == RECOMPUTE.index("block")
+        tensor = forward_sums * (1.0 + block) + backward_sums
+        together = work.forward + work.backward + again + tensor
+        return Passes(work.forward, work.backward, again, tensor, together)
+
+    def _work(self, layer: LayerCost, layouts: Layouts) -> "_Work":
+        """What the device and its host have to do, sums over slices left out."""
         products = [each for each in layer.matmuls if not each.attention]
         core = self._moved(layer.moved_bytes_attention / layouts.tensor, layouts)
         for each in layer.matmuls:
@@ -71,28 +110,42 @@ class Compute:
         between = self._moved(
             layer.moved_bytes / layouts.tensor + layer.moved_bytes_whole / whole, layouts
         )
-        rest = between
+        busy = core + between
         for each in products:
-            rest = rest + self._matmul(each, layouts, fused=False)
+            busy = busy + self._matmul(each, layouts, fused=False)
         fused = COMPILED if self._engine.compiled else 1.0
-        launches = fused * layer.kernels * numbers.launch_seconds
-        busy = core + rest
-        repeated = layouts.recompute if layer.repeated else 0.0 * layouts.recompute
-        block = repeated == RECOMPUTE.index("block")
+        launches = fused * layer.kernels * self._numbers.launch_seconds
         forward = _later(busy, launches)
         backward = _later(BACKWARD * busy, BACKWARD_LAUNCHES * launches)
-        some = np.where(repeated == RECOMPUTE.index("attention"), core, between)
-        again = np.where(block, forward, np.where(repeated > 0, some, 0.0))
-        if not layer.reductions:
-            return Passes(
-                forward, backward, again, np.zeros_like(forward), forward + backward + again
-            )
-        sums = self._sums(layer, layouts, busy)
-        # Sums run on the device: they cost nothing while it would wait for the host.
-        forward_sums = _later(busy + sums, launches) - forward
-        backward_sums = _later(BACKWARD * busy + sums, BACKWARD_LAUNCHES * launches) - backward
-        tensor = forward_sums * (1.0 + block) + backward_sums
-        return Passes(forward, backward, again, tensor, forward + backward + again + tensor)
+        return _Work(core, between, busy, launches, forward, backward)
+
+    def _as_timed(
+        self, layer: LayerCost, timing: Timing, layouts: Layouts, work: "_Work"
+    ) -> "_Work":
+        """As long as the whole layer was measured to take, changed by slices as computed."""
+        one = np.ones_like(layouts.tensor)
+        unsliced = self._work(layer, replace(layouts, tensor=one, sequence=0.0 * one))
+        samples, rate = layouts.micro_batch, self._numbers.matmul_rate
+        forward = timing.forward_seconds + timing.forward_seconds_per_sample * samples
+        backward = timing.backward_seconds + timing.backward_seconds_per_sample * samples
+        by = forward / unsliced.forward / rate
+        return _Work(
+            core=work.core * by,
+            between=work.between * by,
+            busy=work.busy * by,
+            launches=work.launches * by,
+            forward=work.forward * by,
+            backward=work.backward * backward / unsliced.backward / rate,
+        )
+
+    def _again(self, layer: LayerCost, layouts: Layouts, work: "_Work") -> Array:
+        repeated = self._repeated(layer, layouts)
+        some = np.where(repeated == RECOMPUTE.index("attention"), work.core, work.between)
+        some = np.where(repeated > 0, some, 0.0)
+        return np.where(repeated == RECOMPUTE.index("block"), work.forward, some)
+
+    def _repeated(self, layer: LayerCost, layouts: Layouts) -> Array:
+        return layouts.recompute if layer.repeated else 0.0 * layouts.recompute
 
     def _sums(self, layer: LayerCost, layouts: Layouts, busy: Array) -> Array:
         """Over the slices of a layer, in forward."""

@@ -201,5 +201,7 @@ class StepModel:
 
     def _optimizer(self, layouts: Layouts) -> Array:
         divided = np.where(layouts.optimizer_shards > 0, layouts.data_workers, layouts.shards)
+        if (measured := self.profile.optimizer_seconds) is not None:
+            return np.asarray(self._held(layouts) / divided / self.profile.parameters * measured)
         nbytes = self._held(layouts) / divided * self.numbers.optimizer_bytes
         return np.asarray(nbytes / self._compute.memory_rate)
