@@ -9,6 +9,7 @@ from paceline.plan.engine import Engine
 from paceline.plan.groups import group_of
 from paceline.plan.layouts import RECOMPUTE, Index, Layouts
 from paceline.plan.numbers import Numbers
+from paceline.plan.timed import between_sizes
 from paceline.specs.cluster import Cluster
 from paceline.specs.profile import LayerCost, Matmul, Timing
 
@@ -126,8 +127,8 @@ class Compute:
         one = np.ones_like(layouts.tensor)
         unsliced = self._work(layer, replace(layouts, tensor=one, sequence=0.0 * one))
         samples, rate = layouts.micro_batch, self._numbers.matmul_rate
-        forward = timing.forward_seconds + timing.forward_seconds_per_sample * samples
-        backward = timing.backward_seconds + timing.backward_seconds_per_sample * samples
+        forward = between_sizes(samples, timing.samples, timing.forward_seconds)
+        backward = between_sizes(samples, timing.samples, timing.backward_seconds)
         by = forward / unsliced.forward / rate
         return _Work(
             core=work.core * by,

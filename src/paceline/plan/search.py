@@ -113,15 +113,18 @@ def _degrees(tensor: int, pipeline: int, data: int, share: int) -> Array:
         0.0 * whole,
     )
     rows = np.stack(columns, axis=1)
-    # Interleaving needs whole rounds of the pipeline.
-    return np.asarray(rows[(chunk == 1) | ((share / sample) % pipeline == 0)])
+    # A pipeline passes whole rounds of micro-batches.
+    return np.asarray(rows[(share / sample) % pipeline == 0])
 
 
 def _tensor_degrees(profile: Profile, cluster: Cluster) -> list[int]:
     """Those that divide the devices and what they slice."""
+    products = [each for each in profile.block.matmuls if each.sliced != "whole"]
+    if not products:
+        return [1]
     sizes = [
         {"columns": each.columns, "inner": each.inner, "repeats": each.repeats}[each.sliced]
-        for each in profile.block.matmuls
+        for each in products
     ]
     return [
         each

@@ -35,12 +35,12 @@ class Matmul(Spec):
 
 
 class Timing(Spec):
-    """Seconds that one block took on one device, as a line over the samples of a micro-batch."""
+    """Seconds that one block took on one device, for micro-batches of several sizes."""
 
-    forward_seconds: NonNegativeFloat
-    forward_seconds_per_sample: NonNegativeFloat
-    backward_seconds: NonNegativeFloat
-    backward_seconds_per_sample: NonNegativeFloat
+    samples: tuple[PositiveInt, ...]
+    """Of the micro-batches, growing."""
+    forward_seconds: tuple[NonNegativeFloat, ...]
+    backward_seconds: tuple[NonNegativeFloat, ...]
 
 
 class LayerCost(Spec):

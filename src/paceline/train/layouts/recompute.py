@@ -13,8 +13,8 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
+from paceline.profile.blocks import blocks
 from paceline.specs import Layout, PacelineError
-from paceline.train.blocks import blocks
 
 _aten = torch.ops.aten
 _KEPT = (

@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.profile.blocks import blocks
 from paceline.specs import Layout
-from paceline.train.blocks import blocks
 from paceline.train.groups import Groups
 
 

@@ -52,13 +52,13 @@ def dry_run(
     begin = time.perf_counter()
     # Compiled or not, a model holds and sends the same; compiling it would take long.
     layout = layout.model_copy(update={"compile": False})
-    training = dataclasses.replace(training, data=_Few(training.data))
+    training = dataclasses.replace(training, data=Few(training.data))
     ranks = range(0, layout.workers, layout.workers // layout.pipeline)
     pictures: list[RankPicture] = []
     seen: list[Trace] = []
     facts: dict[str, int] = {}
     # One block for all: the user's code may keep a tensor for the next time.
-    with warnings.catch_warnings(), pretending(layout), _explained():
+    with warnings.catch_warnings(), pretending(layout), explained():
         warnings.simplefilter("ignore")  # a run says them, too
         for rank in ranks:
             node, local_rank = divmod(rank, devices_per_node)
@@ -148,7 +148,7 @@ class _Work:
         self._advance(min(1.0, self._done))
 
 
-class _Few(Dataset[Any]):
+class Few(Dataset[Any]):
     """A few samples of a dataset, which stand for all; only these are read."""
 
     def __init__(self, data: "Dataset[Any]") -> None:
@@ -163,7 +163,7 @@ class _Few(Dataset[Any]):
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """Say it plainly where the user's code asks for what tensors without memory do not have."""
     try:
         yield

@@ -1,0 +1,70 @@
+"""Which operators of torch are matrix products, and of which sizes."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Product:
+    """Products of one size, computed side by side, for all samples that were passed."""
+
+    rows: int
+    inner: int
+    columns: int
+    repeats: int = 1
+    attention: bool = False
+    computed: float = 1.0
+    """The part that is computed: a half where a causal mask lets the rest be left out."""
+
+
+def products_of(operator: Any, args: Sequence[Any], result: Any) -> tuple[Product, ...]:
+    """The products that a call of an operator consists of; none for all other operators."""
+    find = _FINDERS.get(operator.overloadpacket)
+    if find is not None:
+        return find(args, result)
+    if "scaled_dot_product" in operator._opname:
+        return _attention(operator, args)
+    return ()
+
+
+def _pair(left: torch.Tensor, right: torch.Tensor) -> tuple[Product, ...]:
+    *many, rows, inner = left.shape
+    return (Product(rows, inner, right.shape[-1], repeats=math.prod(many)),)
+
+
+def _convolution(args: Sequence[Any], result: torch.Tensor) -> tuple[Product, ...]:
+    """As one product: a row for every output pixel, a column for every output channel."""
+    inputs, weight, transposed, groups = args[0], args[1], args[6], args[8]
+    outside = inputs if transposed else result  # whose pixels the kernel is applied to
+    pixels = outside.shape[0] * math.prod(outside.shape[2:])
+    kernel = math.prod(weight.shape[1:])
+    return (Product(pixels, kernel, weight.shape[0] // groups, repeats=groups),)
+
+
+def _attention(operator: Any, args: Sequence[Any]) -> tuple[Product, ...]:
+    query, key, value = args[:3]
+    *many, rows, width = query.shape
+    pairs = key.shape[-2]
+    names = [each.name for each in operator._schema.arguments]
+    causal = "is_causal" in names and len(args) > (at := names.index("is_causal")) and args[at]
+    computed = 0.5 if causal else 1.0
+    repeats = math.prod(many)
+    return (
+        Product(rows, width, pairs, repeats, attention=True, computed=computed),
+        Product(rows, pairs, value.shape[-1], repeats, attention=True, computed=computed),
+    )
+
+
+_FINDERS: dict[Any, Callable[[Sequence[Any], Any], tuple[Product, ...]]] = {
+    aten.mm: lambda args, _: _pair(args[0], args[1]),
+    aten.addmm: lambda args, _: _pair(args[1], args[2]),
+    aten.bmm: lambda args, _: _pair(args[0], args[1]),
+    aten.baddbmm: lambda args, _: _pair(args[1], args[2]),
+    aten.convolution: _convolution,
+}

@@ -1,0 +1,165 @@
+"""What the regions of a model take on one real device, for micro-batches of several sizes."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from paceline.profile.counting import Forward
+from paceline.profile.regions import Regions
+from paceline.specs.profile import LayerCost, Profile, Timing
+
+_LEAST_REPEATS, _MOST_REPEATS = 3, 15
+
+Advance = Callable[[float], None]
+"""Called with the fraction of the work that is done."""
+
+
+class _Mark(Protocol):
+    """A moment on a device."""
+
+    def elapsed_time(self, later: Any) -> float:
+        """Milliseconds until a later one."""
+
+
+class _CpuMark:
+    def __init__(self) -> None:
+        self.seconds = time.perf_counter()
+
+    def elapsed_time(self, later: "_CpuMark") -> float:
+        return 1e3 * (later.seconds - self.seconds)
+
+
+def timed(
+    profile: Profile,
+    model: nn.Module,
+    forward: Forward,
+    step: Callable[[], None],
+    *,
+    device: torch.device,
+    device_name: str,
+    sizes: Sequence[int],
+    budget_seconds: float,
+    advance: Advance = lambda done: None,
+) -> Profile:
+    """The profile with what its layers and the optimizer's `step` took on a device.
+
+    Sizes share the time that is left; one that the size before it shows to take more than all of
+    it is left out, and so are those above.
+    """
+    regions = Regions(model)
+    over = time.perf_counter() + budget_seconds
+    rows: list[tuple[int, list[float]]] = []
+    steps: list[float] = []
+    for number, samples in enumerate(sizes):
+        begin = time.perf_counter()
+        if rows and begin + (_LEAST_REPEATS + 1) * 2 * sum(rows[-1][1]) > over:
+            break
+        enough = begin + (over - begin) / (len(sizes) - number)
+        found: list[list[float]] = []
+        work = forward(samples)
+        _once(model, regions, work, step, device)  # warms up
+        while len(found) < _LEAST_REPEATS or (
+            time.perf_counter() < enough and len(found) < _MOST_REPEATS
+        ):
+            *parts, optimizer = _once(model, regions, work, step, device)
+            found.append(parts)
+            steps.append(optimizer)
+        rows.append((samples, [statistics.median(column) for column in zip(*found, strict=True)]))
+        advance((number + 1) / len(sizes))
+    blocks = profile.block.count
+    layers = {
+        name: _timing(layer, rows, at, 1 if name != "block" else blocks)
+        for at, (name, layer) in enumerate(
+            zip(("before", "block", "after"), profile.layers, strict=True)
+        )
+    }
+    return profile.model_copy(
+        update={
+            **layers,
+            "measured_on": device_name,
+            "optimizer_seconds": statistics.median(steps),
+        }
+    )
+
+
+def _timing(
+    layer: LayerCost, rows: Sequence[tuple[int, list[float]]], at: int, blocks: int
+) -> LayerCost:
+    timing = Timing(
+        samples=tuple(samples for samples, _ in rows),
+        forward_seconds=tuple(parts[at] / blocks for _, parts in rows),
+        backward_seconds=tuple(parts[5 - at] / blocks for _, parts in rows),
+    )
+    return layer.model_copy(update={"timing": timing})
+
+
+def _once(
+    model: nn.Module,
+    regions: Regions,
+    work: tuple[Callable[[], Any], Callable[[Any], torch.Tensor]],
+    step: Callable[[], None],
+    device: torch.device,
+) -> list[float]:
+    """Seconds of: before, blocks, after, then backward of after, blocks, before, then the step."""
+    marks: dict[str, _Mark] = {}
+    forward, loss = work
+
+    def mark(name: str) -> None:
+        if device.type == "cpu":
+            marks[name] = _CpuMark()
+        else:
+            marks[name] = event = torch.Event(device, enable_timing=True)
+            event.record()
+
+    def entered(number: int, inputs: Any) -> None:
+        if number == 1:
+            mark("blocks")
+            _when_gradient_arrives(inputs, lambda: mark("before, backward"))
+
+    def left(number: int, outputs: Any) -> None:
+        if number == regions.last - 1:
+            mark("after")
+            _when_gradient_arrives(outputs, lambda: mark("blocks, backward"))
+
+    regions.now = 0
+    mark("begin")
+    with regions.followed(entered, left):
+        value = loss(forward())
+    mark("backward")
+    value.backward()  # type: ignore[no-untyped-call]
+    mark("step")
+    step()
+    mark("end")
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+    # A model whose first block takes the samples themselves has nothing before it.
+    marks.setdefault("before, backward", marks["step"])
+    marks.setdefault("blocks, backward", marks["backward"])
+    order = (
+        "begin",
+        "blocks",
+        "after",
+        "backward",
+        "blocks, backward",
+        "before, backward",
+        "step",
+        "end",
+    )
+    return [
+        max(0.0, marks[one].elapsed_time(marks[next_one]) / 1e3)
+        for one, next_one in pairwise(order)
+    ]
+
+
+def _when_gradient_arrives(values: Any, then: Callable[[], None]) -> None:
+    """Call `then` when backward has the gradient of the first tensor that has one."""
+    for each in tree_leaves(values):
+        if isinstance(each, torch.Tensor) and each.requires_grad:
+            each.register_hook(lambda gradient: then())  # type: ignore[no-untyped-call]
+            return

@@ -1,0 +1,65 @@
+"""Regions of a model, timed: paced layers say what must come out."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from paceline.specs import Layout
+from paceline.testbed.paced import PacedCost, paced_model
+from paceline.train.measure import measured
+from paceline.train.rehearse.costs import profile_of
+from paceline.train.training import Training
+
+FORWARD, BACKWARD, BLOCKS = 0.01, 0.02, 3
+
+
+class _Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = paced_model([PacedCost(FORWARD, BACKWARD, 4000)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.inside(x)
+        return output
+
+
+class _Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(_Block() for _ in range(BLOCKS))
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        output: torch.Tensor = self.head(x)
+        return output
+
+
+def test_blocks_take_as_long_as_they_are_paced() -> None:
+    training = Training(
+        model=_Model,
+        loss=lambda output, target: output.mean(),
+        data=TensorDataset(torch.ones(4, 8), torch.ones(4)),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        batch=4,
+        steps=1,
+    )
+    profile = measured(
+        training,
+        profile_of(training, "paced", Layout()),
+        Layout(),
+        device=torch.device("cpu"),
+        device_name="this one",
+        threads=1,
+        budget_seconds=3.0,
+    )
+    assert profile.measured_on == "this one"
+    timing = profile.block.timing
+    assert timing is not None
+    assert timing.samples == (1, 2, 4)
+    assert timing.forward_seconds == pytest.approx([FORWARD] * 3, rel=0.15)
+    assert timing.backward_seconds == pytest.approx([BACKWARD] * 3, rel=0.15)
+    assert profile.after.timing is not None
+    assert max(profile.after.timing.forward_seconds) < FORWARD
