@@ -1,0 +1,213 @@
+"""Residual networks for images (He et al. 2015), as PyTorch trains them: v1.5, which takes its
+strides in the 3 x 3 convolutions, with ReLU in place.
+
+A convolution is a product: as many rows as pixels come out, inner = channels in times window.
+Blocks differ, so the profile has their mean; convolutions are never sliced.
+"""
+
+from collections import Counter
+from math import ceil
+from typing import Literal, NamedTuple
+
+from pydantic import PositiveInt
+
+from paceline.specs.base import Spec
+from paceline.specs.profile import LayerCost, Matmul, Profile
+
+WORD = 2
+"""Bytes of an activation: planned trainings compute in 16 bits."""
+INDEX = 8
+"""Bytes that max pooling keeps to find a pixel again."""
+COLOURS, STEM = 3, 64
+BLOCKS = {
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
+"""Of each of the four widths, by depth."""
+BOTTLENECK = 50
+"""Depth from which blocks have three convolutions, and four times their width comes out."""
+NORM_PASSES, RELU_PASSES, ADD_PASSES = 3, 2, 3
+"""Times that a tensor is read or written: a norm reads twice, for statistics and to apply them."""
+
+
+class ResNet(Spec):
+    """A residual network."""
+
+    depth: Literal[18, 34, 50, 101, 152]
+    image: PositiveInt
+    """Pixels on a side."""
+    classes: PositiveInt
+
+
+class _Convolution(NamedTuple):
+    """With the batch norm behind it."""
+
+    pixels: int
+    """That come out."""
+    inputs: int
+    outputs: int
+    window: int
+
+    @property
+    def elements(self) -> int:
+        return self.pixels * self.outputs
+
+    @property
+    def parameters(self) -> int:
+        return self.inputs * self.window**2 * self.outputs + 2 * self.outputs
+
+    @property
+    def product(self) -> Matmul:
+        return Matmul(
+            rows=self.pixels,
+            inner=self.inputs * self.window**2,
+            columns=self.outputs,
+            sliced="whole",
+        )
+
+
+class _Block(NamedTuple):
+    path: tuple[_Convolution, ...]
+    shortcut: tuple[_Convolution, ...]
+    """A convolution where the shape changes, else nothing."""
+    input_elements: int
+
+    @property
+    def all(self) -> tuple[_Convolution, ...]:
+        return self.path + self.shortcut
+
+    @property
+    def output_elements(self) -> int:
+        return self.path[-1].elements
+
+    @property
+    def kernels(self) -> int:
+        """A norm also counts its batches; all of the path have a ReLU; one sum."""
+        return 4 * len(self.path) + 3 * len(self.shortcut) + 1
+
+    @property
+    def moved_elements(self) -> int:
+        return (
+            NORM_PASSES * sum(each.elements for each in self.all)
+            + RELU_PASSES * sum(each.elements for each in self.path)
+            + ADD_PASSES * self.output_elements
+        )
+
+    @property
+    def saved_elements(self) -> int:
+        """What goes into norms, and what comes out of ReLUs into the next convolution or block."""
+        return sum(each.elements for each in self.all) + sum(each.elements for each in self.path)
+
+    @property
+    def product_elements(self) -> int:
+        """What goes into the block, and what its convolutions give."""
+        return self.input_elements + sum(each.elements for each in self.all)
+
+
+def resnet(shape: ResNet) -> Profile:
+    """The costs of a residual network, trained by SGD with momentum."""
+    stem = _halved(shape.image)
+    blocks = _blocks(shape.depth, _halved(stem))
+    return Profile(
+        name=f"resnet of {shape.depth}",
+        before=_stem(shape.image, stem),
+        block=_mean(blocks),
+        after=_head(blocks[-1].path[-1].outputs, shape.classes),
+        state_bytes=4,
+    )
+
+
+def _halved(side: int) -> int:
+    """Of an image, after a padded window that moves by two."""
+    return (side + 1) // 2
+
+
+def _blocks(depth: int, side: int) -> list[_Block]:
+    found: list[_Block] = []
+    inputs = STEM
+    for stage, number in enumerate(BLOCKS[depth]):
+        width = STEM * 2**stage
+        for index in range(number):
+            before, stride = side, 2 if stage and not index else 1
+            side = _halved(side) if stride > 1 else side
+            path = _path(depth, inputs, width, before**2, side**2)
+            outputs = path[-1].outputs
+            changes = stride > 1 or inputs != outputs
+            shortcut = (_Convolution(side**2, inputs, outputs, 1),) if changes else ()
+            found.append(_Block(path, shortcut, before**2 * inputs))
+            inputs = outputs
+    return found
+
+
+def _path(
+    depth: int, inputs: int, width: int, pixels_in: int, pixels_out: int
+) -> tuple[_Convolution, ...]:
+    if depth < BOTTLENECK:
+        return (
+            _Convolution(pixels_out, inputs, width, 3),
+            _Convolution(pixels_out, width, width, 3),
+        )
+    return (
+        _Convolution(pixels_in, inputs, width, 1),
+        _Convolution(pixels_out, width, width, 3),
+        _Convolution(pixels_out, width, 4 * width, 1),
+    )
+
+
+def _mean(blocks: list[_Block]) -> LayerCost:
+    """Products of all blocks, each as often as in one of them on average."""
+    number = len(blocks)
+    times = Counter(each.product for block in blocks for each in block.all)
+    return LayerCost(
+        name="block",
+        count=number,
+        repeated=True,
+        matmuls=tuple(
+            product.model_copy(update={"count": occurrences / number})
+            for product, occurrences in times.items()
+        ),
+        kernels=ceil(sum(each.kernels for each in blocks) / number),
+        parameters=0,
+        parameters_whole=round(
+            sum(each.parameters for block in blocks for each in block.all) / number
+        ),
+        moved_bytes_whole=WORD * sum(each.moved_elements for each in blocks) / number,
+        saved_bytes_whole=WORD * sum(each.saved_elements for each in blocks) / number,
+        product_bytes_whole=WORD * sum(each.product_elements for each in blocks) / number,
+        output_bytes=WORD * sum(each.output_elements for each in blocks) / number,
+    )
+
+
+def _stem(image: int, side: int) -> LayerCost:
+    """A convolution of 7 x 7 that moves by two, and max pooling that does."""
+    convolution = _Convolution(side**2, COLOURS, STEM, 7)
+    pooled = _halved(side) ** 2 * STEM
+    pixels = COLOURS * image**2
+    return LayerCost(
+        name="stem",
+        matmuls=(convolution.product,),
+        kernels=5,
+        parameters=0,
+        parameters_whole=convolution.parameters,
+        moved_bytes_whole=WORD * ((NORM_PASSES + RELU_PASSES + 1) * convolution.elements + pooled)
+        + INDEX * pooled,
+        saved_bytes_whole=WORD * (pixels + 2 * convolution.elements + pooled) + INDEX * pooled,
+        output_bytes=WORD * pooled,
+    )
+
+
+def _head(features: int, classes: int) -> LayerCost:
+    """The mean over all pixels, and classes."""
+    return LayerCost(
+        name="head",
+        matmuls=(Matmul(rows=1, inner=features, columns=classes, sliced="columns"),),
+        kernels=5,
+        parameters=features * classes,
+        parameters_whole=classes,
+        saved_bytes=(WORD + 4 + 4) * classes,
+        saved_bytes_whole=WORD * features,
+        output_bytes=WORD * features,
+    )

@@ -1,0 +1,76 @@
+"""Vision transformers: an image as a sequence of patches, and one token for its class."""
+
+from pydantic import PositiveInt, model_validator
+
+from paceline.profile.families.transformer import WORD, Transformer, block
+from paceline.specs.errors import PacelineError
+from paceline.specs.profile import LayerCost, Matmul, Profile
+
+COLOURS = 3
+
+
+class ViT(Transformer):
+    """A vision transformer."""
+
+    image: PositiveInt
+    """Pixels on a side."""
+    patch: PositiveInt
+    """Pixels on a side of what becomes one token."""
+    classes: PositiveInt
+
+    @model_validator(mode="after")
+    def _check_patches(self) -> "ViT":
+        if self.image % self.patch:
+            raise PacelineError(
+                f"image={self.image} is not divided by patch={self.patch}",
+                fix="give an image of whole patches",
+            )
+        return self
+
+    @property
+    def patches(self) -> int:
+        """Of an image."""
+        return (self.image // self.patch) ** 2
+
+
+def vit(shape: ViT) -> Profile:
+    """The costs of a vision transformer that classifies images."""
+    return Profile(
+        name=f"vit of {shape.layers} x {shape.hidden}",
+        before=_patches(shape),
+        block=block(shape, shape.patches + 1),
+        after=_head(shape),
+    )
+
+
+def _patches(shape: ViT) -> LayerCost:
+    """A convolution whose windows do not overlap, the class token and positions."""
+    pixels = COLOURS * shape.patch**2
+    tokens = shape.patches + 1
+    elements = tokens * shape.hidden
+    return LayerCost(
+        name="patches",
+        matmuls=(Matmul(rows=shape.patches, inner=pixels, columns=shape.hidden, sliced="whole"),),
+        kernels=4,
+        parameters=0,
+        parameters_whole=(pixels + 1 + 1 + tokens) * shape.hidden,
+        moved_bytes_whole=4 * WORD * elements,
+        saved_bytes_whole=WORD * COLOURS * shape.image**2 + (elements if shape.dropout else 0),
+        output_bytes=WORD * elements,
+    )
+
+
+def _head(shape: ViT) -> LayerCost:
+    """All tokens normalised, and the class from the first of them."""
+    elements = (shape.patches + 1) * shape.hidden
+    return LayerCost(
+        name="head",
+        matmuls=(Matmul(rows=1, inner=shape.hidden, columns=shape.classes, sliced="columns"),),
+        kernels=6,
+        parameters=shape.hidden * shape.classes,
+        parameters_whole=2 * shape.hidden + shape.classes,
+        moved_bytes_whole=2 * WORD * elements,
+        saved_bytes=(WORD + 4 + 4) * shape.classes,
+        saved_bytes_whole=WORD * (elements + shape.hidden),
+        output_bytes=WORD * elements,
+    )
