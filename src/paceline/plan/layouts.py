@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.cluster.collectives import Array
-from paceline.specs.plan import Layout
+from paceline.specs.layout import Layout
 
 RECOMPUTE = ("none", "selective", "attention", "block")
 """By its number in `Layouts.recompute`. Selective is Paceline's and torchtitan's: all but matrix

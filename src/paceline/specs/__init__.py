@@ -10,7 +10,15 @@ from paceline.specs.cluster import (
 )
 from paceline.specs.dry_run import DryRun, HeldParameters, Memory, RankPicture, Transfer
 from paceline.specs.errors import STOPPED_EXIT_CODE, PacelineError, RunFailed
-from paceline.specs.estimate import Amount, Estimate, Origin
+from paceline.specs.estimate import (
+    Alternative,
+    Amount,
+    Answer,
+    Estimate,
+    Help,
+    Origin,
+    ScalingPoint,
+)
 from paceline.specs.events import (
     AnyEvent,
     Damaged,
@@ -29,14 +37,17 @@ from paceline.specs.events import (
     event_adapter,
 )
 from paceline.specs.job import Job, Limits
-from paceline.specs.plan import Layout, Plan, Position
+from paceline.specs.layout import Layout, Position
+from paceline.specs.plan import Plan
 from paceline.specs.profile import LayerCost, Matmul, Profile, Timing
 from paceline.specs.run import Run
 from paceline.specs.saving import Best, Saving
 
 __all__ = [
     "STOPPED_EXIT_CODE",
+    "Alternative",
     "Amount",
+    "Answer",
     "AnyEvent",
     "Best",
     "Cluster",
@@ -50,6 +61,7 @@ __all__ = [
     "Failed",
     "Finished",
     "HeldParameters",
+    "Help",
     "Job",
     "LayerCost",
     "Layout",
@@ -72,6 +84,7 @@ __all__ = [
     "RunFailed",
     "Saved",
     "Saving",
+    "ScalingPoint",
     "Started",
     "Steps",
     "Timing",

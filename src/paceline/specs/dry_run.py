@@ -3,7 +3,7 @@
 from pydantic import NonNegativeInt
 
 from paceline.specs.base import Spec
-from paceline.specs.plan import Layout
+from paceline.specs.layout import Layout
 
 
 class Transfer(Spec):

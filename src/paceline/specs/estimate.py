@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
-from paceline.specs.plan import Layout
+from paceline.specs.layout import Layout
 
 Origin = Literal["measured", "published", "assumed"]
 """`measured`: fitted to runs on this cluster. `published`: from a maker's or a paper's figure.
@@ -36,3 +36,58 @@ class Estimate(Spec):
     """On the fullest device, by what they hold; together `peak_bytes.value`."""
     fits: bool
     """Whether they fit into the device's memory."""
+
+
+class Alternative(Spec):
+    """A layout that was not chosen."""
+
+    what: str
+    """How it differs, in words."""
+    layout: Layout
+    step_seconds: PositiveFloat
+    peak_bytes: NonNegativeFloat
+    fits: bool
+    why: str
+    """It lost."""
+
+
+class ScalingPoint(Spec):
+    """The best layout on some number of nodes."""
+
+    nodes: PositiveInt
+    devices: PositiveInt
+    layout: Layout
+    step_seconds: Amount
+    samples_per_second: PositiveFloat
+    efficiency: PositiveFloat
+    """Samples per second and node, by those of the fewest nodes that it fits on."""
+
+
+class Help(Spec):
+    """What a change of the cluster or the batch would bring."""
+
+    change: str
+    faster: PositiveFloat
+    """Samples per second, by those of the plan."""
+
+
+class Answer(Spec):
+    """All that `paceline plan` says."""
+
+    model: str
+    parameters: PositiveInt
+    batch: PositiveInt
+    device: str
+    goal: str
+    nodes: PositiveInt
+    devices_per_node: PositiveInt
+    estimate: Estimate
+    alternatives: tuple[Alternative, ...]
+    curve: tuple[ScalingPoint, ...]
+    wasted_beyond: PositiveInt | None
+    """Nodes beyond which a further one brings less than half of what the first ones do; none where
+    this number was not reached."""
+    helps: tuple[Help, ...]
+    scored: PositiveInt
+    """Layouts that were looked at."""
+    remarks: tuple[str, ...] = ()
