@@ -82,6 +82,22 @@ class Link(Spec):
     source: str
 
 
+class NodePower(Spec):
+    """What a node draws from the wall, by what its devices do."""
+
+    other_watts: NonNegativeFloat
+    """All that is not a device: processors, memory, fans, network interfaces."""
+    computing: float = Field(gt=0, le=1)
+    """Of a device's power limit, what it draws while it computes."""
+    communicating: float = Field(gt=0, le=1)
+    """While it exchanges, or waits for others to."""
+    idle: float = Field(gt=0, le=1)
+    """While nothing runs on it."""
+    supply_efficiency: float = Field(default=1.0, gt=0, le=1)
+    """Of what is drawn from the wall, what arrives behind the power supply."""
+    source: str
+
+
 class Cluster(Spec):
     """Equal nodes of equal devices, joined by links inside a node and between nodes."""
 
@@ -94,6 +110,10 @@ class Cluster(Spec):
     """One network interface of a node."""
     interfaces_per_node: PositiveInt | None = None
     """Network interfaces of a node; one for each device where unset."""
+    power: NodePower | None = None
+    """Of a node, where it is known; the price of a device stands with the device."""
+    failures_per_device_hour: NonNegativeFloat | None = None
+    """Stops that nobody planned, where they were counted."""
     collectives: tuple[CollectiveCost, ...] = ()
     """Measured, where the cluster was probed."""
     remarks: tuple[str, ...] = ()
