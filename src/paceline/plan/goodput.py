@@ -88,8 +88,8 @@ def time_slots(
 ) -> int:
     """Turns under a scheduler's time limit: each starts up, trains and saves before it is over.
 
-    `training_seconds` are those of all steps, `start_seconds` from a turn's begin to its first step,
-    `fraction` the goodput between.
+    `training_seconds` are those of all steps, `start_seconds` those from a turn's begin to its
+    first step, `fraction` is the goodput between.
     """
     left = slot_seconds - start_seconds - checkpoint_seconds
     if left <= 0:
