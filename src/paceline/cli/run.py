@@ -23,6 +23,7 @@ from paceline.cli.words import (
 if TYPE_CHECKING:
     from paceline.launch.local import LocalLaunch
     from paceline.launch.target import Target
+    from paceline.report import RunState
     from paceline.specs import Run
 
 
@@ -185,19 +186,14 @@ def shown(path: Path) -> str:
 
 def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
     """Say how a run ended and leave with its exit code."""
-    from paceline.report import RunReader, cause, summary
-    from paceline.specs import STOPPED_EXIT_CODE, RunFailed
+    from paceline.report import RunReader, summary
+    from paceline.specs import STOPPED_EXIT_CODE
 
     state = RunReader(run).refresh()
     result = summary(state)
-    if state.status == "failed":
-        if json:
-            print_json(result.to_dict())
-        reason = cause(state, run)
-        lines = [f"{reason.where} failed: {reason.message}" if reason else "the run failed"]
-        if reason and "\n  -> " not in reason.message:
-            lines += [f"  | {line}" for line in reason.log_lines]
-        raise RunFailed("\n".join(lines), fix=f"the whole log is in {shown(run.logs)}")
+    if state.status == "failed" and json:
+        print_json(result.to_dict())
+    refuse_failed(run, state)
     if json:
         print_json(result.to_dict())
     else:
@@ -212,6 +208,20 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
         )
     if state.status == "stopped":
         raise typer.Exit(STOPPED_EXIT_CODE)
+
+
+def refuse_failed(run: "Run", state: "RunState") -> None:
+    """Raise where a run failed, with what its workers said last."""
+    from paceline.report import cause
+    from paceline.specs import RunFailed
+
+    if state.status != "failed":
+        return
+    reason = cause(state, run)
+    lines = [f"{reason.where} failed: {reason.message}" if reason else "the run failed"]
+    if reason and "\n  -> " not in reason.message:
+        lines += [f"  | {line}" for line in reason.log_lines]
+    raise RunFailed("\n".join(lines), fix=f"the whole log is in {shown(run.logs)}")
 
 
 def add_to(app: typer.Typer) -> None:

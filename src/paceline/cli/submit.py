@@ -1,5 +1,6 @@
 """`paceline submit`: train on the cluster, through Slurm."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,20 @@ if TYPE_CHECKING:
     from paceline.cluster.slurm import Slurm
     from paceline.specs import Run
 
+Devices = Annotated[
+    int | None,
+    typer.Option("--devices", min=1, help="Workers per node: one per GPU, or 1, by default."),
+]
+Partition = Annotated[
+    str | None, typer.Option("--partition", "-p", help="The default one, if not given.")
+]
+Testbed = Annotated[
+    str | None, typer.Option("--testbed", metavar="NAME", help="Use this testbed's Slurm.")
+]
+AssumeShared = Annotated[
+    bool, typer.Option("--assume-shared", help="All nodes see this machine's disks.")
+]
+
 
 @takes_layout
 def submit(
@@ -30,17 +45,12 @@ def submit(
     train: Train,
     layout: dict[str, Any],
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the cluster.")] = 1,
-    devices: Annotated[
-        int | None,
-        typer.Option("--devices", min=1, help="Workers per node: one per GPU, or 1, by default."),
-    ] = None,
+    devices: Devices = None,
     plan: PlanFile = None,
     save_every: SaveEvery = None,
     checkpoints: Checkpoints = None,
     ledger: KeepLedger = False,
-    partition: Annotated[
-        str | None, typer.Option("--partition", "-p", help="The default one, if not given.")
-    ] = None,
+    partition: Partition = None,
     time: Annotated[
         str | None, typer.Option("--time", "-t", help="Limit: minutes, H:MM:SS or D-HH.")
     ] = None,
@@ -50,12 +60,8 @@ def submit(
     runs: Runs = "runs",
     name: RunName = None,
     port: Port = None,
-    testbed: Annotated[
-        str | None, typer.Option("--testbed", metavar="NAME", help="Use this testbed's Slurm.")
-    ] = None,
-    assume_shared: Annotated[
-        bool, typer.Option("--assume-shared", help="All nodes see this machine's disks.")
-    ] = False,
+    testbed: Testbed = None,
+    assume_shared: AssumeShared = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Stay until the end; exit with the run's result.")
     ] = False,
@@ -169,9 +175,22 @@ def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
 
     from rich.console import Console
 
+    from paceline.report import watch
+
+    over = until_over(run, slurm, job_id)
+    if show:
+        watch(run, Console(stderr=True), until=over)
+    while not over():
+        time.sleep(0.2)
+
+
+def until_over(run: "Run", slurm: "Slurm", job_id: int) -> Callable[[], bool]:
+    """A function that says whether the run's job is over, for whoever waits."""
+    import time
+
     from paceline.cluster.slurm import ENDED_STATES
     from paceline.launch import slurm as launcher
-    from paceline.report import RunReader, watch
+    from paceline.report import RunReader
 
     reader = RunReader(run)
     last_asked = 0.0
@@ -193,10 +212,7 @@ def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
             launcher.note_cut_off(run, generation, state)
         return True
 
-    if show:
-        watch(run, Console(stderr=True), until=over)
-    while not over():
-        time.sleep(0.2)
+    return over
 
 
 def add_to(app: typer.Typer) -> None:

@@ -10,13 +10,13 @@ import tomli_w
 PACKAGES = ("paceline", "torch", "numpy", "pydantic")
 
 
-def write_versions(path: Path, train: Path) -> None:
+def write_versions(path: Path, train: Path | None) -> None:
     """Write Python's, the system's and the packages' versions, and the user's revision, as TOML."""
     versions = {
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
-        "training": _revision(train),
+        "training": _revision(train) if train else {},
     }
     path.write_text(tomli_w.dumps(versions))
 

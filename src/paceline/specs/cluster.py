@@ -25,7 +25,7 @@ class MatmulRate(Spec):
 
 
 class CollectiveCost(Spec):
-    """A line through what a collective took: latency + bytes / rate."""
+    """A line through what a collective took: latency + (bytes - free bytes) / rate."""
 
     operation: Operation
     members: PositiveInt
@@ -33,6 +33,8 @@ class CollectiveCost(Spec):
     latency_seconds: NonNegativeFloat
     bytes_per_second: PositiveFloat
     """Of the whole tensor that is summed, gathered, scattered or sent."""
+    free_bytes: NonNegativeFloat = 0.0
+    """That pass with the latency alone: what buffers and token buckets on the way take at once."""
 
 
 class Device(Spec):

@@ -1,4 +1,4 @@
-"""What is started: which training, on how many machines, within which limits."""
+"""What is started: which training, or a probe, on how many machines, within which limits."""
 
 from pathlib import Path
 
@@ -17,11 +17,11 @@ class Limits(Spec):
 
 
 class Job(Spec):
-    """One training brought onto machines; the folder's `job.toml`."""
+    """One training, or a probe, brought onto machines; the folder's `job.toml`."""
 
     name: str
-    train: Path
-    """The user's file, absolute."""
+    train: Path | None = None
+    """The user's file, absolute; unset where the workers probe the cluster instead of training."""
     function: str = "training"
     """The function in it that returns a `paceline.Training`."""
     nodes: int = Field(default=1, ge=1)

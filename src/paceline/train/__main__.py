@@ -10,44 +10,52 @@ import traceback
 from pathlib import Path
 
 from paceline.observe.events import EventWriter
-from paceline.specs import STOPPED_EXIT_CODE, Failed, PacelineError, Run
+from paceline.specs import STOPPED_EXIT_CODE, Failed, Job, PacelineError, Run
 from paceline.train.place import Place, cpu_threads, place
 
 _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    """Train what the run's job names; the exit code says how it ended."""
+    """Train what the run's job names, or probe; the exit code says how it ended."""
     run = Run.open(Path(sys.argv[1]))
     os.environ["PACELINE_RUN"] = str(run.path)
     _die_with_launcher()
     # A time limit's warning that comes early waits until training can act on it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    here = place(run.job.first_generation)
+    job = run.job
+    here = place(job.first_generation)
     # Before torch is loaded: its thread pool and the BLAS beneath it read this once.
-    os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, run.job.cpus_per_worker)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, job.cpus_per_worker)))
     try:
-        return _train(run)
+        return _probe(run) if job.train is None else _train(job, job.train)
     except Exception as error:
         _report_failure(run, here, error)
         return error.exit_code if isinstance(error, PacelineError) else 1
 
 
-def _train(run: Run) -> int:
+def _probe(run: Run) -> int:
+    _load_torch()
+    from paceline.train.probing.worker import probe  # noqa: PLC0415 -- as below
+
+    probe(run)
+    return 0
+
+
+def _train(job: Job, file: Path) -> int:
     _load_torch()
     from paceline.train import fit  # noqa: PLC0415 -- torch, after the threads are set
     from paceline.train.training import Training  # noqa: PLC0415
     from paceline.train.user_file import call_function  # noqa: PLC0415
 
-    job = run.job
     os.chdir(job.folder)
-    given = call_function(job.train, job.function)
+    given = call_function(file, job.function)
     if isinstance(given, Training):
         return STOPPED_EXIT_CODE if fit.fit(given).stopped else 0
     if given is None and fit.started_trainers:
         return 0
     raise PacelineError(
-        f"{job.function}() of {job.train.name} returned {_described(given)}, not a"
+        f"{job.function}() of {file.name} returned {_described(given)}, not a"
         " paceline.Training",
         fix="end it with `return paceline.Training(…)`; a function with a loop of its own trains"
         " with paceline.start(…) and returns nothing",

@@ -4,7 +4,7 @@ Everything else asks `Groups` at the moment it communicates, so that after a fai
 the next generation can take the place of broken ones inside the living process.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -100,6 +100,28 @@ class Groups:
     def sum_later(self, values: torch.Tensor) -> "dist.Work | None":
         """Begin to sum over all workers in place; wait for it before reading."""
         return dist.all_reduce(values, async_op=True) if self._store is not None else None
+
+    @contextmanager
+    def among(self, members: Sequence[int] | None) -> "Iterator[dist.ProcessGroup | None]":
+        """A group of these workers for a while, which they alone make; none without members.
+
+        The same workers make such a group once in a run: torch would find its old addresses.
+        """
+        if members is None or len(members) == self.place.workers:
+            yield None if members is None else dist.group.WORLD
+            return
+        group = dist.new_group(members, use_local_synchronization=True)
+        yield group
+        dist.destroy_process_group(group)
+
+    def collected(self, words: str) -> list[str]:
+        """What each worker says, by rank, on worker 0; nothing on the others."""
+        if self._store is None:
+            return [words]
+        self._store.set(f"collected/{self.place.rank}", words)
+        if self.place.rank:
+            return []
+        return [self._store.get(f"collected/{each}").decode() for each in range(self.place.workers)]
 
     def leave(self) -> None:
         """Give the groups up."""

@@ -1,0 +1,1 @@
+"""Measuring a cluster: what each worker of a probe runs, instead of a training."""

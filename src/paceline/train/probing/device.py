@@ -1,0 +1,120 @@
+"""One device: how fast it multiplies and copies, how much it holds, what it is called."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from statistics import median
+
+import psutil
+import torch
+
+from paceline.specs.cluster import MatmulRate, Precision
+from paceline.specs.probe import ProbedWorker
+from paceline.train.place import Place
+from paceline.train.probing.clock import call_seconds, once
+
+SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
+LONGEST_MATMUL_SECONDS = 0.3
+BUDGET_SECONDS = 0.15
+"""For one size in one precision, and for the copy."""
+COMPARED_SIZE, COMPARED_CALLS = 512, 50
+"""Of the product by which workers are compared."""
+CPU_COPY_BYTES, ACCELERATOR_COPY_BYTES = 1 << 26, 1 << 29
+_POWERCAP = Path("/sys/class/powercap")
+
+
+def measured(place: Place, device: torch.device) -> ProbedWorker:
+    """What this worker's device reaches while the others measure theirs."""
+    on_cpu = device.type == "cpu"
+    rates = [*_matmuls("fp32", torch.float32, device), *_matmuls("bf16", torch.bfloat16, device)]
+    if not on_cpu:
+        rates += _matmuls("fp16", torch.float16, device)
+    copied = CPU_COPY_BYTES if on_cpu else ACCELERATOR_COPY_BYTES
+    source = torch.ones(copied, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = median(call_seconds(lambda: target.copy_(source), device, BUDGET_SECONDS))
+    return ProbedWorker(
+        node=place.node,
+        device=_name(device),
+        units=_units(device),
+        memory_bytes=_memory_bytes(place, device),
+        memory_bytes_per_second=2 * copied / seconds,
+        matmuls=tuple(rates),
+        best_flops=best_flops(device),
+        watts=_watts(place, device),
+    )
+
+
+def best_flops(device: torch.device) -> float:
+    """The best call of a product that every device can do: a node is slow if it never is fast."""
+    left = torch.rand(COMPARED_SIZE, COMPARED_SIZE, device=device)
+    seconds = min(once(lambda: left @ left, device) for _ in range(COMPARED_CALLS))
+    return 2.0 * COMPARED_SIZE**3 / seconds
+
+
+def _matmuls(name: Precision, precision: torch.dtype, device: torch.device) -> list[MatmulRate]:
+    """Square products of growing size, until one takes too long."""
+    found = []
+    for size in SIZES:
+        seconds = median(_matmul_seconds(size, precision, device))
+        found.append(
+            MatmulRate(size=size, precision=name, flops_per_second=2.0 * size**3 / seconds)
+        )
+        if 8.0 * seconds > LONGEST_MATMUL_SECONDS:
+            break
+    return found
+
+
+def _matmul_seconds(size: int, precision: torch.dtype, device: torch.device) -> list[float]:
+    left = torch.rand(size, size, device=device).to(precision)
+    right = torch.rand(size, size, device=device).to(precision)
+    result = torch.empty_like(left)
+    return call_seconds(lambda: torch.matmul(left, right, out=result), device, BUDGET_SECONDS)
+
+
+def _name(device: torch.device) -> str:
+    if device.type != "cpu":
+        return str(torch.get_device_module(device).get_device_name(device))
+    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    cores = torch.get_num_threads()
+    model = found[1].strip() if found else "CPU"
+    return f"{model}, {cores} core{'' if cores == 1 else 's'}"
+
+
+def _units(device: torch.device) -> int:
+    if device.type == "cpu":
+        return 1
+    about = torch.get_device_module(device).get_device_properties(device)
+    return int(getattr(about, "multi_processor_count", 1))
+
+
+def _memory_bytes(place: Place, device: torch.device) -> int:
+    """Of the device; on CPUs, this worker's part of the node's or of what Slurm granted."""
+    if device.type != "cpu":
+        return int(torch.get_device_module(device).get_device_properties(device).total_memory)
+    total = psutil.virtual_memory().total
+    granted = os.environ.get("SLURM_MEM_PER_NODE", "")
+    if granted.isdigit() and int(granted):
+        total = min(total, int(granted) << 20)
+    return int(total // place.local_workers)
+
+
+def _watts(place: Place, device: torch.device) -> float | None:
+    """The power limit: of an NVIDIA device, or this worker's part of the CPU packages'."""
+    try:
+        if device.type == "cuda":
+            asked = ("nvidia-smi", f"--id={device.index}", "--query-gpu=power.limit")
+            said = subprocess.run(
+                [*asked, "--format=csv,noheader,nounits"],
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=True,
+            ).stdout
+            return float(said)
+        limits = _POWERCAP.glob("intel-rapl:?/constraint_0_power_limit_uw")
+        microwatts = sum(int(each.read_text()) for each in limits)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return microwatts / 1e6 / place.local_workers or None

@@ -1,0 +1,92 @@
+"""One worker of a probe: its device, then what it exchanges with the others, in one order."""
+
+from paceline.cluster.probe.cases import groupings, partners
+from paceline.cluster.probe.files import Progress, note_progress, write_probed
+from paceline.specs import Run
+from paceline.specs.probe import CollectiveTime, PairRate, Probed, ProbedWorker
+from paceline.train.devices import pick_device
+from paceline.train.groups import Groups, joined
+from paceline.train.place import place
+from paceline.train.probing.device import best_flops, measured
+from paceline.train.probing.exchange import collective_times, pair_rate, shared
+
+
+def probe(run: Run) -> None:
+    """Measure with all other workers of the run; worker 0 writes what was found."""
+    here = place(run.job.first_generation)
+    device = pick_device(here)
+    with joined(run, here, device, run.job.port) as groups:
+        _Probe(run, groups).measure()
+
+
+class _Probe:
+    def __init__(self, run: Run, groups: Groups) -> None:
+        self._run = run
+        self._groups = groups
+        place = groups.place
+        self._groupings = groupings(place.nodes, place.local_workers)
+        self._rounds = partners(place.nodes)
+        self._planned = 1 + 3 * len(self._groupings) + len(self._rounds)
+        self._planned += sum(each.members == 2 for each in self._groupings)
+        self._done = 0
+
+    def measure(self) -> None:
+        groups = self._groups
+        self._begin("devices")
+        shared(groups, 0.0)  # all devices at the same time, as in training
+        worker = measured(groups.place, groups.device)
+        self._done += 1
+        pairs = self._pairs()
+        collectives = self._collectives()
+        # A device that was held up by something else has a second chance.
+        better = max(worker.best_flops, best_flops(groups.device))
+        worker = worker.model_copy(update={"best_flops": better})
+        self._begin("writing")
+        workers = groups.collected(worker.model_dump_json())
+        if groups.place.rank == 0:
+            write_probed(self._run, self._probed(workers, pairs, collectives))
+
+    def _pairs(self) -> list[PairRate]:
+        place = self._groups.place
+        node, devices = divmod(place.rank, place.local_workers)[0], place.local_workers
+        found = []
+        for number, partner in enumerate(self._rounds, start=1):
+            self._begin(f"links, round {number}")
+            mate = partner.get(node) if place.leads_node else None
+            own = pair_rate(self._groups, None if mate is None else mate * devices)
+            rates = shared(self._groups, own)
+            found += [
+                PairRate(nodes=(one, other), bytes_per_second=rates[one * devices])
+                for one, other in partner.items()
+                if one < other
+            ]
+            self._done += 1
+        return found
+
+    def _collectives(self) -> list[CollectiveTime]:
+        found = []
+        for each in self._groupings:
+            self._begin(f"groups of {each.members}")
+            for times in collective_times(self._groups, each):
+                found += times
+                self._done += 1
+                self._begin(f"groups of {each.members}")
+        return found
+
+    def _begin(self, doing: str) -> None:
+        if self._groups.place.rank == 0:
+            note_progress(self._run, Progress(done=self._done, planned=self._planned, doing=doing))
+
+    def _probed(
+        self, workers: list[str], pairs: list[PairRate], collectives: list[CollectiveTime]
+    ) -> Probed:
+        groups, place = self._groups, self._groups.place
+        return Probed(
+            nodes=place.nodes,
+            devices_per_node=place.local_workers,
+            backend=groups.backend,
+            interface=groups.interface.name if groups.interface else "none",
+            workers=tuple(ProbedWorker.model_validate_json(each) for each in workers),
+            collectives=tuple(collectives),
+            pairs=tuple(pairs),
+        )
