@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cluster.catalogue import device, link, names, read_cluster
+from paceline.cluster.catalogue import device, link, names, read_cluster, usual_cluster
 from paceline.specs import Cluster, PacelineError
 
 WRITTEN = """\
@@ -72,3 +72,10 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(PacelineError, match="does not exist"):
         read_cluster(tmp_path / "cluster.toml")
+
+
+def test_every_device_has_usual_neighbours() -> None:
+    for name in names("devices"):
+        cluster = usual_cluster(name, nodes=2)
+        assert cluster.device.name == name
+        assert cluster.devices == 2 * cluster.devices_per_node

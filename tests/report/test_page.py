@@ -230,7 +230,7 @@ def test_without_the_extra_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(PacelineError, match="pictures of a report need Altair") as caught:
+    with pytest.raises(PacelineError, match="pictures need Altair") as caught:
         render(realistic_run(tmp_path, count=20))
     assert caught.value.fix == 'pip install "paceline[report]"'
 

@@ -1,12 +1,13 @@
 """`paceline run --dry-run`: what workers of a cluster would hold and send, without the cluster."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.layout import chosen_plan
+from paceline.cli.progress import progress
 from paceline.cli.words import print_json
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def dry_run(
     target = Target.parse(train)
     chosen = _plan_for(plan, layout, workers, nodes, devices)
     # What the user's code prints is not the result.
-    with redirect_stdout(sys.stderr), _progress(show=not (json or quiet)) as advance:
+    with redirect_stdout(sys.stderr), progress("dry run", show=not (json or quiet)) as advance:
         from paceline.train.rehearse.dry_run import dry_run as take_step
         from paceline.train.rehearse.dry_run import training_of
 
@@ -89,26 +90,6 @@ def _plan_for(
             fix="give --devices, too: the workers of each node",
         )
     return plan
-
-
-@contextmanager
-def _progress(*, show: bool) -> Iterator[Callable[[float], None]]:
-    if not (show and sys.stderr.isatty()):
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("dry run"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("dry run", total=1.0)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _as_json(found: "DryRun") -> dict[str, Any]:

@@ -43,6 +43,18 @@ def read_cluster(path: Path) -> Cluster:
     return Cluster.checked(written, path)
 
 
+def usual_cluster(name: str, nodes: int) -> Cluster:
+    """Nodes of a device from here, with the links and the number that they usually come with."""
+    chosen, usual = device(name), _catalogue()["usual"][name]
+    return Cluster(
+        nodes=nodes,
+        devices_per_node=usual["devices_per_node"],
+        device=chosen,
+        inside=link(usual["inside"]),
+        between=link(usual["between"]),
+    )
+
+
 @cache
 def _catalogue() -> dict[str, dict[str, dict[str, Any]]]:
     return tomllib.loads(files("paceline.cluster").joinpath("catalogue.toml").read_text())

@@ -1,12 +1,13 @@
 """Habits of the software that trains, as far as a plan depends on them."""
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from paceline.specs.base import Spec
+from paceline.specs.profile import Profile
 
 
 class Engine(Spec):
-    """Paceline's own habits, unless said otherwise: published runs have others."""
+    """Habits of most trainers, unless said otherwise; `of_paceline` has its own."""
 
     overlap_data: bool = True
     """Gradients and gathered weights travel while something else is computed."""
@@ -28,7 +29,12 @@ class Engine(Spec):
     """Of a parameter, as shards gather it and as it is computed with."""
     gradient_bytes: PositiveInt = 4
     """Of a parameter, as gradients are kept and summed."""
-    state_bytes: PositiveInt = 8
+    state_bytes: NonNegativeFloat = 8
     """Of a parameter, that the optimizer keeps, its own copy of the weight included."""
     base_bytes: NonNegativeInt = 0
     """On every device, whatever is trained."""
+
+    @classmethod
+    def of_paceline(cls, profile: Profile) -> "Engine":
+        """Paceline's: weights stay in fp32 where they are gathered, and products are cast."""
+        return cls(gathered_bytes=4, state_bytes=profile.state_bytes)

@@ -8,7 +8,7 @@ from paceline.cluster.collectives import Array
 from paceline.plan.calibrate import Fit, Steps
 from paceline.plan.engine import Engine
 from paceline.plan.estimate import MEMORY_SPREAD, Trained, estimates
-from paceline.plan.layouts import RECOMPUTE, TWICE_AROUND, Layouts
+from paceline.plan.layouts import RECOMPUTE, TWICE_AROUND, Index, Layouts
 from paceline.plan.memory import memory
 from paceline.plan.time import StepModel
 from paceline.specs.cluster import Cluster
@@ -25,18 +25,28 @@ MODES = ("none", "selective", "block")
 
 @dataclass(frozen=True)
 class Found:
-    """Layouts that fit, the fastest first."""
+    """Layouts that fit, the fastest first, and those that do not."""
 
     steps: Steps
     seconds: Array
-    scored: int
-    """Layouts that were looked at, with those that do not fit."""
+    held: Array
+    """Bytes on the fullest device."""
+    too_large: Layouts
+    too_large_held: Array
+
+    @property
+    def scored(self) -> int:
+        """Layouts that were looked at."""
+        return len(self.seconds) + len(self.too_large)
 
     def best(self, found: Fit, count: int, precision: Trained) -> list[Estimate]:
         """The first of them, with their parts and intervals."""
-        first = np.arange(min(count, len(self.seconds)))
+        return self.chosen(found, np.arange(min(count, len(self.seconds))), precision)
+
+    def chosen(self, found: Fit, places: Index, precision: Trained) -> list[Estimate]:
+        """Those at these places, with their parts and intervals."""
         few = replace(
-            self.steps, layouts=self.steps.layouts.take(first), batch=self.steps.batch[first]
+            self.steps, layouts=self.steps.layouts.take(places), batch=self.steps.batch[places]
         )
         return estimates(found, few, precision)
 
@@ -50,25 +60,23 @@ def search(
     engine: Engine | None = None,
 ) -> Found:
     """Score every layout of `batch` samples on all devices of the cluster."""
-    engine = engine or Engine()
+    engine = engine or Engine.of_paceline(profile)
     layouts = every(profile, cluster, batch)
     steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
     held = memory(profile, layouts, float(batch), engine).total
-    fits = np.flatnonzero(held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes)
-    if not len(fits):
-        least = float(held.min()) / 1e9
-        raise PacelineError(
-            f"none of {len(layouts)} layouts fits: the smallest needs {least:.0f} GB on a device"
-            f" of {cluster.device.memory_bytes / 1e9:.0f} GB, less a reserve",
-            fix="use more devices, or a smaller model",
-        )
-    fitting = layouts.take(fits)
+    fits = held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes
+    fitting = layouts.take(np.flatnonzero(fits))
     rate = float(np.exp(found.kinds.get(steps.kind, 0.0)))
     model = StepModel(profile, cluster, precision, engine, found.numbers.faster(rate))
     seconds = model.times(fitting, float(batch)).total
     order = np.argsort(seconds, kind="stable")
-    ranked = replace(steps, layouts=fitting.take(order), batch=steps.batch[order])
-    return Found(ranked, seconds[order], scored=len(layouts))
+    return Found(
+        steps=replace(steps, layouts=fitting.take(order), batch=steps.batch[fits][order]),
+        seconds=seconds[order],
+        held=held[fits][order],
+        too_large=layouts.take(np.flatnonzero(~fits)),
+        too_large_held=held[~fits],
+    )
 
 
 def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from paceline.report import wording
+from paceline.report.drawing import drawing_packages
 from paceline.report.failure import cause, plain
 from paceline.report.figures import Summary, summary
 from paceline.report.pictures import Picture, pictures
@@ -15,7 +16,7 @@ from paceline.report.read import RunReader
 from paceline.report.recovery import checkpoint_sentence
 from paceline.report.standing import SLOW_FACTOR, most_urgent, standings
 from paceline.report.state import RunState
-from paceline.specs import PacelineError, Run
+from paceline.specs import Run
 
 MOST_WORKERS = 64
 MOST_HOSTS = 8
@@ -79,20 +80,8 @@ def _drawn(state: RunState) -> tuple[list[Picture], str]:
     """The pictures, and the program that draws them; neither when there is nothing to draw."""
     if not state.step:
         return [], ""
-    altair, vl_convert = _drawing_packages()
+    altair, vl_convert = drawing_packages()
     return pictures(state, altair), _javascript(vl_convert)
-
-
-def _drawing_packages() -> tuple[ModuleType, ModuleType]:
-    try:
-        import altair  # noqa: PLC0415
-        import vl_convert  # noqa: PLC0415
-    except ImportError as error:
-        raise PacelineError(
-            f"the pictures of a report need Altair and vl-convert: {error}",
-            fix='pip install "paceline[report]"',
-        ) from None
-    return altair, vl_convert
 
 
 @cache

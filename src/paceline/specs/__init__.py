@@ -18,6 +18,7 @@ from paceline.specs.estimate import (
     Help,
     Origin,
     ScalingPoint,
+    TrainingCost,
 )
 from paceline.specs.events import (
     AnyEvent,
@@ -88,6 +89,7 @@ __all__ = [
     "Started",
     "Steps",
     "Timing",
+    "TrainingCost",
     "Transfer",
     "WorkerState",
     "Workers",

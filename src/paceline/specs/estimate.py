@@ -44,9 +44,9 @@ class Alternative(Spec):
     what: str
     """How it differs, in words."""
     layout: Layout
-    step_seconds: PositiveFloat
+    step_seconds: PositiveFloat | None = None
+    """None where it does not fit."""
     peak_bytes: NonNegativeFloat
-    fits: bool
     why: str
     """It lost."""
 
@@ -71,6 +71,25 @@ class Help(Spec):
     """Samples per second, by those of the plan."""
 
 
+class TrainingCost(Spec):
+    """A whole training by a plan."""
+
+    steps: PositiveInt
+    seconds: Amount
+    """With what failures and checkpoints cost."""
+    goodput: PositiveFloat
+    """Of this time, what is training that is not lost again."""
+    save_every_seconds: PositiveFloat
+    """The interval between checkpoints that loses least."""
+    device_hours: PositiveFloat
+    kilowatt_hours: PositiveFloat | None = None
+    """None where the power of the devices is not known."""
+    money: PositiveFloat | None = None
+    """None where the cluster's file has no price."""
+    slots: PositiveInt | None = None
+    """Turns under the scheduler's time limit, where one was given."""
+
+
 class Answer(Spec):
     """All that `paceline plan` says."""
 
@@ -87,7 +106,11 @@ class Answer(Spec):
     wasted_beyond: PositiveInt | None
     """Nodes beyond which a further one brings less than half of what the first ones do; none where
     this number was not reached."""
+    too_few: PositiveInt | None
+    """The largest number of nodes on which nothing fits, of those that were looked at."""
     helps: tuple[Help, ...]
     scored: PositiveInt
     """Layouts that were looked at."""
+    training: TrainingCost | None = None
+    """None where nobody said for how many steps."""
     remarks: tuple[str, ...] = ()

@@ -5,6 +5,8 @@ documentation and have not been run on hardware yet; CPU is what the tests run.
 """
 
 import os
+import re
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -45,3 +47,13 @@ def use_interface(name: str) -> None:
 
 def _bound_by_scheduler() -> bool:
     return any(name in os.environ for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"))
+
+
+def name_of(device: torch.device, cores: int | None = None) -> str:
+    """What a device is called; a CPU with some cores, or with those this process computes on."""
+    if device.type != "cpu":
+        return str(torch.get_device_module(device).get_device_name(device))
+    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    cores = cores or torch.get_num_threads()
+    model = found[1].strip() if found else "CPU"
+    return f"{model}, {cores} core{'' if cores == 1 else 's'}"

@@ -1,0 +1,163 @@
+"""`paceline plan`: which layout, on how many nodes, what it will take, and why."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from paceline.cli.words import Json, Quiet, print_json, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paceline.plan.scaling import Best
+    from paceline.specs import Answer, Cluster
+
+Precisions = Literal["fp32", "bf16", "fp16"]
+
+
+def plan(
+    train: Annotated[
+        str | None,
+        typer.Argument(metavar="TRAIN", help="train.py, or train.py:function; or give --model."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="TEXT",
+            help='A model by its dimensions, "gpt: layers=96 width=12288 heads=96 seq=2k'
+            ' vocab=51200", or by its name, llama3-8b.',
+        ),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option("--cluster", metavar="FILE", help="cluster.toml of `paceline probe`."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="A device of the catalogue.")
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option("--nodes", metavar="N[,N…]", help="Numbers of nodes to look at.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, help="Samples of a step, over all workers.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps to train for.")] = None,
+    goal: Annotated[
+        Literal["fastest", "cheapest", "greenest", "knee"],
+        typer.Option("--goal", help="What decides on the number of nodes."),
+    ] = "knee",
+    deadline: Annotated[
+        str | None,
+        typer.Option("--deadline", help="Be done within: minutes, H:MM:SS or D-HH."),
+    ] = None,
+    slot: Annotated[
+        str | None,
+        typer.Option("--time", "-t", help="Time limit of a job: minutes, H:MM:SS or D-HH."),
+    ] = None,
+    precision: Annotated[
+        Precisions | None, typer.Option("--precision", help="Look at this one only.")
+    ] = None,
+    calibrate: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--calibrate", metavar="RUN", help="Learn from this run's steps (repeatable)."
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the arithmetic of the estimate.")
+    ] = False,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure/--count", help="Time the model here if the cluster's devices are."),
+    ] = True,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The plan to write.")
+    ] = Path("plan.toml"),
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say which layout to use on how many nodes, what it will take, and why.
+
+    Example:  paceline plan train.py --cluster cluster.toml
+    """
+    from paceline.cli.plan_inputs import asked_cluster, asked_counts, asked_model, learned
+    from paceline.cli.plan_tables import show
+    from paceline.plan.answer import answer, plan_of
+
+    where = asked_cluster(cluster, device, nodes)
+    counts = asked_counts(nodes, where)
+    what = asked_model(
+        train, model, where, batch, steps, precision, measure=measure, show=not (json or quiet)
+    )
+    found = learned(calibrate or [], where, cluster)
+    in_time = _deadline(deadline, what.steps, where)
+    said, best = answer(what.profiles, where, what.batch, counts, found, goal, in_time)
+    said = _with_training(said, best, where, what.steps, slot)
+    plan_of(said).write(output)
+    picture = _drawn(said, output.with_suffix(".svg"))
+    if json:
+        print_json(said.model_dump(mode="json"))
+        return
+    if not quiet:
+        show(said)
+    say(f"plan: {output}   {picture}", unless=quiet)
+    if train is not None:
+        say(f"next: paceline submit {train} --plan {output}", unless=quiet)
+
+
+def _deadline(
+    written: str | None, steps: int | None, cluster: "Cluster"
+) -> "Callable[[Best], bool]":
+    """Whether a training on some nodes is done in time."""
+    from paceline.cluster.slurm import minutes_of
+    from paceline.plan.training import training_cost
+    from paceline.specs import PacelineError
+
+    minutes = minutes_of(written) if written else None
+    if minutes is None:
+        return lambda best: True
+    if steps is None:
+        raise PacelineError(
+            f"--deadline {written} was given, but not how long the training is",
+            fix="add --steps N",
+        )
+
+    def in_time(best: "Best") -> bool:
+        there = cluster.model_copy(update={"nodes": best.nodes})
+        return training_cost(best, there, steps).seconds.value <= 60.0 * minutes
+
+    return in_time
+
+
+def _with_training(
+    said: "Answer", best: "Best", cluster: "Cluster", steps: int | None, slot: str | None
+) -> "Answer":
+    """With what the whole training takes, where its length is known."""
+    from paceline.cluster.slurm import minutes_of
+    from paceline.plan.training import training_cost
+
+    if steps is None:
+        return said
+    there = cluster.model_copy(update={"nodes": best.nodes})
+    minutes = minutes_of(slot) if slot else None
+    cost = training_cost(best, there, steps, 60.0 * minutes if minutes else None)
+    return said.model_copy(update={"training": cost})
+
+
+def _drawn(said: "Answer", file: Path) -> str:
+    """Draw the scaling curve; a plan is one without the packages that draw, too."""
+    from paceline.report.scaling import scaling_picture
+    from paceline.specs import PacelineError
+
+    try:
+        file.write_text(scaling_picture(said))
+    except PacelineError as error:
+        return f"no picture: {error.problem}"
+    return f"picture: {file}"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command()(plan)

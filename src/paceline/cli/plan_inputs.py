@@ -1,0 +1,195 @@
+"""What `paceline plan` is asked about: a cluster, numbers of nodes, a model and its batch."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from paceline.plan.calibrate import Fit
+    from paceline.specs import Cluster, Layout, Profile
+    from paceline.train.training import Training
+
+Precision = Literal["fp32", "bf16", "fp16"]
+DEFAULT_CLUSTER = Path("cluster.toml")
+MEASURE_SECONDS = 0.8
+"""For timing the model in one precision."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model in each precision that may be chosen, and how it is to be trained."""
+
+    profiles: "Mapping[Precision, Profile]"
+    batch: int
+    steps: int | None
+
+
+def asked_cluster(file: Path | None, device: str | None, nodes: str | None) -> "Cluster":
+    """The cluster of a file, or of a device in the catalogue with its usual links."""
+    from paceline.cluster.catalogue import read_cluster, usual_cluster
+    from paceline.specs import PacelineError
+
+    if file is not None and device is not None:
+        raise PacelineError(
+            f"--cluster {file} and --device {device} both say what the cluster is",
+            fix="give one of them",
+        )
+    if device is not None:
+        if nodes is None:
+            raise PacelineError(
+                f"--device {device} does not say how many nodes there are",
+                fix="add --nodes, such as --nodes 16, or a list: --nodes 1,4,16",
+            )
+        return usual_cluster(device, max(_numbers(nodes)))
+    if file is None and not DEFAULT_CLUSTER.exists():
+        raise PacelineError(
+            "nothing says what the cluster is",
+            fix="measure it with `paceline probe`, which writes cluster.toml; or give --cluster"
+            " FILE, or --device NAME --nodes N",
+        )
+    return read_cluster(file or DEFAULT_CLUSTER)
+
+
+def asked_counts(nodes: str | None, cluster: "Cluster") -> list[int]:
+    """Numbers of nodes to look at: those given, else powers of two and all."""
+    from paceline.plan.scaling import node_counts
+    from paceline.specs import PacelineError
+
+    if nodes is None:
+        return node_counts(cluster.nodes)
+    counts = _numbers(nodes)
+    if max(counts) > cluster.nodes:
+        raise PacelineError(
+            f"--nodes {max(counts)} was given, but the cluster has {cluster.nodes}",
+            fix="give fewer, or write the nodes that it will have into the cluster's file",
+        )
+    return counts
+
+
+def _numbers(text: str) -> list[int]:
+    from paceline.specs import PacelineError
+
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and int(part) for part in parts):
+        raise PacelineError(
+            f"--nodes {text} is not a list of numbers", fix="write --nodes 8, or --nodes 1,2,4,8"
+        )
+    return sorted({int(part) for part in parts})
+
+
+def asked_model(
+    train: str | None,
+    model: str | None,
+    cluster: "Cluster",
+    batch: int | None,
+    steps: int | None,
+    precision: Precision | None,
+    *,
+    measure: bool,
+    show: bool,
+) -> Asked:
+    """The user's own training, or a model given by its dimensions."""
+    from paceline.specs import PacelineError
+
+    if (train is None) == (model is None):
+        given = "neither was" if train is None else "both were"
+        raise PacelineError(
+            f"a plan is for TRAIN or for --model; {given} given",
+            fix='write `paceline plan train.py`, or `paceline plan --model "gpt: layers=12'
+            ' width=768 heads=12 seq=1k vocab=50k"`',
+        )
+    precisions = _precisions(cluster, precision, both=model is None)
+    if train is not None:
+        return _of_training(train, cluster, precisions, batch, steps, measure=measure, show=show)
+    assert model is not None
+    if batch is None:
+        raise PacelineError(
+            "--model does not say how many samples a step has",
+            fix="add --batch N: the global batch, over all workers",
+        )
+    from paceline.profile.named import profile_of
+
+    return Asked({precisions[0]: profile_of(model)}, batch, steps)
+
+
+def _precisions(cluster: "Cluster", asked: Precision | None, *, both: bool) -> Sequence[Precision]:
+    """Of the device, one with 16 bits and fp32; models by dimensions have 16 bits only."""
+    from paceline.specs import PacelineError
+
+    has = cluster.device.peak_flops
+    if asked is not None:
+        cluster.device.peak(asked)  # refuses what it does not have
+        if asked == "fp32" and not both:
+            raise PacelineError(
+                "--precision fp32 was given, but models by their dimensions are planned in 16 bits",
+                fix="leave --precision out, or plan your own training: paceline plan train.py",
+            )
+        return [asked]
+    sixteen: tuple[Precision, ...] = ("bf16", "fp16")
+    half = [each for each in sixteen if each in has][:1]
+    return [*half, "fp32"] if both or not half else half
+
+
+def _of_training(
+    train: str,
+    cluster: "Cluster",
+    precisions: Sequence[Precision],
+    batch: int | None,
+    steps: int | None,
+    *,
+    measure: bool,
+    show: bool,
+) -> Asked:
+    from paceline.cli.progress import progress
+    from paceline.launch.target import Target
+
+    target = Target.parse(train)
+    # What the user's code prints is not the result.
+    with redirect_stdout(sys.stderr), progress("profile", show=show) as advance:
+        from paceline.specs import Layout
+        from paceline.train.rehearse.costs import profile_of
+        from paceline.train.rehearse.dry_run import training_of
+
+        training = training_of(target.file, target.function)
+        profiles: dict[Precision, Profile] = {}
+        for number, precision in enumerate(precisions):
+            layout = Layout(precision=precision)
+            counted = profile_of(training, target.file.name, layout)
+            advance((number + 0.5) / len(precisions))
+            profiles[precision] = _timed(training, counted, layout, cluster) if measure else counted
+            advance((number + 1) / len(precisions))
+    return Asked(profiles, batch or training.batch, steps or training.total_steps)
+
+
+def _timed(
+    training: "Training", counted: "Profile", layout: "Layout", cluster: "Cluster"
+) -> "Profile":
+    """With times, if this machine has the cluster's device."""
+
+    from paceline.train.devices import name_of, pick_device
+    from paceline.train.measure import measured
+    from paceline.train.place import Place
+
+    device = pick_device(Place())
+    cores = cluster.device.units if device.type == "cpu" else None
+    if name_of(device, cores) != cluster.device.name:
+        return counted
+    return measured(
+        training,
+        counted,
+        layout,
+        device=device,
+        device_name=cluster.device.name,
+        threads=cores,
+        budget_seconds=MEASURE_SECONDS,
+    )
+
+
+def learned(runs: Sequence[Path], cluster: "Cluster", file: Path | None) -> "Fit":
+    """What is known of the cluster's numbers."""
+    from paceline.plan.calibrate import guess
+
+    return guess()

@@ -1,0 +1,146 @@
+"""A plan as a person reads it: the curve, the others, what bounds it and what would help."""
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from paceline.specs import Amount, Answer, TrainingCost
+
+_PLAIN_WIDTH = 120
+"""Columns where the output is no terminal."""
+
+
+def show(said: "Answer") -> None:
+    """Tables first, then sentences."""
+    from rich.console import Console
+
+    from paceline.plan.reasons import bound
+    from paceline.report.wording import count
+
+    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    console.print(
+        f"{said.model}: {said.parameters / 1e6:,.1f} million parameters, batch {said.batch:,}, on"
+        f" nodes of {count(said.devices_per_node, 'device')} ({said.device});"
+        f" {said.scored:,} layouts looked at",
+        markup=False,
+    )
+    console.print(_curve(said))
+    console.print(_others(said))
+    console.print(f"A step: {bound(said.estimate)}.", markup=False)
+    for sentence in _sentences(said):
+        console.print(sentence, markup=False)
+    for remark in said.remarks:
+        console.print(remark, style="yellow", markup=False)
+
+
+def _curve(said: "Answer") -> "Table":
+    from paceline.plan.reasons import words
+    from paceline.report.wording import percent, rate
+
+    table = _table(
+        "", "nodes", "workers", "layout", "step", "9 of 10 within", "samples/s", "efficiency"
+    )
+    for point in said.curve:
+        here = point.nodes == said.nodes
+        table.add_row(
+            "->" if here else "",
+            f"{point.nodes:,}",
+            f"{point.devices:,}",
+            words(point.layout),
+            *_interval(point.step_seconds),
+            rate(point.samples_per_second),
+            percent(point.efficiency),
+            style="bold" if here else None,
+        )
+    return table
+
+
+def _others(said: "Answer") -> "Table":
+    from paceline.plan.reasons import words
+    from paceline.report.wording import count, duration, size
+
+    chosen = said.estimate
+    table = _table(f"on {count(said.nodes, 'node')}", "layout", "step", "memory", "why not")
+    table.add_row(
+        "chosen",
+        words(chosen.layout),
+        duration(chosen.step_seconds.value),
+        size(round(chosen.peak_bytes.value)),
+        "",
+        style="bold",
+    )
+    for other in said.alternatives:
+        table.add_row(
+            other.what,
+            words(other.layout),
+            "-" if other.step_seconds is None else duration(other.step_seconds),
+            size(round(other.peak_bytes)),
+            other.why,
+        )
+    return table
+
+
+def _sentences(said: "Answer") -> list[str]:
+    from paceline.report.wording import count
+
+    helps = ", ".join(f"{each.change} ({each.faster:.2f} x)" for each in said.helps)
+    sentences = [f"What would help: {helps}." if helps else "Nothing doubled would help much."]
+    if said.nodes == 1 and len(said.curve) > 1:
+        sentences.append("One node is enough: a second one brings less than half of the first.")
+    elif said.wasted_beyond is not None:
+        sentences.append(
+            f"Beyond {said.wasted_beyond:,} nodes, a further one brings less than half of what the"
+            " first ones do."
+        )
+    if said.too_few is not None:
+        sentences.append(f"It does not fit on {count(said.too_few, 'node')}.")
+    if said.training is not None:
+        sentences.append(_training(said.training))
+    if said.estimate.step_seconds.origin == "assumed":
+        sentences.append(
+            "These are figures of catalogues and habits; `paceline probe` and --calibrate RUN make"
+            " them firmer."
+        )
+    return sentences
+
+
+def _training(cost: "TrainingCost") -> str:
+    from paceline.report.wording import count, duration, percent, rate
+
+    parts = [
+        f"{count(cost.steps, 'step')} take {duration(cost.seconds.value)}"
+        f" ({duration(cost.seconds.low)} to {duration(cost.seconds.high)}),"
+        f" {rate(cost.device_hours)} device-hours"
+    ]
+    if cost.kilowatt_hours is not None:
+        parts.append(f"{rate(cost.kilowatt_hours)} kWh")
+    if cost.money is not None:
+        parts.append(f"{cost.money:,.2f} in the price's currency")
+    if cost.slots is not None:
+        parts.append(count(cost.slots, "time slot"))
+    lost = 1 - cost.goodput
+    if lost > 0.005:
+        parts.append(
+            f"{percent(lost)} of it for failures and checkpoints every"
+            f" {duration(cost.save_every_seconds)}"
+        )
+    return ", ".join(parts) + "."
+
+
+def _interval(amount: "Amount") -> tuple[str, str]:
+    from paceline.report.wording import duration
+
+    return duration(amount.value), f"{duration(amount.low)} to {duration(amount.high)}"
+
+
+def _table(*columns: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for number, column in enumerate(columns):
+        words = number == 0 or column in ("layout", "why not")
+        table.add_column(column, justify="left" if words else "right")
+    return table

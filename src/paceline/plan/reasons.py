@@ -1,0 +1,161 @@
+"""Why a layout was chosen: the others with what they lose, and what would help."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from paceline.plan.calibrate import Fit
+from paceline.plan.layouts import RECOMPUTE, Layouts
+from paceline.plan.scaling import Best, Profiles, best_on
+from paceline.specs.cluster import Cluster
+from paceline.specs.estimate import Alternative, Estimate, Help
+from paceline.specs.layout import Layout
+
+PARTS = {
+    "compute": "computing",
+    "recompute": "computing again",
+    "tensor": "sums over the slices of layers",
+    "transfer": "transfers from stage to stage",
+    "bubble": "filling and emptying the pipeline",
+    "data": "exchanging gradients and weights",
+    "optimizer": "the optimizer",
+    "host": "what every step has to do",
+    "jitter": "waiting for the slowest worker",
+}
+"""What a step is spent on, in words."""
+WORTH_SAYING = 1.03
+"""Times faster, below which a change is not told."""
+
+_KINDS: dict[str, Callable[[Layouts], np.ndarray[tuple[int], np.dtype[np.bool_]]]] = {
+    "replicas only": lambda each: each.replicas == each.devices,
+    "shards only": lambda each: each.shards == each.devices,
+    "replicas of shards": lambda each: (
+        (each.data_workers == each.devices) & (each.shards > 1) & (each.replicas > 1)
+    ),
+    "sliced layers": lambda each: (each.tensor > 1) & (each.pipeline == 1),
+    "a pipeline": lambda each: (each.pipeline > 1) & (each.tensor == 1),
+    "slices in a pipeline": lambda each: (each.pipeline > 1) & (each.tensor > 1),
+    "nothing computed again": lambda each: each.recompute == RECOMPUTE.index("none"),
+}
+
+
+def words(layout: Layout) -> str:
+    """A layout in a few words: `2 replicas x 4 shards, 2 samples, bf16`."""
+    degrees = [
+        f"{number} {name if number > 1 or name == 'tensor' else name.rstrip('s')}"
+        for name in ("replicas", "shards", "tensor", "pipeline")
+        if (number := getattr(layout, name)) > 1
+    ]
+    more = [f"{layout.micro_batch} at a time", layout.precision]
+    if layout.pipeline > 1 and layout.schedule != "1f1b":
+        more.append(layout.schedule)
+    if layout.recompute != "none":
+        more.append(f"recompute {layout.recompute}")
+    if layout.sequence:
+        more.append("along the sequence")
+    return ", ".join([" x ".join(degrees) or "1 worker", *more])
+
+
+def alternatives(best: Best, found: Fit) -> tuple[Alternative, ...]:
+    """The best of every kind of layout that was not chosen, and why it lost."""
+    layouts = best.found.steps.layouts
+    others: list[Alternative] = []
+    for what, is_kind in _KINDS.items():
+        if is_kind(layouts)[:1].any():
+            continue  # the chosen one is of this kind
+        places = np.flatnonzero(is_kind(layouts))
+        if len(places):
+            others += _slower(best, found, what, int(places[0]))
+        else:
+            others += _too_large(best, what, np.flatnonzero(is_kind(best.found.too_large)))
+    return tuple(sorted(others, key=lambda each: each.step_seconds or np.inf))
+
+
+def _slower(best: Best, found: Fit, what: str, place: int) -> list[Alternative]:
+    (estimate,) = best.found.chosen(found, np.array([place]), best.precision)
+    return [
+        Alternative(
+            what=what,
+            layout=estimate.layout,
+            step_seconds=estimate.step_seconds.value,
+            peak_bytes=estimate.peak_bytes.value,
+            why=_lost(best.estimate, estimate),
+        )
+    ]
+
+
+def _lost(chosen: Estimate, other: Estimate) -> str:
+    """The part that grew most."""
+    more = {name: other.seconds[name] - chosen.seconds[name] for name in chosen.seconds}
+    part = max(more, key=lambda name: more[name])
+    if more[part] <= 0:
+        return "as fast"
+    share = more[part] / chosen.step_seconds.value
+    return f"{PARTS[part]} takes {share:.0%} of a step more"
+
+
+def _too_large(
+    best: Best, what: str, places: np.ndarray[tuple[int], np.dtype[np.intp]]
+) -> list[Alternative]:
+    if not len(places):
+        return []
+    held = best.found.too_large_held[places]
+    smallest = int(places[int(np.argmin(held))])
+    room = best.found.steps.cluster.device.memory_bytes
+    return [
+        Alternative(
+            what=what,
+            layout=best.found.too_large.layout(smallest, best.precision),
+            peak_bytes=float(held.min()),
+            why=f"needs {held.min() / 1e9:.1f} GB of {room / 1e9:.1f} GB on a device",
+        )
+    ]
+
+
+def bound(estimate: Estimate) -> str:
+    """What a step is spent on, the largest parts first."""
+    total = estimate.step_seconds.value
+    parts = sorted(estimate.seconds.items(), key=lambda item: -item[1])
+    said = [
+        f"{PARTS[name]} {seconds / total:.0%}" for name, seconds in parts if seconds > 0.02 * total
+    ]
+    return ", ".join(said)
+
+
+def helps(best: Best, profiles: Profiles, cluster: Cluster, found: Fit) -> tuple[Help, ...]:
+    """What twice of something would bring, each with the layout that is best then."""
+    batch = best.estimate.batch
+    device = cluster.device
+    changes: dict[str, tuple[Cluster, int]] = {
+        "a network twice as fast": (_faster(cluster, "between"), batch),
+        "links in a node twice as fast": (_faster(cluster, "inside"), batch),
+        "twice the memory": (
+            cluster.model_copy(
+                update={
+                    "device": device.model_copy(update={"memory_bytes": 2 * device.memory_bytes})
+                }
+            ),
+            batch,
+        ),
+        "twice the batch": (cluster, 2 * batch),
+    }
+    told = []
+    for change, (changed, samples) in changes.items():
+        then = best_on(profiles, changed, samples, found)
+        faster = then.samples_per_second / best.samples_per_second if then else 1.0
+        if faster > WORTH_SAYING:
+            told.append(Help(change=change, faster=faster))
+    return tuple(sorted(told, key=lambda each: -each.faster))
+
+
+def _faster(cluster: Cluster, tier: str) -> Cluster:
+    """With links of one tier twice as fast, those that were measured, too."""
+    link = getattr(cluster, tier)
+    quick = link.model_copy(update={"bytes_per_second": 2 * link.bytes_per_second})
+    measured = tuple(
+        each.model_copy(update={"bytes_per_second": 2 * each.bytes_per_second})
+        if (each.members > each.members_per_node) == (tier == "between")
+        else each
+        for each in cluster.collectives
+    )
+    return cluster.model_copy(update={tier: quick, "collectives": measured})

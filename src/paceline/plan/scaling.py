@@ -1,0 +1,137 @@
+"""The best layout on every number of nodes, and which number to take."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from paceline.plan.calibrate import Fit
+from paceline.plan.estimate import Trained
+from paceline.plan.search import Found, search
+from paceline.specs.cluster import Cluster
+from paceline.specs.errors import PacelineError
+from paceline.specs.estimate import Estimate, ScalingPoint
+from paceline.specs.profile import Profile
+
+Goal = Literal["fastest", "cheapest", "greenest", "knee"]
+WORTHWHILE = 0.5
+"""Of what a node of the smallest number brings, what a further one has to."""
+
+Profiles = Mapping[Trained, Profile]
+"""A model, as it is in each precision that may be chosen."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest layout on some number of nodes."""
+
+    nodes: int
+    precision: Trained
+    found: Found
+    estimate: Estimate
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of the whole training."""
+        return self.estimate.batch / self.estimate.step_seconds.value
+
+
+def node_counts(most: int) -> list[int]:
+    """Powers of two up to the nodes of a cluster, and all of them."""
+    return sorted({*(2**power for power in range(most.bit_length())), most})
+
+
+def best_on(profiles: Profiles, cluster: Cluster, batch: int, found: Fit) -> Best | None:
+    """The fastest layout on all nodes of a cluster; none where none fits or divides the batch."""
+    bests = []
+    for precision, profile in profiles.items():
+        try:
+            scored = search(profile, cluster, batch, found, precision)
+        except PacelineError:
+            continue
+        if len(scored.seconds):
+            estimate = scored.best(found, 1, precision)[0]
+            bests.append(Best(cluster.nodes, precision, scored, estimate))
+    return min(bests, key=lambda each: each.estimate.step_seconds.value, default=None)
+
+
+def bests_on(
+    profiles: Profiles, cluster: Cluster, batch: int, found: Fit, counts: Sequence[int]
+) -> list[Best]:
+    """The best on each number of nodes that has one, from few to many."""
+    each = (
+        best_on(profiles, cluster.model_copy(update={"nodes": count}), batch, found)
+        for count in sorted(counts)
+    )
+    bests = [best for best in each if best is not None]
+    if bests:
+        return bests
+    largest = cluster.model_copy(update={"nodes": max(counts)})
+    raise _nothing_fits(profiles, largest, batch, found)
+
+
+def choose(
+    bests: Sequence[Best], goal: Goal, deadline: Callable[[Best], bool] = lambda best: True
+) -> Best:
+    """The number of nodes that serves the goal best, among those that keep the deadline."""
+    in_time = [best for best in bests if deadline(best)]
+    if not in_time:
+        fastest = min(bests, key=_seconds)
+        raise PacelineError(
+            f"no number of nodes keeps the deadline: the fastest is {fastest.nodes}",
+            fix="allow more nodes with --nodes, give a later --deadline, or train for fewer steps",
+        )
+    if goal == "fastest":
+        return min(in_time, key=_seconds)
+    if goal == "cheapest":
+        return min(in_time, key=lambda best: best.nodes / best.samples_per_second)
+    knee = wasted_beyond(bests) or bests[-1].nodes
+    return min(in_time, key=lambda best: abs(best.nodes - knee))
+
+
+def wasted_beyond(bests: Sequence[Best]) -> int | None:
+    """The number of nodes beyond which a further one brings less than half of what those of the
+    smallest number do; none where all are worth it."""
+    first = bests[0].samples_per_second / bests[0].nodes
+    for fewer, more in pairwise(bests):
+        gained = more.samples_per_second - fewer.samples_per_second
+        if gained < WORTHWHILE * first * (more.nodes - fewer.nodes):
+            return fewer.nodes
+    return None
+
+
+def curve(bests: Sequence[Best]) -> tuple[ScalingPoint, ...]:
+    """For a table and a picture."""
+    first = bests[0].samples_per_second / bests[0].nodes
+    return tuple(
+        ScalingPoint(
+            nodes=best.nodes,
+            devices=best.estimate.layout.workers,
+            layout=best.estimate.layout,
+            step_seconds=best.estimate.step_seconds,
+            samples_per_second=best.samples_per_second,
+            efficiency=best.samples_per_second / best.nodes / first,
+        )
+        for best in bests
+    )
+
+
+def _seconds(best: Best) -> float:
+    return best.estimate.step_seconds.value
+
+
+def _nothing_fits(profiles: Profiles, cluster: Cluster, batch: int, found: Fit) -> PacelineError:
+    """Say why; a batch that cannot be divided says so itself."""
+    least = np.inf
+    scored = 0
+    for precision, profile in profiles.items():
+        some = search(profile, cluster, batch, found, precision)
+        scored += some.scored
+        least = min(least, float(some.too_large_held.min()))
+    return PacelineError(
+        f"none of {scored} layouts fits: the smallest needs {least / 1e9:.1f} GB on a device"
+        f" of {cluster.device.memory_bytes / 1e9:.1f} GB, less a reserve",
+        fix="use more nodes, or a smaller model",
+    )

@@ -1,0 +1,98 @@
+"""How many nodes, by which goal, and why."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.plan.answer import answer, plan_of
+from paceline.plan.calibrate import guess
+from paceline.plan.reasons import bound, words
+from paceline.plan.scaling import Goal, bests_on, choose, node_counts, wasted_beyond
+from paceline.plan.training import training_cost
+from paceline.profile.families import Decoder, decoder
+from paceline.specs import Cluster, Layout, PacelineError, Plan
+from plan.shapes import GPT3, SMALL, cluster
+
+LLAMA_7B = decoder(Decoder(layers=32, hidden=4096, heads=32, seq=4096, vocab=32000))
+SLOW = cluster(nodes=16, between=0.001)
+"""A network of 25 MB/s, on which a second node is not worth it."""
+
+
+def _nodes(goal: Goal, where: Cluster, batch: int = 256) -> int:
+    counts = node_counts(where.nodes)
+    return answer({"bf16": decoder(SMALL)}, where, batch, counts, guess(), goal, _always)[0].nodes
+
+
+def _always(best: object) -> bool:
+    del best
+    return True
+
+
+@given(st.integers(1, 5000))
+def test_node_counts_go_from_one_to_all(most: int) -> None:
+    counts = node_counts(most)
+    assert counts[0] == 1
+    assert counts[-1] == most
+    assert counts == sorted(set(counts))
+
+
+def test_goals_choose_different_numbers_of_nodes() -> None:
+    fast = cluster(nodes=16)
+    assert _nodes("fastest", fast, batch=4096) == 16
+    assert _nodes("cheapest", fast, batch=4096) == 1
+    assert 1 <= _nodes("knee", fast) <= _nodes("fastest", fast)
+
+
+def test_one_node_is_enough_where_the_network_is_slow() -> None:
+    assert _nodes("knee", SLOW) == 1
+
+
+def test_a_deadline_takes_the_fewest_nodes_that_keep_it() -> None:
+    where = cluster(nodes=8)
+    bests = bests_on({"bf16": LLAMA_7B}, where, 512, guess(), node_counts(8))
+    seconds = {
+        best.nodes: training_cost(
+            best, where.model_copy(update={"nodes": best.nodes}), 1000
+        ).seconds.value
+        for best in bests
+    }
+    chosen = choose(bests, "cheapest", lambda best: seconds[best.nodes] <= seconds[4])
+    assert chosen.nodes == 4
+    with pytest.raises(PacelineError, match="no number of nodes keeps the deadline") as caught:
+        choose(bests, "fastest", lambda best: False)
+    assert "--deadline" in (caught.value.fix or "")
+
+
+def test_nodes_are_wasted_where_the_curve_bends() -> None:
+    bests = bests_on({"bf16": decoder(SMALL)}, SLOW, 256, guess(), node_counts(16))
+    assert wasted_beyond(bests) == 1
+    assert wasted_beyond(bests[:1]) is None
+
+
+def test_a_model_that_fits_nowhere() -> None:
+    with pytest.raises(PacelineError, match=r"none of \d+ layouts fits: the smallest needs"):
+        bests_on({"bf16": decoder(GPT3)}, cluster(nodes=1), 8, guess(), [1])
+
+
+def test_others_lose_for_a_reason_and_the_plan_can_be_written() -> None:
+    said, best = answer(
+        {"bf16": LLAMA_7B}, cluster(nodes=8), 512, [1, 8], guess(), "fastest", _always
+    )
+    reasons = {each.what: each for each in said.alternatives}
+    assert "GB on a device" in reasons["replicas only"].why
+    assert reasons["replicas only"].step_seconds is None
+    for other in said.alternatives:
+        assert other.why
+        if other.step_seconds is not None:
+            assert other.step_seconds >= said.estimate.step_seconds.value
+    assert "computing" in bound(said.estimate)
+    assert all(each.faster > 1 for each in said.helps)
+    plan = plan_of(said)
+    assert Plan.model_validate(plan.model_dump()) == plan
+    assert plan.estimate == best.estimate
+
+
+def test_words_of_a_layout() -> None:
+    layout = Layout(replicas=2, shards=4, micro_batch=2, precision="bf16", recompute="block")
+    assert words(layout) == "2 replicas x 4 shards, 2 at a time, bf16, recompute block"
+    assert words(Layout(micro_batch=8)) == "1 worker, 8 at a time, fp32"
