@@ -1,0 +1,261 @@
+"""The tables and the picture of docs/worked-plans.md: predictions, nothing is run here.
+
+    python benchmarks/planner/worked.py [--write]
+
+Without `--write` the tables are printed; with it they replace those on the page, and the picture.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+import numpy as np
+from tables import MOSAIC
+from worked_resnet import efficiencies, picture, single_nodes, steepness
+
+from paceline.cluster.catalogue import device, link
+from paceline.plan.calibrate import Steps, guess
+from paceline.plan.estimate import estimates
+from paceline.plan.layouts import Layouts
+from paceline.plan.search import Found, search
+from paceline.plan.time import StepModel
+from paceline.profile.named import profile_of
+from paceline.specs import Layout
+from paceline.specs.cluster import Cluster
+from paceline.specs.estimate import Estimate
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, PICTURE = DOCS / "worked-plans.md", DOCS / "pictures" / "resnet50-scaling.svg"
+LLAMA, SEQ = profile_of("llama2-7b"), 4096
+BATCH = 1024
+TOKENS = 2e12
+"""That Llama 2 was trained on (Touvron et al. 2023)."""
+DEVICES = (16, 64, 256, 1024)
+BY_HAND = 64
+PARTS = {
+    "compute": "products and what lies between them",
+    "recompute": "computed again",
+    "data": "exchange that nothing hides",
+    "optimizer": "optimizer",
+    "host": "host",
+    "jitter": "waiting for the slowest",
+}
+MEASURED = {8: 10_643, 128: 10_475, 256: 10_119, 512: 9_670}
+"""Tokens a second on each of so many H100, measured: MPT-7B, 2,048 tokens, micro-batches of 6, FSDP
+(github.com/mosaicml/llm-foundry, scripts/train/benchmarking/README.md @ 8c8dd48)."""
+MPT = profile_of("gpt: layers=32 width=4096 heads=32 seq=2048 vocab=50368")
+MPT_SEQ, MPT_MICRO_BATCH = 2048, 6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
+    options = parser.parse_args()
+    found = {devices: search(LLAMA, h100s(devices), BATCH, guess()) for devices in DEVICES}
+    best = {devices: each.best(guess(), 1, "bf16")[0] for devices, each in found.items()}
+    tables = {
+        "plans": plans(found, best),
+        "parts": parts(found, best),
+        "by-hand": by_hand(found[BY_HAND], best[BY_HAND]),
+        "others": others(found),
+        "measured-7b": measured_7b(),
+        "single-nodes": single_nodes(),
+        "efficiency": efficiencies(),
+        "steepness": steepness(),
+    }
+    if options.write:
+        text = PAGE.read_text()
+        for name, table in tables.items():
+            text = replaced(text, name, table)
+        PAGE.write_text(text)
+        PICTURE.write_text(picture())
+    else:
+        for name, table in tables.items():
+            print(f"## {name}\n\n{table}\n")
+
+
+def replaced(text: str, name: str, table: str) -> str:
+    begin, end = f"<!-- worked: {name} -->\n", "<!-- end -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    if not pattern.search(text):
+        raise SystemExit(f"{PAGE.name} has no place for the table {name}")
+    return pattern.sub(lambda _: f"{begin}\n{table}\n\n{end}", text)
+
+
+def h100s(devices: int) -> Cluster:
+    """Nodes of eight, with 400 Gbit/s for each device."""
+    return Cluster(
+        nodes=devices // 8,
+        devices_per_node=8,
+        device=device("h100-80gb"),
+        inside=link("nvlink4"),
+        between=link("infiniband-ndr"),
+    )
+
+
+def plans(found: dict[int, Found], best: dict[int, Estimate]) -> str:
+    """The fastest layout on each number of devices."""
+    peak = h100s(8).device.peak("bf16")
+    first = BATCH / best[DEVICES[0]].step_seconds.value / DEVICES[0]
+    rows = []
+    for devices, estimate in best.items():
+        took = estimate.step_seconds
+        each = BATCH / took.value / devices
+        rows.append(
+            [
+                f"{devices:,}",
+                f"{len(found[devices].seconds):,} of {found[devices].scored:,}",
+                words(estimate.layout),
+                f"{took.value:.2f} ({took.low:.2f}–{took.high:.2f})",
+                f"{each * SEQ:,.0f}",
+                f"{each * LLAMA.flops / peak:.0%}",
+                f"{estimate.peak_bytes.value / 1e9:.0f}",
+                f"{each / first:.2f}",
+                f"{TOKENS / (BATCH * SEQ) * took.value / 86400:,.1f}",
+            ]
+        )
+    head = (
+        "H100s",
+        "layouts that fit",
+        "fastest",
+        "step, s (90 % interval)",
+        "tokens/s a device",
+        "of peak",
+        "GB a device",
+        "efficiency",
+        "days for 2 T tokens",
+    )
+    return table_of(head, rows)
+
+
+def parts(found: dict[int, Found], best: dict[int, Estimate]) -> str:
+    """Seconds of the fastest layouts, and what their exchange would take if nothing hid it."""
+    rows = [
+        [title, *(f"{estimate.seconds[key]:.3f}" for estimate in best.values())]
+        for key, title in PARTS.items()
+    ]
+    bare = [bare_exchange(found[devices], best[devices]) for devices in best]
+    rows.append(["(all exchange)", *(f"({each:.3f})" for each in bare)])
+    return table_of(("seconds of a step", *(f"{each:,} H100s" for each in best)), rows)
+
+
+def by_hand(found: Found, estimate: Estimate) -> str:
+    """What a pocket calculator says of a step with shards only, beside the planner."""
+    cluster, engine, numbers = found.steps.cluster, found.steps.engine, guess().numbers
+    layout, chip = estimate.layout, cluster.device
+    share = BATCH / layout.workers
+    flops = {True: 0.0, False: 0.0}
+    for layer in LLAMA.layers:
+        for product in layer.matmuls:
+            flops[product.attention] += 3 * layer.count * product.flops
+    rate = chip.peak("bf16") * chip.matmul_efficiency * chip.sustained
+    products = flops[False] * share / rate
+    attention = flops[True] * share / (rate * float(numbers.attention_rate))
+    rounds = share / (layout.micro_batch or 1)
+    moved = (2 * rounds * engine.gathered_bytes + engine.gradient_bytes) * LLAMA.parameters
+    moved *= (layout.shards - 1) / layout.shards
+    line = cluster.devices_per_node * cluster.network_bytes_per_second
+    network = line * float(numbers.between_rate * numbers.exchange_rate)
+    compute = estimate.seconds["compute"]
+    rows = [
+        [
+            "products",
+            f"{flops[False]:.3g} FLOPs a sample × {share:.0f} samples / {rate:.3g} FLOP/s",
+            f"{products:.2f}",
+        ],
+        [
+            "attention",
+            f"{flops[True]:.3g} × {share:.0f} / half of that rate",
+            f"{attention:.2f}",
+        ],
+        [
+            "the rest of computing",
+            "reading and writing, idle units: the planner's computing less the two above",
+            f"{compute - products - attention:.2f}",
+        ],
+        [
+            "all exchange",
+            f"(2 × {rounds:.0f} gathers of {engine.gathered_bytes} bytes + 1 sum of"
+            f" {engine.gradient_bytes}) a parameter"
+            f" = {moved / 1e9:.0f} GB / {network / 1e9:.0f} GB/s",
+            f"{moved / network:.2f}; planner {bare_exchange(found, estimate):.2f}",
+        ],
+    ]
+    return table_of(("part", "arithmetic", "seconds"), rows)
+
+
+def bare_exchange(found: Found, estimate: Estimate) -> float:
+    """The same layout where nothing is hidden behind computing."""
+    steps = found.steps
+    engine = steps.engine.model_copy(update={"overlap_data": False})
+    model = StepModel(steps.profile, steps.cluster, "bf16", engine, guess().numbers)
+    return float(model.times(Layouts.of([estimate.layout]), float(BATCH)).data[0])
+
+
+def others(found: dict[int, Found]) -> str:
+    """The fastest of each kind of layout, by the fastest of all."""
+    rows = []
+    for devices, each in found.items():
+        layouts = each.steps.layouts
+        kinds = {
+            "no slices, no pipeline": (layouts.tensor == 1) & (layouts.pipeline == 1),
+            "layers in 2 slices": (layouts.tensor == 2) & (layouts.pipeline == 1),
+            "layers in 8 slices": (layouts.tensor == 8) & (layouts.pipeline == 1),
+            "pipeline of 2": (layouts.tensor == 1) & (layouts.pipeline == 2),
+            "pipeline of 8": (layouts.tensor == 1) & (layouts.pipeline == 8),
+            "blocks computed again": layouts.recompute == 3,
+        }
+        row = [f"{devices:,}"]
+        for chosen in kinds.values():
+            if chosen.any():
+                seconds = each.seconds[chosen].min()
+                row.append(f"+{seconds / each.seconds[0] - 1:.1%}")
+            else:
+                row.append("none fits")
+        rows.append(row)
+    return table_of(("H100s", *kinds), rows)
+
+
+def measured_7b() -> str:
+    """The same planner on steps that others have measured."""
+    rows = []
+    for devices, measured in MEASURED.items():
+        layout = Layout(shards=devices, micro_batch=MPT_MICRO_BATCH, precision="bf16")
+        batch = float(devices * MPT_MICRO_BATCH)
+        steps = Steps(MPT, h100s(devices), "bf16", MOSAIC, Layouts.of([layout]), np.array([batch]))
+        took = estimates(guess(), steps, "bf16")[0].step_seconds
+        tokens = MPT_MICRO_BATCH * MPT_SEQ
+        rows.append(
+            [
+                f"{devices}",
+                f"{tokens / took.value:,.0f} ({tokens / took.high:,.0f}–{tokens / took.low:,.0f})",
+                f"{measured:,}",
+                f"{tokens / took.value / measured - 1:+.0%}",
+            ]
+        )
+    head = ("H100s", "predicted tokens/s a device (90 % interval)", "measured", "predicted by it")
+    return table_of(head, rows)
+
+
+def words(layout: Layout) -> str:
+    degrees = [
+        f"{degree} {name}"
+        for degree, name in (
+            (layout.replicas, "replicas"),
+            (layout.shards, "shards"),
+            (layout.tensor, "slices"),
+            (layout.pipeline, "stages"),
+        )
+        if degree > 1
+    ]
+    again = "" if layout.recompute == "none" else f", recompute {layout.recompute}"
+    return f"{' × '.join(degrees)}, micro-batch {layout.micro_batch}{again}"
+
+
+def table_of(head: tuple[str, ...], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
