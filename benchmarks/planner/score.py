@@ -11,11 +11,13 @@ import json
 from pathlib import Path
 
 from cases import HEADER, chosen, read_cases
+from energy_rows import energy_rows
 from rich.console import Console
 from rich.table import Table
 from scale import LAST_STAGE, MEMORY, SCALE_OUT
 from scoring import LARGE, SCALE, Row, memory_row, scale_out, sweep
 from tables import SWEEPS
+from training import minutes_rows, planned_row, samples_rows
 
 from paceline.specs import PacelineError
 
@@ -52,6 +54,7 @@ TIME = (
     "null_regret_mean",
 )
 BYTES = ("rows", "mean", "median", "max", "bias", "oom_rows", "oom_missed", "false_alarms")
+WHOLE = ("rows", "mean", "median", "max", "null_mean", "null_median")
 
 
 def main() -> None:
@@ -98,13 +101,15 @@ def score_tables(data: Path) -> dict[str, list[Row]]:
         seen = chosen(cases)
         tested = [each for each in cases if each.key not in seen]
         rows.append(memory_row(name, tested, name in LAST_STAGE))
-    return {"time": time, "memory": [row for row in rows if row]}
+    training = [*samples_rows(data), *minutes_rows(data), planned_row(data), *energy_rows(data)]
+    return {"time": time, "memory": [row for row in rows if row], "training": training}
 
 
 def _print(scores: dict[str, list[Row]]) -> None:
     console = Console(width=200)
-    for title, columns in (("time", ("mode", *TIME)), ("memory", BYTES)):
-        if not scores[title]:
+    tables = (("time", ("mode", *TIME)), ("memory", BYTES), ("training", ("mode", *WHOLE)))
+    for title, columns in tables:
+        if not scores.get(title):
             continue
         table = Table(title=f"{title}: predicted against published measurements")
         table.add_column("table")
