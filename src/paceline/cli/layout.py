@@ -96,7 +96,7 @@ def chosen_plan(
     if "replicas" not in plan.layout.model_fields_set | given.keys():
         wanted = workers or (default_workers if not given and file is None else layout.workers)
     layout = _fitted(layout, workers, wanted, whose=str(file or "the layout"))
-    return plan.model_copy(update={"layout": layout})
+    return _with_layout(plan, layout)
 
 
 def another_layout(plan: "Plan", workers: int | None, given: dict[str, Any]) -> "Plan":
@@ -108,7 +108,15 @@ def another_layout(plan: "Plan", workers: int | None, given: dict[str, Any]) -> 
     layout = _fitted(layout, workers, wanted, whose="the layout", more=more)
     if layout.workers != plan.layout.workers and layout.speeds is not None:
         layout = layout.model_copy(update={"speeds": None})
-    return plan.model_copy(update={"layout": layout})
+    return _with_layout(plan, layout)
+
+
+def _with_layout(plan: "Plan", layout: "Layout") -> "Plan":
+    """The plan with a layout; what was said of another one no longer holds."""
+    if layout == plan.layout:
+        return plan
+    others = {"estimate": None, "rejected": (), "nodes": None, "devices_per_node": None}
+    return plan.model_copy(update={"layout": layout, **others})
 
 
 def _fitted(

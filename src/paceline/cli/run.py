@@ -186,7 +186,7 @@ def shown(path: Path) -> str:
 
 def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
     """Say how a run ended and leave with its exit code."""
-    from paceline.report import RunReader, summary
+    from paceline.report import RunReader, prediction_sentence, summary
     from paceline.specs import STOPPED_EXIT_CODE
 
     state = RunReader(run).refresh()
@@ -201,11 +201,13 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
         say(
             f"{result.status}: {result.steps} steps, {result.samples} samples in"
             f" {result.seconds:.1f} s ({rate:.0f} samples/s), final loss"
-            f" {'-' if loss is None else format(loss, '.6g')}\n"
-            f"next: paceline {'resume' if state.status == 'stopped' else 'report'}"
-            f" {shown(run.path)}",
+            f" {'-' if loss is None else format(loss, '.6g')}",
             unless=quiet,
         )
+        if result.prediction is not None:
+            say(prediction_sentence(result.prediction), unless=quiet)
+        next_word = "resume" if state.status == "stopped" else "report"
+        say(f"next: paceline {next_word} {shown(run.path)}", unless=quiet)
     if state.status == "stopped":
         raise typer.Exit(STOPPED_EXIT_CODE)
 

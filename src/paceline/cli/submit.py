@@ -44,7 +44,9 @@ def submit(
     *,
     train: Train,
     layout: dict[str, Any],
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the cluster.")] = 1,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", min=1, help="Nodes of the cluster: the plan's, or 1.")
+    ] = None,
     devices: Devices = None,
     plan: PlanFile = None,
     save_every: SaveEvery = None,
@@ -81,15 +83,16 @@ def submit(
     from paceline.launch import slurm as launcher
     from paceline.launch.target import Target
     from paceline.observe.versions import write_versions
-    from paceline.specs import Job, Limits, Run
+    from paceline.specs import Job, Limits, Plan, Run
 
     target = Target.parse(train)
+    planned = Plan.read(plan) if plan else Plan()
     slurm = reached_slurm(testbed, quiet=quiet)
     wanted = Job(
         name=name or default_name(target),
         train=target.file,
         function=target.function,
-        nodes=nodes,
+        nodes=nodes or planned.nodes or 1,
         partition=partition,
         limits=Limits(
             minutes=minutes_of(time) if time else None,
@@ -99,7 +102,7 @@ def submit(
         folder=Path.cwd(),
         python=Path(sys.executable),
     )
-    job, warnings = launcher.fitted(wanted, slurm, devices)
+    job, warnings = launcher.fitted(wanted, slurm, devices or planned.devices_per_node)
     if not assume_shared:
         launcher.check_shared([target.file, Path(runs).absolute().parent], slurm)
     for warning in warnings:

@@ -4,6 +4,7 @@ from paceline.report.failure import FailureCause, cause
 from paceline.report.figures import Summary, summary
 from paceline.report.live import view, watch
 from paceline.report.page import render
+from paceline.report.prediction import prediction_sentence
 from paceline.report.read import RunReader
 from paceline.report.starts import Worker
 from paceline.report.state import RunState, Status
@@ -16,6 +17,7 @@ __all__ = [
     "Summary",
     "Worker",
     "cause",
+    "prediction_sentence",
     "render",
     "summary",
     "view",

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
+from paceline.report.prediction import PredictionFigures, prediction_figures
 from paceline.report.recovery import (
     CheckpointFigures,
     InterruptionFigures,
@@ -43,6 +44,8 @@ class Summary(Spec):
     startup_seconds: float | None
     """From the start of the process to the first step, of the slowest node."""
     median_step_seconds: float | None
+    prediction: PredictionFigures | None
+    """What the plan said beside this; unset where no plan did, or the run does not follow it."""
     batch: int | None
     """Samples in a global batch."""
     parameters: int | None
@@ -83,6 +86,7 @@ def summary(state: RunState) -> Summary:
         hosts=sorted({started.node for started in state.started}, key=by_number),
         startup_seconds=max((started.startup_seconds for started in state.started), default=None),
         median_step_seconds=median(state.seconds) if state.seconds else None,
+        prediction=prediction_figures(state),
         batch=first.batch if first else None,
         parameters=first.parameters if first else None,
         device=_all(started.device for started in state.started),

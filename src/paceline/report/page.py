@@ -12,6 +12,7 @@ from paceline.report.drawing import drawing_packages
 from paceline.report.failure import cause, plain
 from paceline.report.figures import Summary, summary
 from paceline.report.pictures import Picture, pictures
+from paceline.report.prediction import prediction_picture
 from paceline.report.read import RunReader
 from paceline.report.recovery import checkpoint_sentence
 from paceline.report.standing import SLOW_FACTOR, most_urgent, standings
@@ -29,7 +30,8 @@ def render(run: Run) -> str:
     import jinja2  # noqa: PLC0415
 
     state = RunReader(run).refresh()
-    drawn, javascript = _drawn(state)
+    figures = summary(state)
+    drawn, javascript = _drawn(state, figures)
     found = standings(state)
     failures = sorted(state.failures, key=lambda failure: (failure.lost_peer, failure.time))
     environment = jinja2.Environment(
@@ -50,7 +52,6 @@ def render(run: Run) -> str:
     )
     # What is not valid JSON must fail here, not in the reader's browser.
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    figures = summary(state)
     return environment.get_template("page.html.jinja").render(
         run=run,
         state=state,
@@ -76,12 +77,15 @@ def render(run: Run) -> str:
     )
 
 
-def _drawn(state: RunState) -> tuple[list[Picture], str]:
+def _drawn(state: RunState, figures: Summary) -> tuple[list[Picture], str]:
     """The pictures, and the program that draws them; neither when there is nothing to draw."""
     if not state.step:
         return [], ""
     altair, vl_convert = drawing_packages()
-    return pictures(state, altair), _javascript(vl_convert)
+    drawn = pictures(state, altair)
+    if figures.prediction is not None:
+        drawn.append(prediction_picture(figures.prediction, altair))
+    return drawn, _javascript(vl_convert)
 
 
 @cache

@@ -143,7 +143,7 @@ def _distribution(state: RunState, altair: ModuleType) -> Picture:
         )
     label = "Histogram of the milliseconds per step"
     return Picture(
-        "distribution", "Distribution of step times", caption, label, _finish(spec, label)
+        "distribution", "Distribution of step times", caption, label, finish(spec, label)
     )
 
 
@@ -200,7 +200,7 @@ def _over_steps(
         .add_params(near)
     )
     chart = altair.layer(*_rules(altair, seams or []), faint, trend, points)
-    return _finish(chart.properties(width="container", height=HEIGHT_PIXELS), label)
+    return finish(chart.properties(width="container", height=HEIGHT_PIXELS), label)
 
 
 def _seams(state: RunState) -> list[Seam]:
@@ -232,7 +232,8 @@ def _rules(altair: ModuleType, seams: list[Seam]) -> list[Any]:
     return [rules.encode(x=x, tooltip=tooltip)]
 
 
-def _finish(chart: Any, label: str) -> dict[str, Any]:
+def finish(chart: Any, label: str) -> dict[str, Any]:
+    """A chart as a specification in the page's style."""
     # currentColor lets one picture fit light, dark and print; a saved picture gets black.
     spec: dict[str, Any] = (
         chart.properties(background="transparent", description=label)
