@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 from paceline.cli.app import app
 
 COMMANDS = [
-    *(["doctor"], ["run"], ["submit"], ["resume"], ["ledger"], ["watch"], ["report"]),
+    *(["doctor"], ["probe"], ["plan"]),
+    *(["run"], ["submit"], ["resume"], ["ledger"], ["watch"], ["report"]),
     *(["testbed", verb] for verb in ("up", "down", "status", "link", "stop", "start")),
 ]
 
@@ -35,6 +36,7 @@ def test_the_names_of_options_stay() -> None:
     layout = {"--replicas", "--shards", "--micro-batch", "--precision", "--recompute"}
     saving = {"--save-every", "--checkpoints", "--ledger"}
     expected = {
+        "probe": {"-o", "-n", "--workers", "--nodes", "--devices", "--partition", "--testbed"},
         "run": {"-n", "--workers", "--plan", "--runs", "--name", "--port", "--time"}
         | layout
         | saving,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from paceline import __version__
-from paceline.cli import doctor, look, resume, run, submit, testbed
+from paceline.cli import doctor, look, plan, probe, resume, run, submit, testbed
 from paceline.cli.words import print_json, say
 
 app = typer.Typer(
@@ -20,6 +20,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 doctor.add_to(app)
+probe.add_to(app)
+plan.add_to(app)
 run.add_to(app)
 submit.add_to(app)
 resume.add_to(app)

@@ -1,10 +1,14 @@
 """Which devices communicate: groups of a layout, placed on a cluster."""
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 import numpy as np
 
-from paceline.cluster.collectives import Array, Group
+from paceline.cluster.collectives import MODELS, Array, Group
+from paceline.cluster.collectives.measured import Measured, measured
 from paceline.plan.numbers import Numbers
-from paceline.specs.cluster import Cluster
+from paceline.specs.cluster import Cluster, CollectiveCost, Link
 
 
 def group_of(cluster: Cluster, numbers: Numbers, members: Array, stride: Array | float) -> Group:
@@ -25,4 +29,34 @@ def group_of(cluster: Cluster, numbers: Numbers, members: Array, stride: Array |
         between_latency=np.asarray(cluster.between.latency_seconds),
         between_rate=between * share,
         call=numbers.call_seconds,
+        measured=_measured(
+            cluster.collectives, cluster.inside, cluster.between, cluster.network_bytes_per_second
+        )
+        if cluster.collectives
+        else None,
     )
+
+
+@lru_cache
+def _measured(
+    costs: tuple[CollectiveCost, ...], inside: Link, between: Link, network: float
+) -> Mapping[str, Measured]:
+    """What corrects the model, held against it with the numbers as they are guessed.
+
+    So a measured line is taken as it is; numbers that are fitted move it as far as they have moved
+    from their guess.
+    """
+    guessed = Numbers.guessed()
+
+    def seen(members: Array, per_node: Array) -> Group:
+        return Group(
+            members=members,
+            per_node=per_node,
+            inside_latency=np.asarray(inside.latency_seconds),
+            inside_rate=inside.bytes_per_second * guessed.inside_rate,
+            between_latency=np.asarray(between.latency_seconds),
+            between_rate=network * guessed.between_rate,
+            call=guessed.call_seconds,
+        )
+
+    return measured(costs, MODELS, seen)

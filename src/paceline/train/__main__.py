@@ -55,8 +55,7 @@ def _train(job: Job, file: Path) -> int:
     if given is None and fit.started_trainers:
         return 0
     raise PacelineError(
-        f"{job.function}() of {file.name} returned {_described(given)}, not a"
-        " paceline.Training",
+        f"{job.function}() of {file.name} returned {_described(given)}, not a paceline.Training",
         fix="end it with `return paceline.Training(…)`; a function with a loop of its own trains"
         " with paceline.start(…) and returns nothing",
     )

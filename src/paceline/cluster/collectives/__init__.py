@@ -1,19 +1,23 @@
 """What collectives cost: one file each, `seconds(bytes, group)`, in the alpha-beta model.
 
-Everything is an array over layouts, so that a million of them are computed at once.
+Where a probe has measured them, `measured` corrects the model. Everything is an array over layouts,
+so that a million of them are computed at once.
 """
 
 from collections.abc import Callable
 
 from paceline.cluster.collectives import all_gather, all_reduce, reduce_scatter, send
 from paceline.cluster.collectives.group import Array, Group
+from paceline.cluster.collectives.measured import corrected
 
-COLLECTIVES: dict[str, Callable[[Array, Group], Array]] = {
+MODELS: dict[str, Callable[[Array, Group], Array]] = {
     "all-reduce": all_reduce.seconds,
     "all-gather": all_gather.seconds,
     "reduce-scatter": reduce_scatter.seconds,
     "send": send.seconds,
 }
 """By the name of the operation, as in `Transfer.operation`."""
+COLLECTIVES = {name: corrected(name, model) for name, model in MODELS.items()}
+"""The same, corrected by what was measured."""
 
-__all__ = ["COLLECTIVES", "Array", "Group"]
+__all__ = ["COLLECTIVES", "MODELS", "Array", "Group"]

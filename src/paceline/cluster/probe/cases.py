@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 CALL_SECONDS = 0.3
-"""The longest call, so that a slow network is probed as quickly as a fast one."""
+"""The longest call, above the shortest: a slow network is probed as quickly as a fast one."""
 REPEATED_SECONDS = 0.25
 """For all calls of one size."""
 FEWEST_REPEATS, MOST_REPEATS = 3, 15
@@ -55,12 +55,13 @@ def groupings(nodes: int, devices: int) -> list[Grouping]:
     return inside + between
 
 
-def next_bytes(nbytes: int, seconds: float, most: int, members: int) -> int | None:
-    """The next message after one that took so long; None when that was the last.
-
-    A multiple of what every member needs a part of.
+def next_bytes(nbytes: int, seconds_above_first: float, most: int, members: int) -> int | None:
+    """The next message after one that took so much longer than the first one; None when that was
+    the last.
     """
-    growth = min(GROWTH, CALL_SECONDS / seconds, most / nbytes)
+    growth = min(GROWTH, most / nbytes)
+    if seconds_above_first > 0:
+        growth = min(growth, CALL_SECONDS / seconds_above_first)
     if growth < LEAST_GROWTH:
         return None
     return in_parts(nbytes * growth, members)
@@ -84,8 +85,10 @@ def partners(nodes: int) -> list[dict[int, int]]:
     A round-robin tournament: one place stays, the others move on by one. Of an odd number of
     nodes one rests in each round.
     """
+    rounds: list[dict[int, int]] = []
+    if nodes < 2:
+        return rounds
     places = list(range(nodes)) + ([-1] if nodes % 2 else [])
-    rounds = []
     for _ in range(min(len(places) - 1, MOST_ROUNDS)):
         half = len(places) // 2
         pairs = zip(places[:half], reversed(places[half:]), strict=True)

@@ -3,34 +3,25 @@
 from pathlib import Path
 
 from paceline.specs import PacelineError, Run
-from paceline.specs.base import Spec
 from paceline.specs.probe import Probed
 
 
-class Progress(Spec):
-    """How far a probe is."""
-
-    done: int
-    planned: int
-    doing: str
+def note_done(run: Run, part: float) -> None:
+    """Say how much of the probe is done, for whoever waits for it."""
+    _write(_progress_file(run), f"{part:.4f}")
 
 
-def note_progress(run: Run, progress: Progress) -> None:
-    """Say how far the probe is, for whoever waits for it."""
-    _write(_progress_file(run), progress)
-
-
-def read_progress(run: Run) -> Progress | None:
-    """How far the probe is; None before it has begun."""
+def done_part(run: Run) -> float:
+    """How much of the probe is done, from 0 to 1."""
     try:
-        return Progress.model_validate_json(_progress_file(run).read_text())
+        return float(_progress_file(run).read_text())
     except FileNotFoundError:
-        return None
+        return 0.0
 
 
 def write_probed(run: Run, probed: Probed) -> None:
     """Keep all that was measured."""
-    _write(_probed_file(run), probed)
+    _write(_probed_file(run), probed.model_dump_json())
 
 
 def read_probed(run: Run) -> Probed:
@@ -45,15 +36,15 @@ def read_probed(run: Run) -> Probed:
 
 
 def _progress_file(run: Run) -> Path:
-    return run.path / "progress.json"
+    return run.path / "progress"
 
 
 def _probed_file(run: Run) -> Path:
     return run.path / "probe.json"
 
 
-def _write(path: Path, spec: Spec) -> None:
+def _write(path: Path, text: str) -> None:
     """All at once, so that nobody reads half of it."""
     draft = path.with_suffix(".draft")
-    draft.write_text(spec.model_dump_json())
+    draft.write_text(text)
     draft.rename(path)

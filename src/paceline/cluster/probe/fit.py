@@ -47,7 +47,7 @@ def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Line:
     if len(sizes) < FEWEST_FOR_BEND:
         return found
     between = np.sqrt(sizes[:-1] * sizes[1:])
-    bends = np.concatenate([sizes[:-2], between[:-2]])
+    bends = np.concatenate([sizes[1:-2], between[1:-2]])
     bent, least = min((_straight(sizes, times, float(free)) for free in bends), key=lambda a: a[1])
     return bent if least < BETTER * error else found
 

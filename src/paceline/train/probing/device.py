@@ -1,7 +1,6 @@
 """One device: how fast it multiplies and copies, how much it holds, what it is called."""
 
 import os
-import re
 import subprocess
 from pathlib import Path
 from statistics import median
@@ -11,6 +10,7 @@ import torch
 
 from paceline.specs.cluster import MatmulRate, Precision
 from paceline.specs.probe import ProbedWorker
+from paceline.train.devices import name_of
 from paceline.train.place import Place
 from paceline.train.probing.clock import call_seconds, once
 
@@ -36,7 +36,7 @@ def measured(place: Place, device: torch.device) -> ProbedWorker:
     seconds = median(call_seconds(lambda: target.copy_(source), device, BUDGET_SECONDS))
     return ProbedWorker(
         node=place.node,
-        device=_name(device),
+        device=name_of(device),
         units=_units(device),
         memory_bytes=_memory_bytes(place, device),
         memory_bytes_per_second=2 * copied / seconds,
@@ -71,15 +71,6 @@ def _matmul_seconds(size: int, precision: torch.dtype, device: torch.device) -> 
     right = torch.rand(size, size, device=device).to(precision)
     result = torch.empty_like(left)
     return call_seconds(lambda: torch.matmul(left, right, out=result), device, BUDGET_SECONDS)
-
-
-def _name(device: torch.device) -> str:
-    if device.type != "cpu":
-        return str(torch.get_device_module(device).get_device_name(device))
-    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    cores = torch.get_num_threads()
-    model = found[1].strip() if found else "CPU"
-    return f"{model}, {cores} core{'' if cores == 1 else 's'}"
 
 
 def _units(device: torch.device) -> int:

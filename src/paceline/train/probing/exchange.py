@@ -8,7 +8,6 @@ import torch.distributed as dist
 
 from paceline.cluster.probe.cases import (
     FIRST_BYTES,
-    MOST_REPEATS,
     Grouping,
     in_parts,
     next_bytes,
@@ -64,21 +63,24 @@ def _sizes(
     """Bytes and seconds, until a call would take too long for anybody."""
     device = groups.device
     most = CPU_BYTES if device.type == "cpu" else ACCELERATOR_BYTES
+    back = 2.0 if operation == "send" else 1.0
     nbytes: int | None = in_parts(FIRST_BYTES, grouping.members)
-    count = MOST_REPEATS
+    first = expected = 0.0
     while nbytes is not None:
-        own = 0.0
+        call = None
         if members is not None:
             call = _call(operation, nbytes, members, group, device, groups.place.rank)
             call()
-            own = median(once(call, device) for _ in range(count))
-            if operation == "send":
-                own /= 2.0  # there and back
+        if not expected:
+            first = expected = max(shared(groups, once(call, device) if call else 0.0))
+        count = repeats(expected)
+        own = median(once(call, device) for _ in range(count)) if call else 0.0
         every = [each for each in shared(groups, own) if each > 0]
-        yield nbytes, median_low(every)
-        before, slowest = nbytes, max(every)
-        nbytes = next_bytes(before, slowest, most, grouping.members)
-        count = repeats(slowest * (nbytes or before) / before)
+        yield nbytes, median_low(every) / back
+        slowest, before = max(every), nbytes
+        first = min(first, slowest)
+        nbytes = next_bytes(before, slowest - first, most, grouping.members)
+        expected = first + (slowest - first) * (nbytes or before) / before
 
 
 def pair_rate(groups: Groups, partner: int | None) -> float:

@@ -1,7 +1,7 @@
 """One worker of a probe: its device, then what it exchanges with the others, in one order."""
 
 from paceline.cluster.probe.cases import groupings, partners
-from paceline.cluster.probe.files import Progress, note_progress, write_probed
+from paceline.cluster.probe.files import note_done, write_probed
 from paceline.specs import Run
 from paceline.specs.probe import CollectiveTime, PairRate, Probed, ProbedWorker
 from paceline.train.devices import pick_device
@@ -32,26 +32,24 @@ class _Probe:
 
     def measure(self) -> None:
         groups = self._groups
-        self._begin("devices")
         shared(groups, 0.0)  # all devices at the same time, as in training
         worker = measured(groups.place, groups.device)
-        self._done += 1
+        self._advance()
         pairs = self._pairs()
         collectives = self._collectives()
         # A device that was held up by something else has a second chance.
         better = max(worker.best_flops, best_flops(groups.device))
         worker = worker.model_copy(update={"best_flops": better})
-        self._begin("writing")
         workers = groups.collected(worker.model_dump_json())
         if groups.place.rank == 0:
             write_probed(self._run, self._probed(workers, pairs, collectives))
 
     def _pairs(self) -> list[PairRate]:
         place = self._groups.place
-        node, devices = divmod(place.rank, place.local_workers)[0], place.local_workers
+        devices = place.local_workers
+        node = place.rank // devices
         found = []
-        for number, partner in enumerate(self._rounds, start=1):
-            self._begin(f"links, round {number}")
+        for partner in self._rounds:
             mate = partner.get(node) if place.leads_node else None
             own = pair_rate(self._groups, None if mate is None else mate * devices)
             rates = shared(self._groups, own)
@@ -60,22 +58,21 @@ class _Probe:
                 for one, other in partner.items()
                 if one < other
             ]
-            self._done += 1
+            self._advance()
         return found
 
     def _collectives(self) -> list[CollectiveTime]:
         found = []
         for each in self._groupings:
-            self._begin(f"groups of {each.members}")
             for times in collective_times(self._groups, each):
                 found += times
-                self._done += 1
-                self._begin(f"groups of {each.members}")
+                self._advance()
         return found
 
-    def _begin(self, doing: str) -> None:
+    def _advance(self) -> None:
+        self._done += 1
         if self._groups.place.rank == 0:
-            note_progress(self._run, Progress(done=self._done, planned=self._planned, doing=doing))
+            note_done(self._run, self._done / self._planned)
 
     def _probed(
         self, workers: list[str], pairs: list[PairRate], collectives: list[CollectiveTime]

@@ -1,0 +1,194 @@
+"""`paceline probe`: measure devices and links, here or through Slurm."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli.progress import progress
+from paceline.cli.run import refuse_failed, shown
+from paceline.cli.submit import (
+    AssumeShared,
+    Devices,
+    Partition,
+    Testbed,
+    reached_slurm,
+    until_over,
+)
+from paceline.cli.words import Json, Port, Quiet, Runs, print_json, say
+
+if TYPE_CHECKING:
+    from paceline.specs import Job, Run
+
+LONGEST_MINUTES = 10
+"""Asked of Slurm; a probe takes less than five."""
+_POLL_SECONDS = 0.1
+
+
+def probe(
+    *,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The cluster file to write.")
+    ] = Path("cluster.toml"),
+    workers: Annotated[
+        int | None,
+        typer.Option("-n", "--workers", min=1, help="Workers here: one per accelerator, or 1."),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", min=1, help="Probe so many nodes, through Slurm.")
+    ] = None,
+    devices: Devices = None,
+    partition: Partition = None,
+    testbed: Testbed = None,
+    assume_shared: AssumeShared = False,
+    runs: Runs = "runs",
+    port: Port = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure devices and links, and name those that are slower than their peers.
+
+    Example:  paceline probe --nodes 4
+    """
+    import datetime
+    import sys
+    import time
+
+    from paceline.cli.probe_table import show
+    from paceline.cluster.probe.assemble import cluster_of
+    from paceline.cluster.probe.files import read_probed
+    from paceline.specs import Job
+
+    begin = time.monotonic()
+    _refuse_folder(output)
+    job = Job(
+        name="probe", port=port, folder=Path.cwd(), python=Path(sys.executable), partition=partition
+    )
+    if nodes is None and testbed is None:
+        _refuse_without_nodes(devices, partition)
+        run = _probed_here(job, workers, runs, quiet=quiet or json)
+    else:
+        _refuse_workers(workers)
+        job = job.model_copy(update={"nodes": nodes or 1})
+        run = _probed_there(
+            job, devices, testbed, runs, assume_shared=assume_shared, quiet=quiet or json
+        )
+    cluster = cluster_of(read_probed(run), datetime.date.today())
+    cluster.write(output)
+    seconds = time.monotonic() - begin
+    if json:
+        print_json(
+            {"file": str(output), "run": str(run.path), "seconds": seconds}
+            | {"cluster": cluster.model_dump(mode="json", exclude_none=True)}
+        )
+    elif not quiet:
+        show(cluster)
+        say(
+            f"probed in {seconds:.0f} s: {shown(output.absolute())}; all times in {shown(run.path)}"
+        )
+
+
+def _probed_here(job: "Job", workers: int | None, runs: str, *, quiet: bool) -> "Run":
+    """Workers on this machine."""
+    from paceline.launch import local
+
+    accelerators = local.accelerators()
+    job = job.model_copy(update={"devices_per_node": workers or max(1, accelerators)})
+    warning = local.check_room(job.workers, accelerators)
+    if warning:
+        say(warning, unless=quiet)
+    run = _new_run(job, runs)
+    launch = local.LocalLaunch(run)
+    try:
+        _follow(run, lambda: launch.poll() is not None, quiet=quiet)
+    finally:
+        launch.kill()
+    return run
+
+
+def _probed_there(
+    job: "Job",
+    devices: int | None,
+    testbed: str | None,
+    runs: str,
+    *,
+    assume_shared: bool,
+    quiet: bool,
+) -> "Run":
+    """Workers on the nodes of a cluster."""
+    from paceline.launch import slurm as launcher
+    from paceline.specs import Limits
+
+    slurm = reached_slurm(testbed, quiet=quiet)
+    job = job.model_copy(update={"limits": Limits(minutes=LONGEST_MINUTES)})
+    job, warnings = launcher.fitted(job, slurm, devices)
+    if not assume_shared:
+        launcher.check_shared([Path(runs).absolute().parent], slurm)
+    for warning in warnings:
+        say(f"warning: {warning}", unless=quiet)
+    run = _new_run(job, runs)
+    job_id = launcher.submit(run, slurm)
+    say(f"job {job_id} submitted to {slurm.name}", unless=quiet)
+    _follow(run, until_over(run, slurm, job_id), quiet=quiet)
+    return run
+
+
+def _new_run(job: "Job", runs: str) -> "Run":
+    from paceline.observe.versions import write_versions
+    from paceline.specs import Layout, Plan, Run
+
+    run = Run.create(Path(runs), job, Plan(layout=Layout(replicas=job.workers)))
+    write_versions(run.versions_file, None)
+    return run
+
+
+def _follow(run: "Run", over: Callable[[], bool], *, quiet: bool) -> None:
+    """Show how far the probe is until it is over; raise where it failed."""
+    import time
+
+    from paceline.cluster.probe.files import done_part
+    from paceline.report import RunReader
+
+    with progress("probe", show=not quiet) as advance:
+        while not over():
+            advance(done_part(run))
+            time.sleep(_POLL_SECONDS)
+    refuse_failed(run, RunReader(run).refresh())
+
+
+def _refuse_folder(output: Path) -> None:
+    """Before minutes are spent on what cannot be written."""
+    from paceline.specs import PacelineError
+
+    if not output.absolute().parent.is_dir():
+        raise PacelineError(
+            f"there is no folder {output.parent} for {output.name}",
+            fix="make it, or give another file with -o",
+        )
+
+
+def _refuse_workers(workers: int | None) -> None:
+    from paceline.specs import PacelineError
+
+    if workers is not None:
+        raise PacelineError(
+            f"-n {workers} was given, which is for a probe here, with nodes of a cluster",
+            fix="use --devices N for the workers of each node",
+        )
+
+
+def _refuse_without_nodes(devices: int | None, partition: str | None) -> None:
+    from paceline.specs import PacelineError
+
+    given = "--devices" if devices is not None else "--partition" if partition else None
+    if given:
+        raise PacelineError(
+            f"{given} was given without --nodes, so this machine would be probed",
+            fix="add --nodes N to probe a cluster, or use -n N for the workers here",
+        )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command()(probe)

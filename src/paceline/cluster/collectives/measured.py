@@ -1,0 +1,151 @@
+"""Collectives that were measured: the model corrected by what a probe found.
+
+A probe measures few sizes of groups. Between them, the ratio of measured to modelled latency and
+time per byte is interpolated; beyond them it stays, and the model says how the cost grows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.cluster.collectives.group import Array, Group
+from paceline.specs.cluster import CollectiveCost
+
+Model = Callable[[Array, Group], Array]
+
+LARGE_BYTES = 1e18
+"""Of which a model's latency is no part any more."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """By which the model of one operation is to be multiplied, and what passes at once."""
+
+    latency: Array
+    seconds_per_byte: Array
+    free_bytes: Array
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Corrections over the size of a group: its nodes, or its members where there is one node."""
+
+    size_logs: Array
+    by_size: Correction
+
+    def at(self, size_log: Array) -> Array:
+        """The corrections as rows, in the order of their fields."""
+        known = self.by_size
+        return np.stack(
+            [
+                np.interp(size_log, self.size_logs, values)
+                for values in (known.latency, known.seconds_per_byte, known.free_bytes)
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All lines of one operation."""
+
+    inside: Curve | None
+    between: Mapping[float, Curve]
+    """By the logarithm of the members in a node."""
+
+    def covers(self, group: Group) -> Array:
+        """Whether anything like these groups was measured."""
+        return np.where(group.nodes > 1, bool(self.between), self.inside is not None)
+
+    def at(self, group: Group) -> Correction:
+        """The corrections for these groups."""
+        size_log = np.log2(np.where(group.nodes > 1, group.nodes, group.members))
+        found = np.ones((3, *size_log.shape))
+        if self.between:
+            place = np.log2(group.per_node)
+            logs = list(self.between)
+            # Each curve's part falls from 1 where it was measured to 0 where the next one was.
+            parts = (np.interp(place, logs, each) for each in np.eye(len(logs)))
+            curves = self.between.values()
+            found = np.asarray(
+                sum(part * each.at(size_log) for part, each in zip(parts, curves, strict=True))
+            )
+        if self.inside is not None:
+            found = np.where(group.nodes > 1, found, self.inside.at(size_log))
+        return Correction(*found)
+
+
+def corrected(operation: str, model: Model) -> Model:
+    """A model that follows what was measured where a group knows of any."""
+
+    def seconds(nbytes: Array, group: Group) -> Array:
+        lines = group.measured.get(operation) if group.measured else None
+        if lines is None:
+            return model(nbytes, group)
+        latency, per_byte = _line(model, group)
+        by = lines.at(group)
+        line = latency * by.latency + per_byte * by.seconds_per_byte * np.maximum(
+            nbytes - by.free_bytes, 0.0
+        )
+        covered = lines.covers(group)
+        return line if covered.all() else np.where(covered, line, model(nbytes, group))
+
+    return seconds
+
+
+def measured(
+    costs: Sequence[CollectiveCost],
+    models: Mapping[str, Model],
+    group: Callable[[Array, Array], Group],
+) -> dict[str, Measured]:
+    """What corrects the models, by operation; `group` says how they see members and per node."""
+    return {
+        operation: _of_operation(
+            [each for each in costs if each.operation == operation], model, group
+        )
+        for operation, model in models.items()
+        if any(each.operation == operation for each in costs)
+    }
+
+
+def _of_operation(
+    costs: Sequence[CollectiveCost], model: Model, group: Callable[[Array, Array], Group]
+) -> Measured:
+    inside = [each for each in costs if each.members == each.members_per_node]
+    between: dict[int, list[CollectiveCost]] = {}
+    for each in costs:
+        if each.members > each.members_per_node:
+            between.setdefault(each.members_per_node, []).append(each)
+    return Measured(
+        inside=_curve(inside, model, group) if inside else None,
+        between={
+            float(np.log2(per_node)): _curve(between[per_node], model, group)
+            for per_node in sorted(between)
+        },
+    )
+
+
+def _curve(
+    costs: Sequence[CollectiveCost], model: Model, group: Callable[[Array, Array], Group]
+) -> Curve:
+    costs = sorted(costs, key=lambda each: each.members)
+    seen = group(
+        np.array([float(each.members) for each in costs]),
+        np.array([float(each.members_per_node) for each in costs]),
+    )
+    latency, per_byte = _line(model, seen)
+    sizes = np.where(seen.nodes > 1, seen.nodes, seen.members)
+    return Curve(
+        size_logs=np.log2(sizes),
+        by_size=Correction(
+            latency=np.array([each.latency_seconds for each in costs]) / latency,
+            seconds_per_byte=1.0 / np.array([each.bytes_per_second for each in costs]) / per_byte,
+            free_bytes=np.array([each.free_bytes for each in costs]),
+        ),
+    )
+
+
+def _line(model: Model, group: Group) -> tuple[Array, Array]:
+    """Latency and seconds per byte of large messages."""
+    latency = model(np.zeros(()), group)
+    return latency, (model(np.full((), LARGE_BYTES), group) - latency) / LARGE_BYTES

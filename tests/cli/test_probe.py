@@ -1,0 +1,85 @@
+"""`paceline probe`: here on two workers, and on a testbed with a slow link."""
+
+from pathlib import Path
+
+import pytest
+
+from command import paceline, paceline_json
+from paceline.cluster.catalogue import read_cluster
+from paceline.specs.cluster import Cluster
+
+OPERATIONS = {"all-reduce", "all-gather", "reduce-scatter", "send"}
+
+
+def test_two_workers_here(tmp_path: Path) -> None:
+    result = paceline_json("probe", "-n", "2", "-o", "here.toml", folder=tmp_path)
+    cluster = read_cluster(tmp_path / "here.toml")
+    assert cluster == Cluster.model_validate(result["cluster"])
+    assert (cluster.nodes, cluster.devices_per_node, cluster.remarks) == (1, 2, ())
+    lines = {(each.operation, each.members, each.members_per_node) for each in cluster.collectives}
+    assert lines == {(operation, 2, 2) for operation in OPERATIONS}
+    assert cluster.device.name.endswith(("core", "cores"))
+    assert cluster.device.source.startswith("measured by paceline probe on 20")
+    assert {each.precision for each in cluster.device.matmuls} == {"fp32", "bf16"}
+    best = max(each.flops_per_second for each in cluster.device.matmuls if each.precision == "fp32")
+    assert cluster.device.peak_flops["fp32"] == best > 1e8
+    # Between "nothing was sent" and "nothing was waited for".
+    assert all(1e7 < each.bytes_per_second < 1e12 for each in cluster.collectives)
+    assert 1e8 < cluster.device.memory_bytes_per_second < 1e13
+    assert result["seconds"] < 60
+
+
+def test_one_worker_alone(tmp_path: Path) -> None:
+    done = paceline("probe", "-n", "1", folder=tmp_path)
+    assert "1 node with 1 device each" in done.stdout
+    assert "Products of square matrices" in done.stdout
+    assert "Collectives" not in done.stdout
+    assert read_cluster(tmp_path / "cluster.toml").collectives == ()
+
+
+@pytest.mark.slurm
+def test_a_slow_link_is_named(cluster: str, shared_folder: Path) -> None:
+    def link(rate: str) -> None:
+        paceline("testbed", "link", "n3", "--rate", rate, "--name", cluster, folder=shared_folder)
+
+    link("300mbit")
+    try:
+        done = paceline("probe", "--nodes", "3", "--testbed", cluster, folder=shared_folder)
+    finally:
+        link("1gbit")
+    found = read_cluster(shared_folder / "cluster.toml")
+    assert (found.nodes, found.devices_per_node) == (3, 1)
+    (slow,) = [each for each in found.remarks if "link" in each]
+    assert slow.startswith("n3: link at 0.")
+    assert 0.25 < float(slow.split()[3]) < 0.4
+    assert slow in done.stdout
+    assert found.between.name == "gloo over eth0"
+    lines = {(each.operation, each.members) for each in found.collectives}
+    assert lines == {(each, 2) for each in OPERATIONS} | {
+        (each, 3) for each in OPERATIONS - {"send"}
+    }
+    # 1 Gbit/s are 125 MB/s, less headers; short messages may pass a token bucket at once.
+    (send,) = [each for each in found.collectives if each.operation == "send"]
+    assert 90e6 < send.bytes_per_second < 140e6
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "fix"),
+    [
+        (("-n", "2", "--nodes", "2"), "-n 2 was given, which is for a probe here", "--devices"),
+        (("--devices", "2"), "--devices was given without --nodes", "--nodes N"),
+        (("--partition", "gpu"), "--partition was given without --nodes", "--nodes N"),
+        (("--testbed", "nowhere"), "there is no testbed 'nowhere'", "testbed up"),
+    ],
+)
+def test_mistakes(words: tuple[str, ...], said: str, fix: str, tmp_path: Path) -> None:
+    done = paceline("probe", *words, folder=tmp_path, expect=2)
+    assert said in done.stderr
+    assert fix in done.stderr.partition("  -> ")[2]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path: Path) -> None:
+    done = paceline("probe", "-o", "none/cluster.toml", folder=tmp_path, expect=2)
+    assert "there is no folder none for cluster.toml" in done.stderr
+    assert list(tmp_path.iterdir()) == []
