@@ -131,3 +131,11 @@ def test_whole_numbers_and_evaluation_are_fine() -> None:
 def test_costs_that_can_not_be(cost: tuple[float, float, int]) -> None:
     with pytest.raises(PacelineError, match=r"less than nothing|multiple of 4"):
         PacedCost(*cost)
+
+
+def test_samples_take_their_time_each() -> None:
+    model = paced_model([PacedCost(0.01, 0.0, 40, for_each_sample=True)])
+    for samples in (1, 4):
+        begin = time.perf_counter()
+        model(torch.ones(samples, 2))
+        assert time.perf_counter() - begin == pytest.approx(0.01 * samples, abs=0.006)

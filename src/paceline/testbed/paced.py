@@ -28,6 +28,8 @@ class PacedCost:
     forward_seconds: float
     backward_seconds: float
     parameter_bytes: int
+    for_each_sample: bool = False
+    """Whether every sample takes these times, or all of a batch together do."""
 
     def __post_init__(self) -> None:
         if min(self.forward_seconds, self.backward_seconds, self.parameter_bytes) < 0:
@@ -57,6 +59,10 @@ class _Pace:
         self._late_seconds = min(lateness, _MOST_LATENESS_TO_MAKE_UP_SECONDS)
 
 
+def _times(cost: PacedCost, inputs: Tensor) -> int:
+    return len(inputs) if cost.for_each_sample else 1
+
+
 class _PacedScale(torch.autograd.Function):
     """output = input × (1 + mean of the weights), and its true gradients, both in given times."""
 
@@ -67,7 +73,7 @@ class _PacedScale(torch.autograd.Function):
         ctx.save_for_backward(inputs, scale)
         ctx.weights_shape, ctx.cost, ctx.pace = weights.shape, cost, pace
         outputs = inputs * scale
-        pace.fill_up(started, cost.forward_seconds)
+        pace.fill_up(started, cost.forward_seconds * _times(cost, inputs))
         return outputs
 
     @staticmethod
@@ -79,7 +85,7 @@ class _PacedScale(torch.autograd.Function):
         weights_gradient = torch.empty(ctx.weights_shape, dtype=scale.dtype, device=scale.device)
         weights_gradient.copy_(share.expand(ctx.weights_shape))
         input_gradient = output_gradient * scale
-        ctx.pace.fill_up(started, ctx.cost.backward_seconds)
+        ctx.pace.fill_up(started, ctx.cost.backward_seconds * _times(ctx.cost, inputs))
         return input_gradient, weights_gradient, None, None
 
 

@@ -76,7 +76,8 @@ def cut(model: nn.Module, few: Trace, more: Trace, stages: int) -> Cut:
             " has two on every worker)",
         )
     edges = [0, *(block.flops_before for block in few.blocks[1:]), few.flops]
-    costs = [after - before for before, after in pairwise(edges)]
+    # One more for each, so that blocks without products are divided by their number.
+    costs = [after - before + 1 for before, after in pairwise(edges)]
     first_blocks = tuple(balanced(costs, stages))
     stage_of = [
         max(stage for stage, first in enumerate(first_blocks) if first <= block)
