@@ -123,20 +123,32 @@ def samples_rows(data: Path) -> list[Row]:
 
 def minutes_rows(data: Path) -> list[Row]:
     """Minutes to the target: predicted samples by the measured rate of samples."""
+    every = {name: read(data, name) for name in BENCHMARKS}
+    together = {title: [name] for name, title in BENCHMARKS.items()}
+    together["the first three"] = [name for name in BENCHMARKS if name != "bert"]
+    together["all four"] = list(BENCHMARKS)
     found = []
-    for name, title in BENCHMARKS.items():
-        of = read(data, name)
-        logged = [each for each in of.tested if each.rate]
-        batches, rates, seconds = (_column(logged, each) for each in ("batch", "rate", "seconds"))
+    for title, names in together.items():
+        ratios = [_minutes(every[name]) for name in names]
         found.append(
             scored(
                 f"minutes, measured throughput, {title}",
-                f"fitted on {len(of.known)}",
-                of.beside.at(of.learning.samples(batches) / rates) / seconds,
-                of.beside.at(of.constant / rates) / seconds,
+                f"fitted on {sum(len(every[name].known) for name in names)}",
+                np.concatenate([predicted for predicted, _ in ratios]),
+                np.concatenate([null for _, null in ratios]),
             )
         )
     return found
+
+
+def _minutes(of: Benchmark) -> tuple[Array, Array]:
+    """Predicted by measured, and the null model's."""
+    logged = [each for each in of.tested if each.rate]
+    batches, rates, seconds = (_column(logged, each) for each in ("batch", "rate", "seconds"))
+    return (
+        of.beside.at(of.learning.samples(batches) / rates) / seconds,
+        of.beside.at(of.constant / rates) / seconds,
+    )
 
 
 def _column(submissions: Sequence[Submission], name: str) -> Array:

@@ -20,6 +20,7 @@ def test_the_law_comes_back(least: float, critical: float) -> None:
     found = fit_learning(BATCHES, law.samples(BATCHES))
     assert found.least_samples == pytest.approx(least, rel=1e-6)
     assert found.critical_batch == pytest.approx(critical, rel=1e-3)
+    assert found.spread < 1e-6
 
 
 def test_noise_and_a_row_far_off() -> None:
@@ -30,6 +31,7 @@ def test_noise_and_a_row_far_off() -> None:
     samples[7] *= 3
     found = fit_learning(batches, samples)
     np.testing.assert_allclose(found.samples(BATCHES), law.samples(BATCHES), rtol=0.04)
+    assert 0.03 < found.spread < 0.1
 
 
 def test_at_the_critical_batch_twice_the_samples() -> None:
@@ -43,13 +45,18 @@ def test_at_the_critical_batch_twice_the_samples() -> None:
 
 def test_batches_of_one_size_say_nothing_about_others() -> None:
     found = fit_learning(np.array([8.0, 8.0, 8.0]), np.array([3000.0, 3100.0, 3200.0]))
-    assert found == Learning(3100.0, math.inf)
+    assert (found.least_samples, found.critical_batch) == (3100.0, math.inf)
     assert found.samples(64) == 3100
 
 
 def test_no_line_goes_below_zero() -> None:
     falling = closest_line(np.array([1.0, 2.0, 4.0]), np.array([4.0, 3.0, 2.0]))
     assert falling.slope == 0
+
+
+def test_one_training_does_not_say_how_sure_it_is() -> None:
+    found = fit_learning(np.array([8.0]), np.array([3000.0]))
+    assert found == Learning(3000.0, math.inf, spread=math.inf)
 
 
 def test_no_number_of_samples() -> None:

@@ -35,6 +35,8 @@ class Learning:
     """With small batches."""
     critical_batch: float
     """At which twice as many are needed; infinite where the rows show no growth."""
+    spread: float = 0.0
+    """Relative error within which nine of ten rows are when they are predicted from the others."""
 
     def samples(self, batch: Array | float) -> Array:
         """That reach the target."""
@@ -54,7 +56,17 @@ def fit_learning(batches: Array, samples: Array) -> Learning:
             fix="add trainings with smaller batches",
         )
     critical = line.start / line.slope if line.slope else math.inf
-    return Learning(least_samples=line.start, critical_batch=critical)
+    return Learning(line.start, critical, _spread(batches, samples))
+
+
+def _spread(batches: Array, samples: Array) -> float:
+    if len(batches) < 2:
+        return math.inf
+    misses = []
+    for index, (batch, measured) in enumerate(zip(batches, samples, strict=True)):
+        others = closest_line(np.delete(batches, index), np.delete(samples, index))
+        misses.append(abs(float(others.at(batch)) / measured - 1.0))
+    return float(np.quantile(misses, 0.9))
 
 
 def closest_line(x: Array, y: Array) -> Line:
