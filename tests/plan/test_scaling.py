@@ -43,6 +43,15 @@ def test_goals_choose_different_numbers_of_nodes() -> None:
     assert 1 <= _nodes("knee", fast) <= _nodes("fastest", fast)
 
 
+def test_the_greenest_needs_the_power_of_the_devices() -> None:
+    fast = cluster(nodes=16)
+    assert _nodes("greenest", fast, batch=4096) == 1
+    dark = fast.model_copy(update={"device": fast.device.model_copy(update={"watts": None})})
+    with pytest.raises(PacelineError, match="what power a100-80gb draws") as caught:
+        _nodes("greenest", dark)
+    assert "watts" in caught.value.fix
+
+
 def test_one_node_is_enough_where_the_network_is_slow() -> None:
     assert _nodes("knee", SLOW) == 1
 
@@ -56,11 +65,11 @@ def test_a_deadline_takes_the_fewest_nodes_that_keep_it() -> None:
         ).seconds.value
         for best in bests
     }
-    chosen = choose(bests, "cheapest", lambda best: seconds[best.nodes] <= seconds[4])
+    chosen = choose(bests, "cheapest", where, lambda best: seconds[best.nodes] <= seconds[4])
     assert chosen.nodes == 4
     with pytest.raises(PacelineError, match="no number of nodes keeps the deadline") as caught:
-        choose(bests, "fastest", lambda best: False)
-    assert "--deadline" in (caught.value.fix or "")
+        choose(bests, "fastest", where, lambda best: False)
+    assert "--deadline" in caught.value.fix
 
 
 def test_nodes_are_wasted_where_the_curve_bends() -> None:

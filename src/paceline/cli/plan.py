@@ -82,10 +82,17 @@ def plan(
 
     Example:  paceline plan train.py --cluster cluster.toml
     """
-    from paceline.cli.plan_inputs import asked_cluster, asked_counts, asked_model, learned
+    from paceline.cli.plan_inputs import (
+        asked_cluster,
+        asked_counts,
+        asked_model,
+        check_one_given,
+        learned,
+    )
     from paceline.cli.plan_tables import show
     from paceline.plan.answer import answer, plan_of
 
+    check_one_given(train, model)
     where = asked_cluster(cluster, device, nodes)
     counts = asked_counts(nodes, where)
     what = asked_model(

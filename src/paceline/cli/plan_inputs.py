@@ -27,6 +27,19 @@ class Asked:
     steps: int | None
 
 
+def check_one_given(train: str | None, model: str | None) -> None:
+    """A plan is for a training or for a model by its dimensions."""
+    from paceline.specs import PacelineError
+
+    if (train is None) == (model is None):
+        given = "neither was" if train is None else "both were"
+        raise PacelineError(
+            f"a plan is for TRAIN or for --model; {given} given",
+            fix='write `paceline plan train.py`, or `paceline plan --model "gpt: layers=12'
+            ' width=768 heads=12 seq=1k vocab=50k"`',
+        )
+
+
 def asked_cluster(file: Path | None, device: str | None, nodes: str | None) -> "Cluster":
     """The cluster of a file, or of a device in the catalogue with its usual links."""
     from paceline.cluster.catalogue import read_cluster, usual_cluster
@@ -94,13 +107,6 @@ def asked_model(
     """The user's own training, or a model given by its dimensions."""
     from paceline.specs import PacelineError
 
-    if (train is None) == (model is None):
-        given = "neither was" if train is None else "both were"
-        raise PacelineError(
-            f"a plan is for TRAIN or for --model; {given} given",
-            fix='write `paceline plan train.py`, or `paceline plan --model "gpt: layers=12'
-            ' width=768 heads=12 seq=1k vocab=50k"`',
-        )
     precisions = _precisions(cluster, precision, both=model is None)
     if train is not None:
         return _of_training(train, cluster, precisions, batch, steps, measure=measure, show=show)

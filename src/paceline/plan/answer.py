@@ -21,7 +21,7 @@ def answer(
 ) -> tuple[Answer, Best]:
     """Search on each number of nodes, choose one by the goal, and say why."""
     bests = bests_on(profiles, cluster, batch, found, counts)
-    best = choose(bests, goal, deadline)
+    best = choose(bests, goal, cluster, deadline)
     profile = profiles[best.precision]
     there = cluster.model_copy(update={"nodes": best.nodes})
     said = Answer(

@@ -11,7 +11,7 @@ import numpy as np
 from paceline.cluster.collectives import Array
 from paceline.plan.time import Times
 from paceline.specs.cluster import Cluster, NodePower
-from paceline.specs.estimate import Origin
+from paceline.specs.estimate import Estimate, Origin
 
 HOUR = 3600.0
 MEASURED_DEVICES = 8
@@ -68,6 +68,13 @@ def joules(cluster: Cluster, activity: Activity) -> Array | None:
         return None
     power, _ = node_power(cluster)
     return cluster.nodes * node_joules(power, watts, cluster.devices_per_node, activity)
+
+
+def step_joules(estimate: Estimate, cluster: Cluster) -> float | None:
+    """Of one step on all nodes, from the wall; unknown where the device's power limit is."""
+    times = Times(**{name: np.asarray(each) for name, each in estimate.seconds.items()})
+    energy = joules(cluster, Activity.of(times))
+    return None if energy is None else float(energy)
 
 
 def node_joules(power: NodePower, watts: float, devices: int, activity: Activity) -> Array:

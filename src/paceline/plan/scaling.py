@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from paceline.plan.calibrate import Fit
+from paceline.plan.energy import step_joules
 from paceline.plan.estimate import Trained
 from paceline.plan.search import Found, search
 from paceline.specs.cluster import Cluster
@@ -73,7 +74,10 @@ def bests_on(
 
 
 def choose(
-    bests: Sequence[Best], goal: Goal, deadline: Callable[[Best], bool] = lambda best: True
+    bests: Sequence[Best],
+    goal: Goal,
+    cluster: Cluster,
+    deadline: Callable[[Best], bool] = lambda best: True,
 ) -> Best:
     """The number of nodes that serves the goal best, among those that keep the deadline."""
     in_time = [best for best in bests if deadline(best)]
@@ -87,6 +91,8 @@ def choose(
         return min(in_time, key=_seconds)
     if goal == "cheapest":
         return min(in_time, key=lambda best: best.nodes / best.samples_per_second)
+    if goal == "greenest":
+        return min(in_time, key=lambda best: _joules(best, cluster))
     knee = wasted_beyond(bests) or bests[-1].nodes
     return min(in_time, key=lambda best: abs(best.nodes - knee))
 
@@ -120,6 +126,16 @@ def curve(bests: Sequence[Best]) -> tuple[ScalingPoint, ...]:
 
 def _seconds(best: Best) -> float:
     return best.estimate.step_seconds.value
+
+
+def _joules(best: Best, cluster: Cluster) -> float:
+    found = step_joules(best.estimate, cluster.model_copy(update={"nodes": best.nodes}))
+    if found is None:
+        raise PacelineError(
+            f"nobody knows what power {cluster.device.name} draws, so no plan is the greenest",
+            fix="write `watts`, its power limit, into [device] of the cluster's file",
+        )
+    return found
 
 
 def _nothing_fits(profiles: Profiles, cluster: Cluster, batch: int, found: Fit) -> PacelineError:

@@ -1,11 +1,13 @@
 """A whole training by a plan: time with failures and checkpoints, energy, money, time slots."""
 
+from paceline.plan.energy import money, step_joules
 from paceline.plan.goodput import goodput, time_slots
 from paceline.plan.scaling import Best
 from paceline.specs.cluster import Cluster
 from paceline.specs.estimate import Amount, TrainingCost
 
 HOUR = 3600.0
+KILOWATT_HOUR = 3.6e6
 SAVED_BYTES_PER_SECOND = 1e9
 """That one node writes to a parallel file system: assumed."""
 START_SECONDS = 120.0
@@ -22,8 +24,8 @@ def training_cost(
     checkpoint_seconds = max(saving / SAVED_BYTES_PER_SECOND, 1e-3)
     good = goodput(cluster, checkpoint_seconds, START_SECONDS)
     hours = steps * step.value / good.fraction / HOUR
-    device_hours = hours * best.estimate.layout.workers
-    price = cluster.device.price_per_hour
+    price = money(cluster, hours * HOUR)
+    energy = step_joules(best.estimate, cluster)
     slots = None
     if slot_seconds is not None:
         slots = time_slots(
@@ -39,7 +41,8 @@ def training_cost(
         ),
         goodput=good.fraction,
         save_every_seconds=good.interval_seconds,
-        device_hours=device_hours,
-        money=device_hours * price if price else None,
+        device_hours=hours * best.estimate.layout.workers,
+        kilowatt_hours=None if energy is None else steps * energy / good.fraction / KILOWATT_HOUR,
+        money=None if price is None else float(price),
         slots=slots,
     )

@@ -1,0 +1,163 @@
+"""`paceline plan`: from a model and a cluster to a plan that runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from command import paceline, paceline_json, write_training
+from paceline.cli.app import app
+from paceline.specs import PacelineError, Plan
+
+GPT = "gpt: layers=12 width=768 heads=12 seq=1k vocab=50304"
+CLUSTER = """
+nodes = 2
+devices_per_node = 1
+inside = "pcie4"
+between = "ethernet-10g"
+
+[device]
+name = "a small computer"
+peak_flops = { fp32 = 5e10, bf16 = 1e10 }
+memory_bytes = 4_000_000_000
+memory_bytes_per_second = 1e10
+units = 1
+matmul_efficiency = 0.8
+source = "assumed"
+efficiency_source = "assumed"
+"""
+
+
+def test_a_model_by_its_dimensions(tmp_path: Path) -> None:
+    said = paceline_json(
+        *("plan", "--model", GPT, "--device", "a100-80gb", "--nodes", "1,2,4", "--batch", "512"),
+        *("--steps", "1000", "-t", "60", "-o", "gpt.toml"),
+        folder=tmp_path,
+    )
+    assert said["parameters"] == pytest.approx(124e6, rel=0.02)
+    assert [point["nodes"] for point in said["curve"]] == [1, 2, 4]
+    assert said["training"]["steps"] == 1000
+    assert said["training"]["slots"] >= 1
+    plan = Plan.read(tmp_path / "gpt.toml")
+    assert plan.nodes == said["nodes"]
+    assert plan.layout.workers == said["nodes"] * 8
+    assert plan.estimate is not None
+    assert "<svg" in (tmp_path / "gpt.svg").read_text()
+
+
+def test_a_table_with_reasons_comes_first(tmp_path: Path) -> None:
+    words = ("plan", "--model", "llama2-7b", "--device", "h100-80gb", "--nodes", "2")
+    shown = paceline(*words, "--batch", "256", folder=tmp_path)
+    assert "replicas only" in shown.stdout
+    assert "GB on a" in shown.stdout
+    assert "A step: computing" in shown.stdout
+    assert "plan: plan.toml" in shown.stderr
+
+
+def test_planning_by_dimensions_needs_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; from paceline.cli.app import main; sys.argv ="
+        f" ['paceline', 'plan', '--model', {GPT!r}, '--device', 'h200', '--nodes', '1', '--batch',"
+        " '64', '--json']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["nodes"] == 1
+
+
+def test_the_plan_of_a_training_runs_and_is_held_against_it(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text(CLUSTER)
+    write_training(tmp_path)
+    said = paceline_json("plan", "train.py", "--nodes", "2", "--goal", "fastest", folder=tmp_path)
+    assert said["batch"] == 32
+    assert said["training"]["steps"] == 20
+    ran = paceline_json("run", "train.py", "--plan", "plan.toml", folder=tmp_path)
+    assert ran["workers"] == 2
+    predicted = ran["prediction"]
+    assert predicted["predicted_seconds"] == pytest.approx(
+        said["estimate"]["step_seconds"]["value"]
+    )
+    other = paceline_json(
+        *("run", "train.py", "--plan", "plan.toml", "--micro-batch", "3"), folder=tmp_path
+    )
+    assert other["prediction"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "fix"),
+    [
+        ((), "TRAIN or for --model; neither was given", "paceline plan train.py"),
+        (("train.py", "--model", GPT), "both were given", "--model"),
+        (("--model", GPT), "nothing says what the cluster is", "paceline probe"),
+        (
+            ("--model", GPT, "--device", "h100-80gb", "--batch", "8"),
+            "does not say how many nodes",
+            "--nodes 16",
+        ),
+        (
+            ("--model", GPT, "--device", "h100-80gb", "--nodes", "2"),
+            "how many samples a step has",
+            "--batch N",
+        ),
+        (
+            ("--model", GPT, "--device", "h100-80gb", "--nodes", "two", "--batch", "8"),
+            "--nodes two is not a list of numbers",
+            "--nodes 1,2,4,8",
+        ),
+        (
+            ("--model", GPT, "--device", "h101", "--nodes", "2", "--batch", "8"),
+            "no device 'h101'",
+            "h100-80gb",
+        ),
+        (
+            ("--model", GPT, "--cluster", "c.toml", "--device", "h200", "--batch", "8"),
+            "both say what the cluster is",
+            "one of them",
+        ),
+        (
+            ("--model", GPT, "--cluster", "c.toml", "--nodes", "8", "--batch", "8"),
+            "--nodes 8 was given, but the cluster has 2",
+            "fewer",
+        ),
+        (
+            ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--deadline", "10"),
+            "not how long the training is",
+            "--steps N",
+        ),
+        (
+            ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--precision", "fp32"),
+            "planned in 16 bits",
+            "leave --precision out",
+        ),
+        (
+            ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--precision", "fp16"),
+            "no matrix products in fp16",
+            "bf16",
+        ),
+        (
+            (
+                *("--model", GPT, "--cluster", "c.toml", "--batch", "8"),
+                *("--steps", "1000", "--deadline", "1"),
+            ),
+            "no number of nodes keeps the deadline",
+            "later --deadline",
+        ),
+    ],
+)
+def test_mistakes_are_explained(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    problem: str,
+    fix: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.toml").write_text(CLUSTER)
+    with pytest.raises(PacelineError) as caught:
+        CliRunner().invoke(app, ["plan", *words], catch_exceptions=False)
+    assert problem in caught.value.problem
+    assert fix in caught.value.fix
