@@ -169,9 +169,10 @@ class Compute:
         if fused:
             return flops / (self._attention_rate * numbers.attention_rate)
         rate = self._attention_rate if matmul.attention else self._rate
-        moved = 2.0 * (rows * inner + inner * columns + rows * columns) * repeats
+        read = rows * inner / matmul.reused
+        moved = 2.0 * (read + inner * columns + rows * columns) * repeats
         if self._low and not matmul.attention:
-            moved = moved + CAST_BYTES * (rows * inner + inner * columns)
+            moved = moved + CAST_BYTES * (read + inner * columns)
         idle = (
             matmul.count * numbers.unfilled_units * self._cluster.device.units * TILE * 2.0 * inner
         )

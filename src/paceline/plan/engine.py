@@ -3,6 +3,8 @@
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from paceline.specs.base import Spec
+from paceline.specs.cluster import Cluster
+from paceline.specs.layout import Layout
 from paceline.specs.profile import Profile
 
 
@@ -11,6 +13,12 @@ class Engine(Spec):
 
     overlap_data: bool = True
     """Gradients and gathered weights travel while something else is computed."""
+    overlap_shards: bool = True
+    """Shards do; not on CPUs, where nothing is computed while FSDP exchanges."""
+    overlap_piped: bool = True
+    """Replicas of a pipeline do."""
+    bucket_bytes: NonNegativeInt | None = None
+    """Gradients that replicas exchange at a time; where unset, a tenth of them."""
     overlap_tensor: bool = False
     """So do the sums over slices of a layer."""
     overlap_transfer: bool = False
@@ -35,6 +43,13 @@ class Engine(Spec):
     """On every device, whatever is trained."""
 
     @classmethod
-    def of_paceline(cls, profile: Profile) -> "Engine":
-        """Paceline's: weights stay in fp32 where they are gathered, and products are cast."""
-        return cls(gathered_bytes=4, state_bytes=profile.state_bytes)
+    def of_paceline(cls, profile: Profile, cluster: Cluster) -> "Engine":
+        """Paceline's: weights stay in fp32 where they are gathered, and products are cast; replicas
+        of a pipeline exchange after its last micro-batch."""
+        return cls(
+            gathered_bytes=4,
+            state_bytes=profile.state_bytes,
+            overlap_shards=cluster.device.kind != "cpu",
+            overlap_piped=False,
+            bucket_bytes=Layout().bucket_megabytes << 20,
+        )

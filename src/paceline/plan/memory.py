@@ -67,8 +67,9 @@ def stage(
     ends = np.where(piped, output if last else before.parameters, whole)
     held = (blocks * block.parameters + ends) / layouts.tensor
     held = held + blocks * block.parameters_whole + before.parameters_whole
+    held = held + (after.parameters_whole if last else np.where(piped, 0, after.parameters_whole))
     divided = np.where(layouts.optimizer_shards > 0, layouts.data_workers, layouts.shards)
-    at_work = GATHERED_BLOCKS * block.parameters / layouts.tensor
+    at_work = GATHERED_BLOCKS * (block.parameters / layouts.tensor + block.parameters_whole)
     at_work = np.where(engine.gather_once & piped, held, at_work)
     kept, repeated = _kept(block, layouts)
     micro_batches = np.ceil(batch / (layouts.data_workers * layouts.micro_batch))

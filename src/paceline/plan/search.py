@@ -18,7 +18,7 @@ from paceline.specs.profile import Profile
 
 MOST_TENSOR = 16
 """Workers that slice a layer: beyond two nodes of eight no published run does."""
-MOST_SAMPLES = 64
+MOST_SAMPLES = 256
 """In a micro-batch."""
 MODES = ("none", "selective", "block")
 
@@ -60,7 +60,7 @@ def search(
     engine: Engine | None = None,
 ) -> Found:
     """Score every layout of `batch` samples on all devices of the cluster."""
-    engine = engine or Engine.of_paceline(profile)
+    engine = engine or Engine.of_paceline(profile, cluster)
     layouts = every(profile, cluster, batch)
     steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
     held = memory(profile, layouts, float(batch), engine).total

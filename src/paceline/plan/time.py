@@ -20,6 +20,9 @@ from paceline.specs.profile import Profile
 
 UNHIDDEN_DATA = 0.1
 """Of gradients, what remains although they are overlapped: the last bucket."""
+FIRST_BUCKET_BYTES = float(1 << 20)
+"""Of DDP, so that the exchange begins early."""
+ADAM_BYTES = 8.0
 
 
 @dataclass(frozen=True)
@@ -148,12 +151,16 @@ class StepModel:
         """Parameters of the largest stage, as one slice of it has them."""
         before, block, after = self.profile.layers
         blocks = self._blocks(layouts)
-        ends = np.where(
-            layouts.pipeline > 1,
-            max(before.parameters, after.parameters),
-            before.parameters + after.parameters,
+        piped = layouts.pipeline > 1
+        ends, ends_whole = (
+            np.where(piped, max(each), sum(each))
+            for each in (
+                (before.parameters, after.parameters),
+                (before.parameters_whole, after.parameters_whole),
+            )
         )
-        return (blocks * block.parameters + ends) / layouts.tensor + blocks * block.parameters_whole
+        divided = (blocks * block.parameters + ends) / layouts.tensor
+        return divided + blocks * block.parameters_whole + ends_whole
 
     def _data(
         self, layouts: Layouts, micro_batches: Array, forward: Array, backward: Array
@@ -169,13 +176,14 @@ class StepModel:
         scatter = COLLECTIVES["reduce-scatter"](engine.gradient_bytes * held, group) / rate
         again = gather * layouts.reshard
         inner = again + scatter if engine.reduce_always else again
-        usual = np.maximum(gather - overlap * forward, 0.0)
-        usual = usual + np.maximum(inner - overlap * backward, 0.0)
-        last = np.maximum(gather - overlap * forward, 0.0)
-        last = last + np.maximum(again + scatter - overlap * backward, 0.0)
+        hidden = overlap if engine.overlap_shards else np.zeros(())
+        usual = np.maximum(gather - hidden * forward, 0.0)
+        usual = usual + np.maximum(inner - hidden * backward, 0.0)
+        last = np.maximum(gather - hidden * forward, 0.0)
+        last = last + np.maximum(again + scatter - hidden * backward, 0.0)
         sharded = (micro_batches - 1.0) * usual + last
         if engine.gather_once:
-            once = gather + np.maximum(scatter - overlap * backward, 0.0)
+            once = gather + np.maximum(scatter - hidden * backward, 0.0)
             sharded = np.where(layouts.pipeline > 1, once, sharded)
         first = gather * layouts.pipeline / self.profile.block.count
 
@@ -193,15 +201,36 @@ class StepModel:
         # last micro-batches are computed: a round of the pipeline for each of them.
         rounds = layouts.pipeline * (1.0 - 1.0 / layouts.chunks)
         window = overlap * np.minimum(1.0 + rounds, micro_batches)
-        replicated = np.maximum(summed - window * backward, UNHIDDEN_DATA * overlap * summed)
-        replicated = replicated + np.maximum(
+        if not engine.overlap_piped:
+            window = np.where(layouts.pipeline > 1, 0.0, window)
+        # What shards exchange takes its part of the backward that hides what replicas do.
+        free = np.maximum(window * backward - np.where(shards > 1, again + scatter, 0.0), 0.0)
+        if not engine.overlap_shards:
+            free = np.where(shards > 1, 0.0, free)
+        replicated = self._behind(summed, free, part, overlap) + np.maximum(
             back - window * forward, UNHIDDEN_DATA * overlap * back
         )
         return sharded + np.where(shards > 1, first, 0.0) + replicated
+
+    def _behind(self, summed: Array, free: Array, nbytes: Array, overlap: Array) -> Array:
+        """What of a sum over replicas is left when the backward that hides it is over.
+
+        In buckets, it begins when the first is full, and the last one follows the backward.
+        """
+        bucket = self.engine.bucket_bytes
+        if bucket is None:
+            return np.maximum(summed - free, UNHIDDEN_DATA * overlap * summed)
+        first = np.minimum(FIRST_BUCKET_BYTES, nbytes)
+        rest = nbytes - first
+        last = np.where(rest > 0, rest - bucket * (np.ceil(rest / bucket) - 1.0), first)
+        waiting = 1.0 - first / np.maximum(nbytes, 1.0)
+        return np.maximum(summed - free * waiting, summed * last / np.maximum(nbytes, 1.0))
 
     def _optimizer(self, layouts: Layouts) -> Array:
         divided = np.where(layouts.optimizer_shards > 0, layouts.data_workers, layouts.shards)
         if (measured := self.profile.optimizer_seconds) is not None:
             return np.asarray(self._held(layouts) / divided / self.profile.parameters * measured)
-        nbytes = self._held(layouts) / divided * self.numbers.optimizer_bytes
+        # The weight and its gradient, and the state three times: Adam's is the guess.
+        state = (16.0 + 3.0 * self.profile.state_bytes) / (16.0 + 3.0 * ADAM_BYTES)
+        nbytes = self._held(layouts) / divided * self.numbers.optimizer_bytes * state
         return np.asarray(nbytes / self._compute.memory_rate)

@@ -87,6 +87,7 @@ def _matmuls(
             repeats=repeats if repeats > 0 else small.repeats,
             each_sample=repeats > 0,
             computed=small.computed,
+            reused=small.reused,
             sliced=sliced,
             attention=small.attention,
         )

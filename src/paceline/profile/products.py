@@ -18,6 +18,8 @@ class Product:
     inner: int
     columns: int
     repeats: int = 1
+    reused: float = 1.0
+    """Rows that have an element of the input in common."""
     attention: bool = False
     computed: float = 1.0
     """The part that is computed: a half where a causal mask lets the rest be left out."""
@@ -44,7 +46,8 @@ def _convolution(args: Sequence[Any], result: torch.Tensor) -> tuple[Product, ..
     outside = inputs if transposed else result  # whose pixels the kernel is applied to
     pixels = outside.shape[0] * math.prod(outside.shape[2:])
     kernel = math.prod(weight.shape[1:])
-    return (Product(pixels, kernel, weight.shape[0] // groups, repeats=groups),)
+    reused = max(1.0, pixels * kernel * groups / inputs.numel())
+    return (Product(pixels, kernel, weight.shape[0] // groups, repeats=groups, reused=reused),)
 
 
 def _attention(operator: Any, args: Sequence[Any]) -> tuple[Product, ...]:

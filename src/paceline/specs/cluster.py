@@ -41,6 +41,7 @@ class Device(Spec):
     """One accelerator, as its maker and those who measured it describe it."""
 
     name: str
+    kind: Literal["accelerator", "cpu"] = "accelerator"
     peak_flops: dict[Precision, PositiveFloat]
     """Dense matrix products per second, without sparsity."""
     memory_bytes: PositiveInt

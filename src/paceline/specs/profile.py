@@ -22,6 +22,9 @@ class Matmul(Spec):
     """Times in a block; a fraction where blocks differ and this one is their mean."""
     computed: float = Field(default=1.0, gt=0, le=1)
     """The part that is computed: a half where a causal mask lets the rest be left out."""
+    reused: float = Field(default=1.0, ge=1)
+    """Rows that have an element of the input in common, as windows of a convolution do: it is read
+    once for all of them."""
     sliced: Literal["columns", "inner", "repeats", "whole"]
     """What tensor parallelism divides; nothing of a product that stays whole."""
     attention: bool = False

@@ -65,6 +65,7 @@ class _Convolution(NamedTuple):
             rows=self.pixels,
             inner=self.inputs * self.window**2,
             columns=self.outputs,
+            reused=self.window**2,
             sliced="whole",
         )
 
