@@ -1,12 +1,17 @@
 """`paceline probe`: here on two workers, and on a testbed with a slow link."""
 
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from command import paceline, paceline_json
 from paceline.cluster.catalogue import read_cluster
+from paceline.cluster.probe.files import read_probed
+from paceline.cluster.probe.fit import line
+from paceline.specs import Run
 from paceline.specs.cluster import Cluster
+from paceline.specs.probe import CollectiveTime
 
 OPERATIONS = {"all-reduce", "all-gather", "reduce-scatter", "send"}
 
@@ -38,6 +43,14 @@ def test_one_worker_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slurm
+def test_more_nodes_than_there_are(cluster: str, shared_folder: Path) -> None:
+    done = paceline("probe", "--nodes", "9", "--testbed", cluster, folder=shared_folder, expect=2)
+    assert "--nodes 9 asks for more than the 4 nodes of the partition main" in done.stderr
+    assert list(shared_folder.iterdir()) == []
+
+
+@pytest.mark.slurm
+@pytest.mark.nightly
 def test_a_slow_link_is_named(cluster: str, shared_folder: Path) -> None:
     def link(rate: str) -> None:
         paceline("testbed", "link", "n3", "--rate", rate, "--name", cluster, folder=shared_folder)
@@ -61,6 +74,25 @@ def test_a_slow_link_is_named(cluster: str, shared_folder: Path) -> None:
     # 1 Gbit/s are 125 MB/s, less headers; short messages may pass a token bucket at once.
     (send,) = [each for each in found.collectives if each.operation == "send"]
     assert 90e6 < send.bytes_per_second < 140e6
+    (run,) = (shared_folder / "runs").iterdir()
+    errors = held_out_errors(read_probed(Run.open(run)).collectives, over_bytes=1_000_000)
+    assert len(errors) > 10
+    assert median(errors) < 0.15
+
+
+def held_out_errors(times: tuple[CollectiveTime, ...], over_bytes: int) -> list[float]:
+    """Of each large message, predicted by the line through the others of its kind."""
+    errors = []
+    for one in times:
+        others = [
+            each
+            for each in times
+            if each is not one and (each.operation, each.members) == (one.operation, one.members)
+        ]
+        if one.nbytes > over_bytes:
+            drawn = line([each.nbytes for each in others], [each.seconds for each in others])
+            errors.append(abs(drawn.seconds(one.nbytes) / one.seconds - 1))
+    return errors
 
 
 @pytest.mark.parametrize(

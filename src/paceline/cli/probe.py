@@ -130,7 +130,11 @@ def _probed_there(
     run = _new_run(job, runs)
     job_id = launcher.submit(run, slurm)
     say(f"job {job_id} submitted to {slurm.name}", unless=quiet)
-    _follow(run, until_over(run, slurm, job_id), quiet=quiet)
+    try:
+        _follow(run, until_over(run, slurm, job_id), quiet=quiet)
+    except KeyboardInterrupt:
+        slurm.call("scancel", str(job_id))
+        raise
     return run
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-CALL_SECONDS = 0.3
+CALL_SECONDS = 0.2
 """The longest call, above the shortest: a slow network is probed as quickly as a fast one."""
-REPEATED_SECONDS = 0.25
+REPEATED_SECONDS = 0.2
 """For all calls of one size."""
 FEWEST_REPEATS, MOST_REPEATS = 3, 15
 FIRST_BYTES = 4096

@@ -15,8 +15,8 @@ from paceline.train.place import Place
 from paceline.train.probing.clock import call_seconds, once
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
-LONGEST_MATMUL_SECONDS = 0.3
-BUDGET_SECONDS = 0.15
+LONGEST_MATMUL_SECONDS = 0.2
+BUDGET_SECONDS = 0.08
 """For one size in one precision, and for the copy."""
 COMPARED_SIZE, COMPARED_CALLS = 512, 50
 """Of the product by which workers are compared."""

@@ -18,11 +18,12 @@ from paceline.specs.probe import CollectiveTime
 from paceline.train.groups import Groups
 from paceline.train.probing.clock import once
 
-CPU_BYTES, ACCELERATOR_BYTES = 1 << 26, 1 << 30
+CPU_BYTES, ACCELERATOR_BYTES = 1 << 25, 1 << 30
 """The largest message."""
 PAIR_FIRST_BYTES = 1 << 18
 PAIR_SECONDS = 0.1
 PAIR_REPEATS = 3
+REPLY_BYTES, REPLIES = 4, 15
 
 Call = Callable[[], object]
 # As FSDP2 calls them; the second names are those before torch 2.13.
@@ -63,7 +64,7 @@ def _sizes(
     """Bytes and seconds, until a call would take too long for anybody."""
     device = groups.device
     most = CPU_BYTES if device.type == "cpu" else ACCELERATOR_BYTES
-    back = 2.0 if operation == "send" else 1.0
+    reply = _reply_seconds(groups, members) if operation == "send" else 0.0
     nbytes: int | None = in_parts(FIRST_BYTES, grouping.members)
     first = expected = 0.0
     while nbytes is not None:
@@ -76,7 +77,8 @@ def _sizes(
         count = repeats(expected)
         own = median(once(call, device) for _ in range(count)) if call else 0.0
         every = [each for each in shared(groups, own) if each > 0]
-        yield nbytes, median_low(every) / back
+        seconds = median_low(every)
+        yield nbytes, seconds - min(reply, seconds / 2.0)
         slowest, before = max(every), nbytes
         first = min(first, slowest)
         nbytes = next_bytes(before, slowest - first, most, grouping.members)
@@ -91,18 +93,18 @@ def pair_rate(groups: Groups, partner: int | None) -> float:
     if partner is None:
         return 0.0
     device, rank = groups.device, groups.place.rank
-    leads = rank < partner
-    first = _there_and_back(PAIR_FIRST_BYTES, partner, device, leads)
+    pair = sorted([rank, partner])
+    first = _there_and_back(PAIR_FIRST_BYTES, PAIR_FIRST_BYTES, pair, rank, device)
     first()
     fits = PAIR_SECONDS / (once(first, device) / 2.0)
     chosen = torch.tensor([PAIR_FIRST_BYTES * max(fits, 1.0)], device=device)
-    if leads:
+    if rank == pair[0]:
         dist.send(chosen, partner)
     else:
         dist.recv(chosen, partner)
     most = CPU_BYTES if device.type == "cpu" else ACCELERATOR_BYTES
     nbytes = in_parts(min(float(chosen), most), 1)
-    call = _there_and_back(nbytes, partner, device, leads)
+    call = _there_and_back(nbytes, nbytes, pair, rank, device)
     return 2.0 * nbytes / median(once(call, device) for _ in range(PAIR_REPEATS))
 
 
@@ -124,8 +126,9 @@ def _call(
 ) -> Call:
     """One call, on tensors of which the whole has `nbytes`."""
     if operation == "send":
-        partner = members[0] if members[1] == rank else members[1]
-        return _there_and_back(nbytes, partner, device, leads=rank < partner)
+        # All in one direction: messages that return would share a link with each other only half
+        # of the time, those of a pipeline's stages do all the time.
+        return _there_and_back(nbytes, REPLY_BYTES, members, rank, device)
     whole = torch.zeros(nbytes // 4, device=device)
     part = torch.zeros(whole.numel() // len(members), device=device)
     if operation == "all-reduce":
@@ -135,16 +138,28 @@ def _call(
     return lambda: _scatter(part, whole, group=group)
 
 
-def _there_and_back(nbytes: int, partner: int, device: torch.device, leads: bool) -> Call:
-    """A message that returns: only then does the sender know that all of it has arrived."""
+def _there_and_back(
+    nbytes: int, returned: int, pair: list[int], rank: int, device: torch.device
+) -> Call:
+    """A message to the second of a pair and another back: then the first knows that it arrived."""
     message = torch.zeros(nbytes // 4, device=device)
+    reply = torch.zeros(returned // 4, device=device)
 
     def call() -> None:
-        if leads:
-            dist.send(message, partner)
-            dist.recv(message, partner)
+        if rank == pair[0]:
+            dist.send(message, pair[1])
+            dist.recv(reply, pair[1])
         else:
-            dist.recv(message, partner)
-            dist.send(message, partner)
+            dist.recv(message, pair[0])
+            dist.send(reply, pair[0])
 
     return call
+
+
+def _reply_seconds(groups: Groups, pair: list[int] | None) -> float:
+    """What the way back of a reply adds to the time of a send."""
+    own = 0.0
+    if pair is not None:
+        call = _there_and_back(REPLY_BYTES, REPLY_BYTES, pair, groups.place.rank, groups.device)
+        own = median(once(call, groups.device) for _ in range(REPLIES)) / 2.0
+    return median_low(each for each in shared(groups, own) if each > 0)
