@@ -22,6 +22,7 @@ def worker(node: int, flops: float = 1e11) -> ProbedWorker:
     return ProbedWorker(
         node=f"n{node + 1}",
         device="Some CPU, 1 core",
+        kind="cpu",
         units=1,
         memory_bytes=1 << 34,
         memory_bytes_per_second=1e10,
@@ -117,7 +118,8 @@ def test_the_device_is_what_was_measured(tmp_path: Path) -> None:
     cluster = cluster_of(probed(3, slow_nodes={0: 0.5}), DAY)
     device = cluster.device
     assert device.peak_flops == {"fp32": 1e11, "bf16": 4e11}
-    assert (device.matmul_efficiency, device.sustained, device.units) == (1.0, 1.0, 1)
+    assert (device.matmul_efficiency, device.sustained) == (1.0, 1.0)
+    assert (device.kind, device.units) == ("cpu", 1)
     assert device.source == "measured by paceline probe on 2026-01-02"
     cluster.write(tmp_path / "cluster.toml")
     assert read_cluster(tmp_path / "cluster.toml") == cluster

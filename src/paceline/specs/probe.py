@@ -1,5 +1,7 @@
 """What the workers of a probe measured, before anything is fitted; a run's `probe.json`."""
 
+from typing import Literal
+
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
@@ -11,6 +13,7 @@ class ProbedWorker(Spec):
 
     node: str
     device: str
+    kind: Literal["accelerator", "cpu"]
     units: PositiveInt
     memory_bytes: PositiveInt
     memory_bytes_per_second: PositiveFloat

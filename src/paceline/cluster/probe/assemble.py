@@ -44,6 +44,7 @@ def _device(probed: Probed, source: str) -> Device:
         best[each.precision] = max(best.get(each.precision, 0.0), each.flops_per_second)
     return Device(
         name=first.device,
+        kind=first.kind,
         peak_flops=best,
         memory_bytes=min(each.memory_bytes for each in probed.workers),
         memory_bytes_per_second=median(each.memory_bytes_per_second for each in probed.workers),

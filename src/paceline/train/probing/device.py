@@ -37,6 +37,7 @@ def measured(place: Place, device: torch.device) -> ProbedWorker:
     return ProbedWorker(
         node=place.node,
         device=name_of(device),
+        kind="cpu" if on_cpu else "accelerator",
         units=_units(device),
         memory_bytes=_memory_bytes(place, device),
         memory_bytes_per_second=2 * copied / seconds,
@@ -74,8 +75,9 @@ def _matmul_seconds(size: int, precision: torch.dtype, device: torch.device) -> 
 
 
 def _units(device: torch.device) -> int:
+    """Multiprocessors; of a CPU, the cores that a worker computes on."""
     if device.type == "cpu":
-        return 1
+        return torch.get_num_threads()
     about = torch.get_device_module(device).get_device_properties(device)
     return int(getattr(about, "multi_processor_count", 1))
 
