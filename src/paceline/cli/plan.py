@@ -83,12 +83,13 @@ def plan(
     Example:  paceline plan train.py --cluster cluster.toml
     """
     from paceline.cli.plan_inputs import (
+        DEFAULT_CLUSTER,
         asked_cluster,
         asked_counts,
         asked_model,
         check_one_given,
-        learned,
     )
+    from paceline.cli.plan_runs import learned
     from paceline.cli.plan_tables import show
     from paceline.plan.answer import answer, plan_of
 
@@ -98,7 +99,8 @@ def plan(
     what = asked_model(
         train, model, where, batch, steps, precision, measure=measure, show=not (json or quiet)
     )
-    found = learned(calibrate or [], where, cluster)
+    file = None if device else cluster or DEFAULT_CLUSTER
+    found = learned(calibrate or [], where, file, quiet=json or quiet)
     in_time = _deadline(deadline, what.steps, where)
     said, best = answer(what.profiles, where, what.batch, counts, found, goal, in_time)
     said = _with_training(said, best, where, what.steps, slot)

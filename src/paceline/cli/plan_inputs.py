@@ -4,12 +4,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from paceline.plan.calibrate import Fit
-    from paceline.specs import Cluster, Layout, Profile
+    from paceline.launch.target import Target
+    from paceline.specs import Cluster, Profile
     from paceline.train.training import Training
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -153,49 +154,55 @@ def _of_training(
     from paceline.launch.target import Target
 
     target = Target.parse(train)
-    # What the user's code prints is not the result.
-    with redirect_stdout(sys.stderr), progress("profile", show=show) as advance:
-        from paceline.specs import Layout
-        from paceline.train.rehearse.costs import profile_of
-        from paceline.train.rehearse.dry_run import training_of
-
-        training = training_of(target.file, target.function)
+    with progress("profile", show=show) as advance:
+        training = _training(target)
         profiles: dict[Precision, Profile] = {}
         for number, precision in enumerate(precisions):
-            layout = Layout(precision=precision)
-            counted = profile_of(training, target.file.name, layout)
-            advance((number + 0.5) / len(precisions))
-            profiles[precision] = _timed(training, counted, layout, cluster) if measure else counted
+            profiles[precision] = _profile(training, target, precision, cluster, measure=measure)
             advance((number + 1) / len(precisions))
     return Asked(profiles, batch or training.batch, steps or training.total_steps)
 
 
-def _timed(
-    training: "Training", counted: "Profile", layout: "Layout", cluster: "Cluster"
-) -> "Profile":
-    """With times, if this machine has the cluster's device."""
+def profile_on(target: "Target", precision: Precision, cluster: "Cluster") -> "Profile":
+    """The profile of a training, timed if this machine has the cluster's device."""
+    return _profile(_training(target), target, precision, cluster, measure=True)
 
+
+@cache
+def _training(target: "Target") -> "Training":
+    from paceline.train.rehearse.dry_run import training_of
+
+    with redirect_stdout(sys.stderr):  # what the user's code prints is not the result
+        return training_of(target.file, target.function)
+
+
+def _profile(
+    training: "Training",
+    target: "Target",
+    precision: Precision,
+    cluster: "Cluster",
+    *,
+    measure: bool,
+) -> "Profile":
+    from paceline.specs import Layout
     from paceline.train.devices import name_of, pick_device
     from paceline.train.measure import measured
     from paceline.train.place import Place
+    from paceline.train.rehearse.costs import profile_of
 
-    device = pick_device(Place())
-    cores = cluster.device.units if device.type == "cpu" else None
-    if name_of(device, cores) != cluster.device.name:
-        return counted
-    return measured(
-        training,
-        counted,
-        layout,
-        device=device,
-        device_name=cluster.device.name,
-        threads=cores,
-        budget_seconds=MEASURE_SECONDS,
-    )
-
-
-def learned(runs: Sequence[Path], cluster: "Cluster", file: Path | None) -> "Fit":
-    """What is known of the cluster's numbers."""
-    from paceline.plan.calibrate import guess
-
-    return guess()
+    layout = Layout(precision=precision)
+    with redirect_stdout(sys.stderr):
+        counted = profile_of(training, target.file.name, layout)
+        device = pick_device(Place())
+        cores = cluster.device.units if device.type == "cpu" else None
+        if not measure or name_of(device, cores) != cluster.device.name:
+            return counted
+        return measured(
+            training,
+            counted,
+            layout,
+            device=device,
+            device_name=cluster.device.name,
+            threads=cores,
+            budget_seconds=MEASURE_SECONDS,
+        )

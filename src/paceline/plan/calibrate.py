@@ -5,7 +5,7 @@ the spread of the guesses allows (a posterior's mode, found by Gauss-Newton with
 that nothing explains weigh less (Student's t). Without any row, guesses and spreads remain.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,9 +14,10 @@ import numpy.typing as npt
 from paceline.cluster.collectives import Array
 from paceline.plan.engine import Engine
 from paceline.plan.layouts import Layouts
-from paceline.plan.numbers import KIND_SPREAD, SPREADS, Numbers
+from paceline.plan.numbers import GUESSES, KIND_SPREAD, Guess, Numbers, spreads
 from paceline.plan.time import StepModel
 from paceline.specs.cluster import Cluster
+from paceline.specs.estimate import Origin
 from paceline.specs.profile import Profile
 
 ROUNDS = 25
@@ -33,6 +34,11 @@ FEW_ROWS = 1.3
 """By which few rows widen an interval: close to Student's t with as many degrees of freedom."""
 UNFITTED_NOISE = 0.1
 """What the form of the model leaves unexplained, before any row says otherwise."""
+MATTERS = 0.05
+"""By which a step changes with a number, in percent for a percent, from which on it matters."""
+LEARNED = 0.7
+"""Of a number's spread before, what is left of it at the most where rows have shown it."""
+FROM_WEAK_TO_FIRM: tuple[Origin, ...] = ("assumed", "published", "measured")
 USUAL_NOISE, NOISE_ROWS = 0.05, 4.0
 """What fitted models leave unexplained, and for how many rows this counts beside those given."""
 
@@ -75,39 +81,58 @@ class Fit:
     width: float
     """Standard deviations on either side that nine of ten rows stay within."""
     rows: int
+    origins: tuple[Origin, ...]
+    """Of the numbers, in their order."""
 
     def predict(self, steps: Steps) -> tuple[Array, Array, Array]:
         """Seconds, and the interval that should hold them nine times out of ten."""
-        logs = np.append(self.numbers.logs, list(self.kinds.values()))
-        log, slope = _slopes([steps], logs, list(self.kinds))
+        log, slope = self._slopes(steps)
         variance = np.einsum("ij,jk,ik->i", slope, self.covariance, slope) + self.noise**2
         if steps.kind not in self.kinds:
             variance = variance + (slope[:, 0] * KIND_SPREAD) ** 2
         spread = self.width * np.sqrt(variance)
         return np.exp(log), np.exp(log - spread), np.exp(log + spread)
 
+    def origin(self, steps: Steps) -> list[Origin]:
+        """Of each layout's prediction: the weakest of the numbers that matter for it."""
+        _, slope = self._slopes(steps)
+        matters = np.abs(slope[:, : len(self.origins)]) > MATTERS
+        return [
+            min(
+                (each for each, used in zip(self.origins, row, strict=True) if used),
+                key=FROM_WEAK_TO_FIRM.index,
+                default="measured",
+            )
+            for row in matters
+        ]
 
-def guess() -> Fit:
+    def _slopes(self, steps: Steps) -> tuple[Array, Array]:
+        logs = np.append(self.numbers.logs, list(self.kinds.values()))
+        return _slopes([steps], logs, list(self.kinds))
+
+
+def guess(guesses: Mapping[str, Guess] = GUESSES) -> Fit:
     """Before anything was measured."""
     return Fit(
-        numbers=Numbers.guessed(),
+        numbers=Numbers.guessed(guesses),
         kinds={},
-        covariance=np.diag(SPREADS**2),
+        covariance=np.diag(spreads(guesses) ** 2),
         noise=UNFITTED_NOISE,
         width=NINE_OF_TEN,
         rows=0,
+        origins=tuple(each.origin for each in guesses.values()),
     )
 
 
-def fit(measured: Sequence[Steps]) -> Fit:
+def fit(measured: Sequence[Steps], guesses: Mapping[str, Guess] = GUESSES) -> Fit:
     """The numbers that explain what was measured, and how far such fits are off on unseen rows."""
-    found = _mode(measured)
+    found = _mode(measured, guesses)
     places = np.arange(sum(len(each.layouts) for each in measured)) % FOLDS
     if len(places) < 2 * FOLDS:
         return found
     misses: list[Array] = []
     for fold in range(FOLDS):
-        partly = _mode(_some(measured, places != fold))
+        partly = _mode(_some(measured, places != fold), guesses)
         for each in _some(measured, places == fold):
             seconds, low, _ = partly.predict(each)
             one = np.log(seconds / low) / partly.width
@@ -135,13 +160,13 @@ def _some(measured: Sequence[Steps], mask: npt.NDArray[np.bool_]) -> list[Steps]
     return kept
 
 
-def _mode(measured: Sequence[Steps]) -> Fit:
+def _mode(measured: Sequence[Steps], guesses: Mapping[str, Guess]) -> Fit:
     """The most probable numbers, by Gauss-Newton."""
     kinds = sorted({each.kind for each in measured})
     truth = np.log(np.concatenate([each.seconds for each in measured]))
-    start = np.append(Numbers.guessed().logs, np.zeros(len(kinds)))
-    spreads = np.append(SPREADS, np.full(len(kinds), KIND_SPREAD))
-    believed = np.diag(spreads**-2.0)
+    start = np.append(Numbers.guessed(guesses).logs, np.zeros(len(kinds)))
+    widths = np.append(spreads(guesses), np.full(len(kinds), KIND_SPREAD))
+    believed = np.diag(widths**-2.0)
     logs, noise = start, UNFITTED_NOISE
     for _ in range(ROUNDS):
         log, slope = _slopes(measured, logs, kinds)
@@ -153,7 +178,7 @@ def _mode(measured: Sequence[Steps]) -> Fit:
 
         def loss(at: Array, weights: Array = weights / noise**2) -> float:
             far = truth - _logs(measured, at, kinds)
-            return float((weights * far**2).sum() + (((at - start) / spreads) ** 2).sum())
+            return float((weights * far**2).sum() + (((at - start) / widths) ** 2).sum())
 
         moved = _walk(loss, logs, step)
         settled = bool(np.abs(moved - logs).max() < SETTLED)
@@ -164,13 +189,19 @@ def _mode(measured: Sequence[Steps]) -> Fit:
         noise = float(np.sqrt(squares / (max(left, 0.0) + NOISE_ROWS)))
         if settled:
             break
+    covariance = np.linalg.inv(known + believed)
+    narrowed = np.sqrt(np.diag(covariance)) < LEARNED * widths
     return Fit(
-        numbers=Numbers.from_logs(logs[: len(SPREADS)]),
-        kinds=dict(zip(kinds, logs[len(SPREADS) :].tolist(), strict=True)),
-        covariance=np.linalg.inv(known + believed),
+        numbers=Numbers.from_logs(logs[: len(GUESSES)]),
+        kinds=dict(zip(kinds, logs[len(GUESSES) :].tolist(), strict=True)),
+        covariance=covariance,
         noise=noise,
         width=NINE_OF_TEN * (1.0 + FEW_ROWS / len(truth)),
         rows=len(truth),
+        origins=tuple(
+            "measured" if learned else each.origin
+            for each, learned in zip(guesses.values(), narrowed, strict=False)
+        ),
     )
 
 
@@ -190,7 +221,7 @@ def _logs(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array
 
 def _slopes(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> tuple[Array, Array]:
     """Logarithms of the predictions, and how they change with that of each number and kind."""
-    count = len(SPREADS)
+    count = len(GUESSES)
     moves = np.eye(len(logs))[:count] * DIFFERENCE
     found = _evaluated(measured, np.vstack([logs, logs + moves]), kinds)
     slope = ((found[1:] - found[0]) / DIFFERENCE).T
@@ -202,7 +233,7 @@ def _slopes(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> tup
 
 def _evaluated(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array:
     """Logarithms of the predictions, a row for each row of `logs`."""
-    count = len(SPREADS)
+    count = len(GUESSES)
     numbers = Numbers.from_logs(logs[:, :count])
     rates = dict(zip(kinds, logs[0, count:], strict=True))
     columns = [

@@ -8,7 +8,7 @@ import numpy as np
 from paceline.plan.calibrate import Fit, Steps
 from paceline.plan.memory import memory
 from paceline.plan.time import StepModel
-from paceline.specs.estimate import Amount, Estimate, Origin
+from paceline.specs.estimate import Amount, Estimate
 
 MEMORY_SPREAD = 0.12
 """Either way; 56 of 59 dense rows of Megatron's CI are within (docs/planning.md)."""
@@ -25,7 +25,7 @@ def estimates(found: Fit, steps: Steps, precision: Trained) -> list[Estimate]:
     times = model.times(steps.layouts, steps.batch)
     held = memory(steps.profile, steps.layouts, steps.batch, steps.engine)
     total = held.total
-    origin: Origin = "measured" if found.rows else "assumed"
+    origins = found.origin(steps)
     room = steps.cluster.device.memory_bytes
     return [
         Estimate(
@@ -35,7 +35,7 @@ def estimates(found: Fit, steps: Steps, precision: Trained) -> list[Estimate]:
                 value=float(seconds[index]),
                 low=float(low[index]),
                 high=float(high[index]),
-                origin=origin,
+                origin=origins[index],
             ),
             seconds={each.name: float(getattr(times, each.name)[index]) for each in fields(times)},
             peak_bytes=Amount(

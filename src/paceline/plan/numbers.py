@@ -4,6 +4,7 @@ Each guess says how far off it may be and where it comes from; `calibrate` repla
 runs show.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
@@ -94,9 +95,9 @@ class Numbers:
         return replace(self, matmul_rate=self.matmul_rate * factor)
 
     @classmethod
-    def guessed(cls) -> "Numbers":
+    def guessed(cls, guesses: Mapping[str, Guess] = GUESSES) -> "Numbers":
         """Before anything was measured."""
-        return cls.from_logs(np.log([guess.value for guess in GUESSES.values()]))
+        return cls.from_logs(np.log([guess.value for guess in guesses.values()]))
 
     @classmethod
     def from_logs(cls, logs: Array) -> "Numbers":
@@ -113,4 +114,8 @@ class Numbers:
 
 KIND_SPREAD = 0.1
 """Of the logarithm of `matmul_rate`, from one kind of device and precision to another."""
-SPREADS: Array = np.array([guess.spread for guess in GUESSES.values()])
+
+
+def spreads(guesses: Mapping[str, Guess] = GUESSES) -> Array:
+    """Of all numbers, in their order."""
+    return np.array([guess.spread for guess in guesses.values()])

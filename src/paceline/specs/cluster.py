@@ -85,6 +85,14 @@ class Link(Spec):
     source: str
 
 
+class FittedNumber(Spec):
+    """One of the planner's numbers, as runs on a cluster have shown it."""
+
+    value: PositiveFloat
+    spread: PositiveFloat
+    """Standard deviation of its logarithm: 0.1 is about ten percent."""
+
+
 class NodePower(Spec):
     """What a node draws from the wall, by what its devices do."""
 
@@ -119,6 +127,8 @@ class Cluster(Spec):
     """Stops that nobody planned, where they were counted."""
     collectives: tuple[CollectiveCost, ...] = ()
     """Measured, where the cluster was probed."""
+    numbers: dict[str, FittedNumber] = Field(default_factory=dict)
+    """What runs have shown of the planner's numbers (`paceline plan --calibrate`)."""
     remarks: tuple[str, ...] = ()
     """What a probe found unusual: nodes and links that are slower than their peers."""
 

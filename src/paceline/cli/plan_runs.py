@@ -1,0 +1,75 @@
+"""`paceline plan --calibrate RUN`: what runs have shown of a cluster."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.cli.words import say
+
+if TYPE_CHECKING:
+    from paceline.launch.target import Target
+    from paceline.plan.calibrate import Fit
+    from paceline.plan.feedback import Ran
+    from paceline.specs import Cluster, FittedNumber, Profile
+
+    Profiles = dict[tuple[Target, str], Profile]
+
+MARK = "# fitted to runs by paceline plan --calibrate; remove what follows to forget it"
+
+
+def learned(runs: Sequence[Path], cluster: "Cluster", file: Path | None, *, quiet: bool) -> "Fit":
+    """What is believed of the cluster's numbers, after a look at some runs."""
+    from paceline.plan.belief import guesses_for
+    from paceline.plan.calibrate import fit, guess
+    from paceline.plan.feedback import fitted_numbers, rows
+
+    guesses = guesses_for(cluster)
+    if not runs:
+        return guess(guesses)
+    profiles: Profiles = {}
+    measured = rows([_ran(path, cluster, profiles) for path in runs], cluster)
+    found = fit(measured, guesses)
+    if file is not None:
+        numbers = fitted_numbers(found)
+        _write(file, {**cluster.numbers, **numbers})
+        say(f"{file}: {', '.join(numbers) or 'no number'} fitted to {len(runs)} runs", unless=quiet)
+    return found
+
+
+def _ran(path: Path, cluster: "Cluster", profiles: "Profiles") -> "Ran":
+    """A run that has taken steps, with the profile of what it trained."""
+    from paceline.cli.plan_inputs import profile_on
+    from paceline.launch.target import Target
+    from paceline.plan.feedback import Ran
+    from paceline.report import RunReader, summary
+    from paceline.specs import PacelineError, Run
+
+    run = Run.open(path)
+    figures = summary(RunReader(run).refresh())
+    train = run.job.train
+    if train is None or figures.median_step_seconds is None or figures.batch is None:
+        raise PacelineError(
+            f"{path} has no steps to learn from", fix="give runs that have trained for a while"
+        )
+    layout = run.plan.layout
+    key = Target(train, run.job.function), layout.precision
+    if key not in profiles:
+        profiles[key] = profile_on(*key, cluster)
+    return Ran(
+        profile=profiles[key],
+        layout=layout,
+        nodes=figures.nodes,
+        devices_per_node=figures.workers // figures.nodes,
+        batch=figures.batch,
+        step_seconds=figures.median_step_seconds,
+    )
+
+
+def _write(file: Path, numbers: "dict[str, FittedNumber]") -> None:
+    """Put the numbers at the end of the cluster's file; what a person wrote stays as it is."""
+    before = file.read_text().partition(MARK)[0].rstrip()
+    lines = [
+        f"{name} = {{ value = {each.value:.6g}, spread = {each.spread:.3g} }}"
+        for name, each in numbers.items()
+    ]
+    file.write_text("\n".join([before, "", MARK, "[numbers]", *lines, ""]))

@@ -1,0 +1,41 @@
+"""What is believed of the planner's numbers on a cluster: guesses, a probe, runs."""
+
+from collections.abc import Mapping
+
+from paceline.plan.numbers import GUESSES, Guess
+from paceline.specs.cluster import Cluster
+
+PROBED = {
+    "matmul_rate": Guess(1.0, 0.05, "measured", "of what a probe measured"),
+    "memory_rate": Guess(1.0, 0.1, "measured", "of what a probe measured"),
+    "exchange_rate": Guess(
+        1.0, 0.1, "measured", "of a measured collective, what gradients in buckets reach"
+    ),
+}
+"""Guesses that a probe replaces. Rates of links keep theirs: measured lines are held against it."""
+FIRMER = {"inside_rate": 0.1, "between_rate": 0.1, "call_seconds": 0.2}
+"""Spreads of those."""
+ON_CPUS = {
+    "overlap": Guess(0.95, 0.1, "assumed", "of computing, what can hide communication"),
+    "handover_seconds": Guess(
+        3e-3, 0.5, "assumed", "Python's and Gloo's time at a transfer from stage to stage"
+    ),
+    "step_seconds": Guess(3e-3, 0.7, "assumed", "of a step in which nothing else happens"),
+}
+"""What differs where workers compute on CPUs and communicate by Gloo."""
+
+
+def guesses_for(cluster: Cluster) -> Mapping[str, Guess]:
+    """What is believed before runs of this training are looked at."""
+    found = dict(GUESSES)
+    if cluster.device.kind == "cpu":
+        found |= ON_CPUS
+    if cluster.device.matmuls:
+        found |= PROBED
+    if cluster.collectives:
+        for name, spread in FIRMER.items():
+            found[name] = found[name]._replace(spread=spread, origin="measured")
+    for name, fitted in cluster.numbers.items():
+        if name in found:
+            found[name] = Guess(fitted.value, fitted.spread, "measured", "fitted to earlier runs")
+    return found
