@@ -46,6 +46,7 @@ class Block(nn.Module):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Take the time of a block."""
         output: Tensor = self.layer(inputs)
         return output
 
@@ -58,6 +59,7 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.blocks))
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Pass all blocks."""
         for block in self.blocks:
             inputs = block(inputs)
         return inputs

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from testbed.boxes import wait_until
+from box.boxes import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.root]
 
@@ -46,7 +46,7 @@ def reachable_checkout() -> Iterator[Path]:
 
 def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: Path) -> None:
     python = reachable_checkout / Path(sys.executable).relative_to(CHECKOUT)
-    session = reachable_checkout / "tests/testbed/rootless_session.py"
+    session = reachable_checkout / "tests/box/rootless_session.py"
     environment = [
         f"PYTHONPATH={reachable_checkout}/src:{reachable_checkout}/tests",
         "PATH=/usr/local/bin:/usr/bin:/bin",

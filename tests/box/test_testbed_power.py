@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from box.boxes import run_in, slurm_state, started_in, wait_until
 from paceline import testbed
 from paceline.specs.errors import PacelineError
-from testbed.boxes import run_in, slurm_state, started_in, wait_until
 
 pytestmark = pytest.mark.slurm
 

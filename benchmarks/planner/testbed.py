@@ -1,0 +1,330 @@
+"""Configurations that are really run on a testbed, each predicted before it is measured.
+
+Nodes are paced (emulated devices, real communication over shaped links) and probed once for every
+link; the last configurations are real CPU workers on this machine. What is predicted is written to
+a file before the run begins.
+
+    python benchmarks/planner/testbed.py [--links 100mbit,1gbit,10gbit] [--out DIR] [--json]
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from paceline.plan.belief import guesses_for
+from paceline.plan.calibrate import Fit, Steps, guess
+from paceline.plan.engine import Engine
+from paceline.plan.estimate import estimates
+from paceline.plan.layouts import Layouts
+from paceline.plan.reasons import words
+from paceline.specs import Cluster, Layout, Plan, Profile
+from paceline.testbed import client
+from paceline.train.measure import measured
+from paceline.train.rehearse.costs import profile_of
+from paceline.train.rehearse.dry_run import training_of
+from paceline.train.training import Training
+
+HERE = Path(__file__).parent
+PACED = HERE / "testbed_job" / "train.py"
+REAL = HERE.parents[1] / "examples" / "gpt" / "train.py"
+NODES = 16
+NAME = "planner-box"
+MEASURE_SECONDS = 6.0
+WITHIN_MEDIAN, WITHIN_WORST, WITHIN_CHOICE = 0.07, 0.25, 0.03
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration."""
+
+    link: str
+    """Of every node, or `here` for real workers on this machine."""
+    model: str
+    """A function of the job's file."""
+    nodes: int
+    layout: Layout
+
+    @property
+    def group(self) -> str:
+        """Layouts among which a planner would choose."""
+        return f"{self.model}, {self.nodes} nodes, {self.link}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case with what was said and what came of it."""
+
+    case: Case
+    predicted_seconds: float
+    low_seconds: float
+    high_seconds: float
+    ideal_seconds: float
+    """The null: one device's step, divided by the devices."""
+    measured_seconds: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """Of the measured time, either way."""
+        return abs(self.predicted_seconds / self.measured_seconds - 1)
+
+    @property
+    def null_error(self) -> float:
+        """The same of ideal scaling."""
+        return abs(self.ideal_seconds / self.measured_seconds - 1)
+
+
+def cases(links: Sequence[str]) -> list[Case]:
+    """Fixed before anything was measured: every link, both models, all kinds of layouts."""
+    four = [
+        Layout(replicas=4),
+        Layout(shards=4),
+        Layout(pipeline=4, micro_batch=1),
+        Layout(replicas=2, pipeline=2, micro_batch=1),
+    ]
+    found = [
+        Case(link, model, 4, layout)
+        for link in links
+        for model in ("deep", "heavy")
+        for layout in four
+    ]
+    some = {
+        "100mbit": [
+            Case("100mbit", "deep", 8, Layout(replicas=8)),
+            Case("100mbit", "deep", 8, Layout(replicas=4, pipeline=2, micro_batch=1)),
+        ],
+        "1gbit": [
+            Case("1gbit", "deep", 1, Layout()),
+            Case("1gbit", "heavy", 1, Layout(micro_batch=4)),
+            Case("1gbit", "deep", 2, Layout(replicas=2)),
+            Case("1gbit", "deep", 2, Layout(pipeline=2, micro_batch=2)),
+            Case("1gbit", "deep", 16, Layout(replicas=16)),
+            Case("1gbit", "heavy", 16, Layout(replicas=16)),
+            Case("1gbit", "heavy", 16, Layout(replicas=8, shards=2)),
+        ],
+        "10gbit": [
+            Case("10gbit", "heavy", 8, Layout(replicas=8)),
+            Case("10gbit", "heavy", 8, Layout(replicas=2, pipeline=4, micro_batch=1)),
+        ],
+    }
+    for link in links:
+        found += some.get(link, [])
+    return found
+
+
+def real_cases() -> list[Case]:
+    """The GPT example on one and two workers of this machine."""
+    layouts = [
+        Layout(),
+        Layout(micro_batch=8),
+        Layout(replicas=2),
+        Layout(shards=2),
+        Layout(pipeline=2, micro_batch=8),
+    ]
+    return [Case("here", "training", 1, layout) for layout in layouts]
+
+
+class Predictor:
+    """A probed cluster and the models, measured on one device of it."""
+
+    def __init__(self, file: Path, cluster: Cluster) -> None:
+        self._file = file
+        self._cluster = cluster
+        self._found: Fit = guess(guesses_for(cluster))
+        self._models: dict[str, tuple[Training, Profile]] = {}
+
+    def predict(self, case: Case) -> Row:
+        """What the planner says of a case."""
+        training, profile = self._model(case.model)
+        cluster = self._cluster.model_copy(
+            update={"nodes": case.nodes, "devices_per_node": case.layout.workers // case.nodes}
+        )
+        share = -(-training.batch // case.layout.data_workers)
+        alone = Layouts.of([Layout()], micro_batch=training.batch)
+        steps = Steps(
+            profile=profile,
+            cluster=cluster,
+            precision=case.layout.precision,
+            engine=Engine.of_paceline(profile, cluster),
+            layouts=Layouts.of([case.layout], micro_batch=share),
+            batch=np.array([float(training.batch)]),
+        )
+        (estimate,) = estimates(self._found, steps, case.layout.precision)
+        ideal = replace(steps, layouts=alone).predicted(self._found.numbers)
+        said = estimate.step_seconds
+        return Row(
+            case=case,
+            predicted_seconds=said.value,
+            low_seconds=said.low,
+            high_seconds=said.high,
+            ideal_seconds=float(ideal[0]) / case.layout.workers,
+        )
+
+    def _model(self, name: str) -> tuple[Training, Profile]:
+        if name not in self._models:
+            training = training_of(self._file, name)
+            profile = measured(
+                training,
+                profile_of(training, name, Layout()),
+                Layout(),
+                device=torch.device("cpu"),
+                device_name=self._cluster.device.name,
+                threads=self._cluster.device.units,
+                budget_seconds=MEASURE_SECONDS,
+            )
+            self._models[name] = (training, profile)
+        return self._models[name]
+
+
+def paceline(*args: str, folder: Path) -> Any:
+    """What a command says as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", "paceline", *args, "--json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"paceline {' '.join(args)}\n{done.stdout}\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+@contextmanager
+def testbed(link: str, folder: Path) -> Iterator[None]:
+    """A testbed with that link, taken down afterwards."""
+    paceline(
+        *("testbed", "up", "--name", NAME, "--nodes", str(NODES), "--link", link), folder=folder
+    )
+    try:
+        yield
+    finally:
+        client.down(NAME)
+
+
+def run(case: Case, folder: Path) -> float:
+    """Run a case; the median of its steps."""
+    plan = folder / "plan.toml"
+    Plan(layout=case.layout).write(plan)
+    if case.link == "here":
+        words = ["run", f"{REAL}:{case.model}", "-n", str(case.layout.workers)]
+    else:
+        words = ["submit", f"{PACED}:{case.model}", "--testbed", NAME, "--wait"]
+        words += ["--nodes", str(case.nodes), "--devices", str(case.layout.workers // case.nodes)]
+    found = paceline(*words, "--plan", str(plan), folder=folder)
+    return float(found["median_step_seconds"])
+
+
+def measured_rows(
+    predictor: Predictor, chosen: Sequence[Case], folder: Path, log: Path
+) -> Iterator[Row]:
+    """Predict all, write that down, then run one after the other."""
+    said = [predictor.predict(case) for case in chosen]
+    with log.open("a") as file:
+        for row in said:
+            file.write(json.dumps({"time": time.time(), **asdict(row)}, default=_plain) + "\n")
+    for row in track(said, description=chosen[0].link, console=Console(stderr=True)):
+        yield replace(row, measured_seconds=run(row.case, folder))
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(exclude_defaults=True)
+
+
+def summary(rows: Sequence[Row]) -> dict[str, float]:
+    """The figures that are aimed at."""
+    errors = [row.error for row in rows]
+    regrets = []
+    for group in {row.case.group for row in rows}:
+        among = [row for row in rows if row.case.group == group]
+        if len(among) > 1:
+            choice = min(among, key=lambda row: row.predicted_seconds)
+            regrets.append(choice.measured_seconds / min(row.measured_seconds for row in among) - 1)
+    return {
+        "configurations": len(rows),
+        "median_error": statistics.median(errors),
+        "worst_error": max(errors),
+        "null_median_error": statistics.median(row.null_error for row in rows),
+        "null_worst_error": max(row.null_error for row in rows),
+        "within_interval": statistics.mean(
+            row.low_seconds <= row.measured_seconds <= row.high_seconds for row in rows
+        ),
+        "groups": len(regrets),
+        "choice_mean_slower": statistics.mean(regrets),
+        "choice_worst_slower": max(regrets),
+    }
+
+
+def show(rows: Sequence[Row], figures: dict[str, float]) -> None:
+    """A table of all, and the figures."""
+    table = Table("model", "link", "nodes", "layout", "predicted", "measured", "error", "ideal")
+    for row in rows:
+        table.add_row(
+            row.case.model,
+            row.case.link,
+            str(row.case.nodes),
+            words(row.case.layout),
+            f"{1e3 * row.predicted_seconds:.0f} ms",
+            f"{1e3 * row.measured_seconds:.0f} ms",
+            f"{100 * (row.predicted_seconds / row.measured_seconds - 1):+.1f} %",
+            f"{100 * (row.ideal_seconds / row.measured_seconds - 1):+.1f} %",
+        )
+    console = Console(width=130)
+    console.print(table)
+    for name, value in figures.items():
+        console.print(f"{name:24} {value:.3g}")
+
+
+def main() -> None:
+    """Probe, predict, run, compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--links", default="100mbit,1gbit,10gbit")
+    parser.add_argument("--out", type=Path, help="where probes, predictions and runs are kept")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = (given.out or Path(scratch)).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / "predictions.jsonl"
+        rows: list[Row] = []
+        links = given.links.split(",")
+        for link in links:
+            with testbed(link, folder):
+                file = folder / f"{link}.toml"
+                words = ("probe", "--testbed", NAME, "--nodes", str(NODES), "-o", str(file))
+                paceline(*words, folder=folder)
+                predictor = Predictor(PACED, Cluster.read(file))
+                chosen = [case for case in cases(links) if case.link == link]
+                rows += measured_rows(predictor, chosen, folder, log)
+        file = folder / "here.toml"
+        paceline("probe", "-n", "2", "-o", str(file), folder=folder)
+        rows += measured_rows(Predictor(REAL, Cluster.read(file)), real_cases(), folder, log)
+    figures = summary(rows)
+    if given.json:
+        print(json.dumps(figures, indent=2))
+    else:
+        show(rows, figures)
+    reached = (
+        figures["median_error"] <= WITHIN_MEDIAN
+        and figures["worst_error"] <= WITHIN_WORST
+        and figures["choice_worst_slower"] <= WITHIN_CHOICE
+    )
+    sys.exit(0 if reached else 1)
+
+
+if __name__ == "__main__":
+    main()
