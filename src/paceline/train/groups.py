@@ -102,13 +102,15 @@ class Groups:
         return dist.all_reduce(values, async_op=True) if self._store is not None else None
 
     @contextmanager
-    def among(self, members: Sequence[int] | None) -> "Iterator[dist.ProcessGroup | None]":
-        """A group of these workers for a while, which they alone make; none without members.
+    def among(self, members: Sequence[int]) -> "Iterator[dist.ProcessGroup | None]":
+        """A group of these workers for a while, in which they alone wait for each other.
 
-        The same workers make such a group once in a run: torch would find its old addresses.
+        All workers call this together, each with its own members, since NCCL divides what it has
+        among all; who is in no group is one by itself. Of the same two or more workers it is made
+        once in a run: Gloo would find their old addresses.
         """
-        if members is None or len(members) == self.place.workers:
-            yield None if members is None else dist.group.WORLD
+        if len(members) == self.place.workers:
+            yield dist.group.WORLD
             return
         group = dist.new_group(members, use_local_synchronization=True)
         yield group

@@ -35,7 +35,7 @@ def collective_times(groups: Groups, grouping: Grouping) -> Iterator[list[Collec
     """The times of each operation in one grouping, at growing sizes; all workers together."""
     place = groups.place
     members = grouping.group_of(place.rank, place.nodes, place.local_workers)
-    with groups.among(members) as group:
+    with groups.among(members or [place.rank]) as group:
         operations: list[Operation] = ["all-reduce", "all-gather", "reduce-scatter"]
         if grouping.members == 2:
             operations.append("send")
