@@ -49,7 +49,7 @@ MEGATRON = Engine(
 )
 """Weights in 16 bits, gradients and the optimizer's copy in 32 (Megatron-LM)."""
 MEGATRON_CORE = MEGATRON.model_copy(
-    update={"overlap_data": True, "overlap_tensor": True, "overlap_transfer": True}
+    update={"overlap_data": True, "overlap_tensor": "both", "overlap_transfer": True}
 )
 
 

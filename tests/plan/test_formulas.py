@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paceline.plan.compute import EVERY_SECOND
 from paceline.plan.engine import Engine
 from paceline.plan.layouts import RECOMPUTE, Layouts
-from paceline.plan.memory import memory, stage
+from paceline.plan.memory import KEPT_EVERY_SECOND, memory, stage
 from paceline.plan.numbers import Numbers
-from paceline.plan.time import StepModel
+from paceline.plan.time import StepModel, Times
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import Layout, PacelineError
 from plan.shapes import GPT3, SMALL, cluster, steps
@@ -121,3 +122,50 @@ def test_dimensions_that_do_not_go_together() -> None:
         Decoder(layers=1, hidden=512, heads=7, seq=8, vocab=8)
     with pytest.raises(PacelineError, match="kv_heads=3"):
         Decoder(layers=1, hidden=512, heads=8, kv_heads=3, seq=8, vocab=8)
+
+
+LLAMA = [(4096, 1024, 14336), (8192, 1024, 28672), (16384, 1024, 53248)]
+"""Hidden, keys and values, MLP of 8, 70 and 405 billion parameters."""
+
+
+@pytest.mark.parametrize(("hidden", "keys", "mlp"), LLAMA)
+def test_every_second_product_of_a_llama_block(hidden: int, keys: int, mlp: int) -> None:
+    """Queries, keys, values, output, gate, up, down: the even ones are computed again."""
+    widths = [hidden, keys, keys, hidden, mlp, mlp]
+    flops = [hidden * width for width in widths] + [mlp * hidden]
+    assert sum(flops[1::2]) / sum(flops) == pytest.approx(EVERY_SECOND, rel=0.05)
+    results = [*widths, hidden]
+    kept = hidden + hidden + sum(results)  # the block's input, attention, products
+    assert (kept - sum(results[1::2])) / kept == pytest.approx(KEPT_EVERY_SECOND, rel=0.02)
+
+
+def test_habits_of_torch() -> None:
+    """Asynchronous slices, every second product, no last product; each by itself."""
+    sliced = Layout(tensor=8, micro_batch=4, sequence=True)
+    no, forward, both = (
+        _parts(sliced, Engine(overlap_tensor=each)).tensor for each in ("no", "forward", "both")
+    )
+    assert both < forward < no
+    assert forward == pytest.approx((no + both) / 2, rel=0.02)
+
+    selective = Layout(micro_batch=4, recompute="selective")
+    all_kept, some_kept = Engine(), Engine(keeps_every_second=True)
+    assert _parts(selective, some_kept).recompute > _parts(selective, all_kept).recompute
+    what = steps(selective)  # with fused attention
+    held = [
+        memory(what.profile, what.layouts, what.batch, each).activations[0]
+        for each in (all_kept, some_kept)
+    ]
+    assert held[1] == pytest.approx(KEPT_EVERY_SECOND * held[0], rel=0.02)
+
+    block = Layout(tensor=8, micro_batch=4, recompute="block")
+    whole, early = (_parts(block, Engine(stops_early=each)) for each in (False, True))
+    last = 4 / 12  # of the weights of a block, those of its last product
+    assert 1 - last < early.recompute / whole.recompute < 1
+    assert early.tensor == pytest.approx(whole.tensor * 2.5 / 3, rel=0.02)
+
+
+def _parts(layout: Layout, engine: Engine) -> Times:
+    what = steps(layout, shape=GPT3)
+    model = StepModel(what.profile, what.cluster, "bf16", engine, Numbers.guessed())
+    return model.times(what.layouts, what.batch)

@@ -23,9 +23,9 @@ UNHIDDEN = 0.25
 """Of sums over slices, what remains although they are overlapped: the first and the last part."""
 COMPILED = 0.5
 """Bytes and operations between matrix products that a compiler leaves."""
+EVERY_SECOND = 0.36
+"""Of the products of a Llama block, those at even places: keys, output, second of the MLP."""
 LOW_PRECISION = ("fp8", "fp4")
-CAST_BYTES = 3.0
-"""Read and written to bring an element into such a precision."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,19 @@ class Compute:
             return Passes(
                 work.forward, work.backward, again, none, work.forward + work.backward + again
             )
-        sums = self._sums(layer, layouts, work.busy)
+        overlap = self._engine.overlap_tensor
+        sums = self._sums(layer, layouts)
+        hidden = np.maximum(sums - self._numbers.overlap * work.busy, UNHIDDEN * sums)
+        forward_sums = sums if overlap == "no" else hidden
+        backward_sums = hidden if overlap == "both" else sums
         # Sums run on the device: they cost nothing while it would wait for the host.
-        forward_sums = _later(work.busy + sums, work.launches) - work.forward
-        backward_sums = (
-            _later(BACKWARD * work.busy + sums, BACKWARD_LAUNCHES * work.launches) - work.backward
-        )
-        if layer.timing is not None:
-            forward_sums = backward_sums = sums
-        block = self._repeated(layer, layouts) == RECOMPUTE.index("block")
-        tensor = forward_sums * (1.0 + block) + backward_sums
+        if layer.timing is None:
+            forward_sums = _later(work.busy + forward_sums, work.launches) - work.forward
+            backward_sums = (
+                _later(BACKWARD * work.busy + backward_sums, BACKWARD_LAUNCHES * work.launches)
+                - work.backward
+            )
+        tensor = forward_sums * (1.0 + self._sums_again(layer, layouts)) + backward_sums
         together = work.forward + work.backward + again + tensor
         return Passes(work.forward, work.backward, again, tensor, together)
 
@@ -141,21 +144,34 @@ class Compute:
 
     def _again(self, layer: LayerCost, layouts: Layouts, work: "_Work") -> Array:
         repeated = self._repeated(layer, layouts)
-        some = np.where(repeated == RECOMPUTE.index("attention"), work.core, work.between)
+        selected, whole = work.between, work.forward
+        if self._engine.keeps_every_second:
+            selected = selected + EVERY_SECOND * (work.busy - work.core - work.between)
+        if self._engine.stops_early and layer.repeated:
+            whole = whole - self._matmul(layer.matmuls[-1], layouts, fused=False)
+        some = np.where(repeated == RECOMPUTE.index("attention"), work.core, selected)
         some = np.where(repeated > 0, some, 0.0)
-        return np.where(repeated == RECOMPUTE.index("block"), work.forward, some)
+        return np.where(repeated == RECOMPUTE.index("block"), whole, some)
+
+    def _sums_again(self, layer: LayerCost, layouts: Layouts) -> Array:
+        """Of a layer's sums over slices in forward, the part that is repeated in backward."""
+        repeated = self._repeated(layer, layouts)
+        # The sum in the middle of a block or, along the sequence, what is gathered before products.
+        selective = 0.5 * (repeated == RECOMPUTE.index("selective"))
+        block = repeated == RECOMPUTE.index("block")
+        if not self._engine.stops_early:
+            return np.asarray(selective + block)
+        last = np.where(layouts.sequence > 0, 0.25, 0.5)
+        return np.asarray(selective + block * (1.0 - last))
 
     def _repeated(self, layer: LayerCost, layouts: Layouts) -> Array:
         return layouts.recompute if layer.repeated else 0.0 * layouts.recompute
 
-    def _sums(self, layer: LayerCost, layouts: Layouts, busy: Array) -> Array:
+    def _sums(self, layer: LayerCost, layouts: Layouts) -> Array:
         """Over the slices of a layer, in forward."""
         group = group_of(self._cluster, self._numbers, layouts.tensor, 1.0)
         nbytes = layer.output_bytes * layouts.micro_batch
-        sums = layer.reductions * COLLECTIVES["all-reduce"](nbytes, group)
-        if self._engine.overlap_tensor:
-            sums = np.maximum(sums - self._numbers.overlap * busy, UNHIDDEN * sums)
-        return sums
+        return layer.reductions * COLLECTIVES["all-reduce"](nbytes, group)
 
     def _matmul(self, matmul: Matmul, layouts: Layouts, fused: bool) -> Array:
         """Computing, reading and writing, and the units that have no tile to work on."""
@@ -172,7 +188,7 @@ class Compute:
         read = rows * inner / matmul.reused
         moved = 2.0 * (read + inner * columns + rows * columns) * repeats
         if self._low and not matmul.attention:
-            moved = moved + CAST_BYTES * (read + inner * columns)
+            moved = moved + self._engine.cast_bytes * (read + inner * columns)
         idle = (
             matmul.count * numbers.unfilled_units * self._cluster.device.units * TILE * 2.0 * inner
         )

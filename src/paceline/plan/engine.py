@@ -1,5 +1,7 @@
 """Habits of the software that trains, as far as a plan depends on them."""
 
+from typing import Literal
+
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from paceline.specs.base import Spec
@@ -19,8 +21,9 @@ class Engine(Spec):
     """Replicas of a pipeline do."""
     bucket_bytes: NonNegativeInt | None = None
     """Gradients that replicas exchange at a time; where unset, a tenth of them."""
-    overlap_tensor: bool = False
-    """So do the sums over slices of a layer."""
+    overlap_tensor: Literal["no", "forward", "both"] = "no"
+    """So do the sums over slices of a layer: in both directions (Megatron), or in forward only,
+    where nearly all that torch's asynchronous ones gain is."""
     overlap_transfer: bool = False
     """So does what goes from stage to stage, where chunks are interleaved."""
     gather_once: bool = False
@@ -29,8 +32,14 @@ class Engine(Spec):
     """Shards sum gradients after every micro-batch, not only after the last of a step."""
     compiled: bool = False
     """Operations between matrix products are fused by a compiler."""
+    keeps_every_second: bool = False
+    """Of matrix products, selective recomputation keeps every second (torchtitan), not all."""
+    stops_early: bool = False
+    """Blocks are computed again up to their last product, whose result nothing needs (torch)."""
     loss_in_place: bool = False
     """Softmax and gradient overwrite the logits (Megatron) instead of standing beside them."""
+    cast_bytes: PositiveInt = 3
+    """Read and written to bring an element of a product into 8 bits or fewer."""
     weight_bytes: PositiveInt = 4
     """Of a parameter, as it is kept."""
     gathered_bytes: PositiveInt = 2

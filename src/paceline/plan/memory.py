@@ -11,6 +11,8 @@ from paceline.specs.profile import LayerCost, Profile
 
 IN_PLACE = 0.6
 """Of the ten bytes of a logit, what remains where the loss overwrites it."""
+KEPT_EVERY_SECOND = 0.62
+"""Of the inputs and results of products of a Llama block, those without the even products'."""
 GATHERED_BLOCKS = 2.0
 """Blocks whose whole weights a worker with shards holds: the one at work and the next."""
 
@@ -71,7 +73,7 @@ def stage(
     divided = np.where(layouts.optimizer_shards > 0, layouts.data_workers, layouts.shards)
     at_work = GATHERED_BLOCKS * (block.parameters / layouts.tensor + block.parameters_whole)
     at_work = np.where(engine.gather_once & piped, held, at_work)
-    kept, repeated = _kept(block, layouts)
+    kept, repeated = _kept(block, layouts, engine)
     micro_batches = np.ceil(batch / (layouts.data_workers * layouts.micro_batch))
     # Gradients that are summed only after the last micro-batch stand whole on every shard.
     whole_gradients = (micro_batches > 1) & (not engine.reduce_always)
@@ -94,12 +96,14 @@ def stage(
     )
 
 
-def _kept(block: LayerCost, layouts: Layouts) -> tuple[Array, Array]:
+def _kept(block: LayerCost, layouts: Layouts, engine: Engine) -> tuple[Array, Array]:
     """Of one block and one sample: what is kept until backward, and what is there again then."""
     sliced = np.where(layouts.sequence > 0, layouts.tensor, 1.0)
     core = block.saved_bytes_attention / layouts.tensor
     rest = block.saved_bytes / layouts.tensor + block.saved_bytes_whole / sliced
     products = block.product_bytes / layouts.tensor + block.product_bytes_whole / sliced
+    if engine.keeps_every_second:
+        products = KEPT_EVERY_SECOND * products
     by_mode = {
         "none": rest + core,
         "selective": products + core,
