@@ -6,7 +6,7 @@ runs show.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ GUESSES = {
         0.25, 1.5, "assumed", "tiles of 128 x 128 for every unit that a product leaves idle"
     ),
     "attention_rate": Guess(
-        0.5, 0.45, "published", "fused attention by matrix products (FlashAttention 1 and 2, A100)"
+        0.4, 0.45, "published", "fused attention by matrix products (FlashAttention 1 and 2, A100)"
     ),
     "memory_rate": Guess(0.8, 0.2, "assumed", "of the memory's bandwidth, between products"),
     "launch_seconds": Guess(
@@ -52,9 +52,6 @@ GUESSES = {
     ),
     "inside_rate": Guess(1.0, 0.2, "published", "of the catalogue's link inside a node"),
     "between_rate": Guess(0.8, 0.3, "assumed", "of the line rate between nodes"),
-    "crowding": Guess(
-        0.2, 2.0, "assumed", "by which groups side by side in a node take each other's interfaces"
-    ),
     "exchange_rate": Guess(
         0.8, 0.4, "assumed", "of a collective's rate, what gradients in buckets and groups reach"
     ),
@@ -83,12 +80,13 @@ class Numbers:
     handover_seconds: Array
     inside_rate: Array
     between_rate: Array
-    crowding: Array
     exchange_rate: Array
     overlap: Array
     optimizer_bytes: Array
     step_seconds: Array
     jitter: Array
+    crowding: ClassVar[float] = 0.0
+    """Groups side by side in a node do not take each other's interfaces."""
 
     def faster(self, factor: float) -> "Numbers":
         """With another rate of matrix products: those of one kind of device and precision."""
