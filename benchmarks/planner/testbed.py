@@ -1,8 +1,8 @@
 """Configurations that are really run on a testbed, each predicted before it is measured.
 
-Nodes are paced (emulated devices, real communication over shaped links) and probed once for every
-link; the last configurations are real CPU workers on this machine. What is predicted is written to
-a file before the run begins.
+Nodes are paced (emulated devices, real communication over shaped links). For every link and model
+they are probed, and the model is timed on them. The last configurations are real CPU workers on
+this machine. What is predicted is written to a file before the runs begin.
 
     python benchmarks/planner/testbed.py [--links 100mbit,1gbit,10gbit] [--out DIR] [--json]
 """
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -32,19 +31,14 @@ from paceline.plan.engine import Engine
 from paceline.plan.estimate import estimates
 from paceline.plan.layouts import Layouts
 from paceline.plan.reasons import words
-from paceline.specs import Cluster, Layout, Plan, Profile
+from paceline.specs import Cluster, Layout, Plan, TrainingProfile
 from paceline.testbed import client
-from paceline.train.measure import measured
-from paceline.train.rehearse.costs import profile_of
-from paceline.train.rehearse.dry_run import training_of
-from paceline.train.training import Training
 
 HERE = Path(__file__).parent
 PACED = HERE / "testbed_job" / "train.py"
 REAL = HERE.parents[1] / "examples" / "gpt" / "train.py"
 NODES = 16
 NAME = "planner-box"
-MEASURE_SECONDS = 6.0
 WITHIN_MEDIAN, WITHIN_WORST, WITHIN_CHOICE = 0.07, 0.25, 0.03
 
 
@@ -139,55 +133,38 @@ def real_cases() -> list[Case]:
 
 
 class Predictor:
-    """A probed cluster and the models, measured on one device of it."""
+    """A probed cluster, and a model that was timed on its devices."""
 
-    def __init__(self, file: Path, cluster: Cluster) -> None:
-        self._file = file
-        self._cluster = cluster
-        self._found: Fit = guess(guesses_for(cluster))
-        self._models: dict[str, tuple[Training, Profile]] = {}
+    def __init__(self, cluster: Path, profile: Path) -> None:
+        self._cluster = Cluster.read(cluster)
+        self._training = TrainingProfile.read(profile)
+        self._found: Fit = guess(guesses_for(self._cluster))
 
     def predict(self, case: Case) -> Row:
         """What the planner says of a case."""
-        training, profile = self._model(case.model)
+        batch, layout = self._training.batch, case.layout
+        profile = self._training.precisions[layout.precision]
         cluster = self._cluster.model_copy(
-            update={"nodes": case.nodes, "devices_per_node": case.layout.workers // case.nodes}
+            update={"nodes": case.nodes, "devices_per_node": layout.workers // case.nodes}
         )
-        share = -(-training.batch // case.layout.data_workers)
-        alone = Layouts.of([Layout()], micro_batch=training.batch)
         steps = Steps(
             profile=profile,
             cluster=cluster,
-            precision=case.layout.precision,
+            precision=layout.precision,
             engine=Engine.of_paceline(profile, cluster),
-            layouts=Layouts.of([case.layout], micro_batch=share),
-            batch=np.array([float(training.batch)]),
+            layouts=Layouts.of([layout], micro_batch=-(-batch // layout.data_workers)),
+            batch=np.array([float(batch)]),
         )
-        (estimate,) = estimates(self._found, steps, case.layout.precision)
-        ideal = replace(steps, layouts=alone).predicted(self._found.numbers)
+        (estimate,) = estimates(self._found, steps, layout.precision)
+        alone = replace(steps, layouts=Layouts.of([Layout()], micro_batch=batch))
         said = estimate.step_seconds
         return Row(
             case=case,
             predicted_seconds=said.value,
             low_seconds=said.low,
             high_seconds=said.high,
-            ideal_seconds=float(ideal[0]) / case.layout.workers,
+            ideal_seconds=float(alone.predicted(self._found.numbers)[0]) / layout.workers,
         )
-
-    def _model(self, name: str) -> tuple[Training, Profile]:
-        if name not in self._models:
-            training = training_of(self._file, name)
-            profile = measured(
-                training,
-                profile_of(training, name, Layout()),
-                Layout(),
-                device=torch.device("cpu"),
-                device_name=self._cluster.device.name,
-                threads=self._cluster.device.units,
-                budget_seconds=MEASURE_SECONDS,
-            )
-            self._models[name] = (training, profile)
-        return self._models[name]
 
 
 def paceline(*args: str, folder: Path) -> Any:
@@ -214,6 +191,14 @@ def testbed(link: str, folder: Path) -> Iterator[None]:
         yield
     finally:
         client.down(NAME)
+
+
+def probed(train: str, where: Sequence[str], folder: Path, name: str) -> Predictor:
+    """Probe a cluster and time a model on it."""
+    cluster, profile = folder / f"{name}.toml", folder / f"{name}-profile.toml"
+    files = ("-o", str(cluster), "--profile", str(profile))
+    paceline("probe", train, *where, *files, folder=folder)
+    return Predictor(cluster, profile)
 
 
 def run(case: Case, folder: Path) -> float:
@@ -304,15 +289,18 @@ def main() -> None:
         links = given.links.split(",")
         for link in links:
             with testbed(link, folder):
-                file = folder / f"{link}.toml"
-                words = ("probe", "--testbed", NAME, "--nodes", str(NODES), "-o", str(file))
-                paceline(*words, folder=folder)
-                predictor = Predictor(PACED, Cluster.read(file))
-                chosen = [case for case in cases(links) if case.link == link]
-                rows += measured_rows(predictor, chosen, folder, log)
-        file = folder / "here.toml"
-        paceline("probe", "-n", "2", "-o", str(file), folder=folder)
-        rows += measured_rows(Predictor(REAL, Cluster.read(file)), real_cases(), folder, log)
+                for model in ("deep", "heavy"):
+                    there = ("--testbed", NAME, "--nodes", str(NODES))
+                    predictor = probed(f"{PACED}:{model}", there, folder, f"{link}-{model}")
+                    chosen = [
+                        each for each in cases(links) if (each.link, each.model) == (link, model)
+                    ]
+                    rows += measured_rows(predictor, chosen, folder, log)
+        for workers in (1, 2):
+            here = ("-n", str(workers))
+            predictor = probed(str(REAL), here, folder, f"here-{workers}")
+            chosen = [each for each in real_cases() if each.layout.workers == workers]
+            rows += measured_rows(predictor, chosen, folder, log)
     figures = summary(rows)
     if given.json:
         print(json.dumps(figures, indent=2))

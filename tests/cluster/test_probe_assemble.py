@@ -24,6 +24,7 @@ def worker(node: int, flops: float = 1e11) -> ProbedWorker:
         device="Some CPU, 1 core",
         kind="cpu",
         units=1,
+        launch_seconds=2e-6,
         memory_bytes=1 << 34,
         memory_bytes_per_second=1e10,
         matmuls=(

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from paceline.specs import Layout
+from paceline.profile.timing import merged, with_times
+from paceline.specs import Layout, ModelTimes
 from paceline.testbed.paced import PacedCost, paced_model
 from paceline.train.measure import measured
 from paceline.train.rehearse.costs import profile_of
@@ -46,15 +47,8 @@ def test_blocks_take_as_long_as_they_are_paced() -> None:
         batch=4,
         steps=1,
     )
-    profile = measured(
-        training,
-        profile_of(training, "paced", Layout()),
-        Layout(),
-        device=torch.device("cpu"),
-        device_name="this one",
-        threads=1,
-        budget_seconds=3.0,
-    )
+    times = measured(training, Layout(), device=torch.device("cpu"), threads=1, budget_seconds=3.0)
+    profile = with_times(profile_of(training, "paced", Layout()), times, "this one")
     assert profile.measured_on == "this one"
     timing = profile.block.timing
     assert timing is not None
@@ -63,3 +57,10 @@ def test_blocks_take_as_long_as_they_are_paced() -> None:
     assert timing.backward_seconds == pytest.approx([BACKWARD] * 3, rel=0.15)
     assert profile.after.timing is not None
     assert max(profile.after.timing.forward_seconds) < FORWARD
+
+
+def test_several_devices_are_merged_at_the_sizes_that_all_came_to() -> None:
+    quick = ModelTimes(samples=(1, 2), parts=((1.0,) * 6, (2.0,) * 6), optimizer_seconds=0.1)
+    slow = ModelTimes(samples=(1,), parts=((3.0,) * 6,), optimizer_seconds=0.3)
+    both = merged([quick, slow])
+    assert both == ModelTimes(samples=(1,), parts=((2.0,) * 6,), optimizer_seconds=0.2)

@@ -30,6 +30,10 @@ def plan(
             ' vocab=51200", or by its name, llama3-8b.',
         ),
     ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option("--profile", metavar="FILE", help="Times of `paceline probe TRAIN`."),
+    ] = None,
     cluster: Annotated[
         Path | None,
         typer.Option("--cluster", metavar="FILE", help="cluster.toml of `paceline probe`."),
@@ -84,6 +88,7 @@ def plan(
     """
     from paceline.cli.plan_inputs import (
         DEFAULT_CLUSTER,
+        Wish,
         asked_cluster,
         asked_counts,
         asked_model,
@@ -96,9 +101,8 @@ def plan(
     check_one_given(train, model)
     where = asked_cluster(cluster, device, nodes)
     counts = asked_counts(nodes, where)
-    what = asked_model(
-        train, model, where, batch, steps, precision, measure=measure, show=not (json or quiet)
-    )
+    asked = Wish(train, model, profile, batch, steps, precision, measure)
+    what = asked_model(asked, where, show=not (json or quiet))
     file = None if device else cluster or DEFAULT_CLUSTER
     found = learned(calibrate or [], where, file, quiet=json or quiet)
     in_time = _deadline(deadline, what.steps, where)

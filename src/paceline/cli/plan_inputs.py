@@ -10,13 +10,27 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
-    from paceline.specs import Cluster, Profile
+    from paceline.specs import Cluster, Profile, TrainingProfile
     from paceline.train.training import Training
 
 Precision = Literal["fp32", "bf16", "fp16"]
 DEFAULT_CLUSTER = Path("cluster.toml")
+DEFAULT_PROFILE = Path("profile.toml")
 MEASURE_SECONDS = 0.8
 """For timing the model in one precision."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What was said of the model on the command line."""
+
+    train: str | None
+    model: str | None
+    profile: Path | None
+    batch: int | None
+    steps: int | None
+    precision: Precision | None
+    measure: bool
 
 
 @dataclass(frozen=True)
@@ -94,32 +108,21 @@ def _numbers(text: str) -> list[int]:
     return sorted({int(part) for part in parts})
 
 
-def asked_model(
-    train: str | None,
-    model: str | None,
-    cluster: "Cluster",
-    batch: int | None,
-    steps: int | None,
-    precision: Precision | None,
-    *,
-    measure: bool,
-    show: bool,
-) -> Asked:
+def asked_model(wish: Wish, cluster: "Cluster", *, show: bool) -> Asked:
     """The user's own training, or a model given by its dimensions."""
     from paceline.specs import PacelineError
 
-    precisions = _precisions(cluster, precision, both=model is None)
-    if train is not None:
-        return _of_training(train, cluster, precisions, batch, steps, measure=measure, show=show)
-    assert model is not None
-    if batch is None:
+    precisions = _precisions(cluster, wish.precision, both=wish.model is None)
+    if wish.model is None:
+        return _of_training(wish, cluster, precisions, show=show)
+    if wish.batch is None:
         raise PacelineError(
             "--model does not say how many samples a step has",
             fix="add --batch N: the global batch, over all workers",
         )
     from paceline.profile.named import profile_of
 
-    return Asked({precisions[0]: profile_of(model)}, batch, steps)
+    return Asked({precisions[0]: profile_of(wish.model)}, wish.batch, wish.steps)
 
 
 def _precisions(cluster: "Cluster", asked: Precision | None, *, both: bool) -> Sequence[Precision]:
@@ -141,26 +144,42 @@ def _precisions(cluster: "Cluster", asked: Precision | None, *, both: bool) -> S
 
 
 def _of_training(
-    train: str,
-    cluster: "Cluster",
-    precisions: Sequence[Precision],
-    batch: int | None,
-    steps: int | None,
-    *,
-    measure: bool,
-    show: bool,
+    wish: Wish, cluster: "Cluster", precisions: Sequence[Precision], *, show: bool
 ) -> Asked:
     from paceline.cli.progress import progress
     from paceline.launch.target import Target
 
-    target = Target.parse(train)
+    assert wish.train is not None
+    target = Target.parse(wish.train)
+    timed = _timed_profile(wish.profile, target)
+    if timed is not None:
+        has = {each: timed.precisions[each] for each in precisions if each in timed.precisions}
+        return Asked(has or timed.precisions, wish.batch or timed.batch, wish.steps or timed.steps)
     with progress("profile", show=show) as advance:
         training = _training(target)
         profiles: dict[Precision, Profile] = {}
-        for number, precision in enumerate(precisions):
-            profiles[precision] = _profile(training, target, precision, cluster, measure=measure)
+        for number, each in enumerate(precisions):
+            profiles[each] = _profile(training, target, each, cluster, measure=wish.measure)
             advance((number + 1) / len(precisions))
-    return Asked(profiles, batch or training.batch, steps or training.total_steps)
+    return Asked(profiles, wish.batch or training.batch, wish.steps or training.total_steps)
+
+
+def _timed_profile(file: Path | None, target: "Target") -> "TrainingProfile | None":
+    """What `paceline probe TRAIN` has measured of this training, if it has."""
+    from paceline.specs import PacelineError, TrainingProfile
+
+    if file is None and not DEFAULT_PROFILE.exists():
+        return None
+    found = TrainingProfile.read(file or DEFAULT_PROFILE)
+    if (found.train, found.function) == (target.file.name, target.function):
+        return found
+    if file is None:
+        return None
+    raise PacelineError(
+        f"{file} has the times of {found.train}:{found.function}, not of"
+        f" {target.file.name}:{target.function}",
+        fix=f"measure it with `paceline probe {target.file.name}`, or leave --profile out",
+    )
 
 
 def profile_on(target: "Target", precision: Precision, cluster: "Cluster") -> "Profile":
@@ -184,6 +203,7 @@ def _profile(
     *,
     measure: bool,
 ) -> "Profile":
+    from paceline.profile.timing import with_times
     from paceline.specs import Layout
     from paceline.train.devices import name_of, pick_device
     from paceline.train.measure import measured
@@ -197,12 +217,7 @@ def _profile(
         cores = cluster.device.units if device.type == "cpu" else None
         if not measure or name_of(device, cores) != cluster.device.name:
             return counted
-        return measured(
-            training,
-            counted,
-            layout,
-            device=device,
-            device_name=cluster.device.name,
-            threads=cores,
-            budget_seconds=MEASURE_SECONDS,
+        times = measured(
+            training, layout, device=device, threads=cores, budget_seconds=MEASURE_SECONDS
         )
+        return with_times(counted, times, cluster.device.name)

@@ -28,9 +28,16 @@ _POLL_SECONDS = 0.1
 
 def probe(
     *,
+    train: Annotated[
+        str | None,
+        typer.Argument(metavar="[TRAIN]", help="Time this training's model on the devices, too."),
+    ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="The cluster file to write.")
     ] = Path("cluster.toml"),
+    profile: Annotated[
+        Path, typer.Option("--profile", metavar="FILE", help="With TRAIN: the profile to write.")
+    ] = Path("profile.toml"),
     workers: Annotated[
         int | None,
         typer.Option("-n", "--workers", min=1, help="Workers here: one per accelerator, or 1."),
@@ -58,12 +65,21 @@ def probe(
     from paceline.cli.probe_table import show
     from paceline.cluster.probe.assemble import cluster_of
     from paceline.cluster.probe.files import read_probed
+    from paceline.launch.target import Target
     from paceline.specs import Job
 
     begin = time.monotonic()
     _refuse_folder(output)
+    target = Target.parse(train) if train else None
     job = Job(
-        name="probe", port=port, folder=Path.cwd(), python=Path(sys.executable), partition=partition
+        name="probe",
+        probe=True,
+        train=target.file if target else None,
+        function=target.function if target else "training",
+        port=port,
+        folder=Path.cwd(),
+        python=Path(sys.executable),
+        partition=partition,
     )
     if nodes is None and testbed is None:
         _refuse_without_nodes(devices, partition)
@@ -74,8 +90,11 @@ def probe(
         run = _probed_there(
             job, devices, testbed, runs, assume_shared=assume_shared, quiet=quiet or json
         )
-    cluster = cluster_of(read_probed(run), datetime.date.today())
+    probed = read_probed(run)
+    cluster = cluster_of(probed, datetime.date.today())
     cluster.write(output)
+    if probed.profile is not None:
+        probed.profile.write(profile)
     seconds = time.monotonic() - begin
     if json:
         print_json(
@@ -124,7 +143,8 @@ def _probed_there(
     job = job.model_copy(update={"limits": Limits(minutes=LONGEST_MINUTES)})
     job, warnings = launcher.fitted(job, slurm, devices)
     if not assume_shared:
-        launcher.check_shared([Path(runs).absolute().parent], slurm)
+        files = [job.train] if job.train else []
+        launcher.check_shared([*files, Path(runs).absolute().parent], slurm)
     for warning in warnings:
         say(f"warning: {warning}", unless=quiet)
     run = _new_run(job, runs)

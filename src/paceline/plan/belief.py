@@ -15,21 +15,33 @@ PROBED = {
 """Guesses that a probe replaces. Rates of links keep theirs: measured lines are held against it."""
 FIRMER = {"inside_rate": 0.1, "between_rate": 0.1, "call_seconds": 0.2}
 """Spreads of those."""
-ON_CPUS = {
-    "overlap": Guess(0.95, 0.1, "assumed", "of computing, what can hide communication"),
-    "handover_seconds": Guess(
-        3e-3, 0.5, "assumed", "Python's and Gloo's time at a transfer from stage to stage"
-    ),
-    "step_seconds": Guess(3e-3, 0.7, "assumed", "of a step in which nothing else happens"),
-}
-"""What differs where workers compute on CPUs and communicate by Gloo."""
+OVERLAP_ON_CPUS = Guess(0.95, 0.1, "assumed", "of computing, what can hide communication")
+HANDOVER_LAUNCHES, STEP_LAUNCHES = 500.0, 700.0
+"""What a hand-over and a step cost the host on CPUs, with Gloo, in small operations."""
+LAUNCH_SECONDS = 4e-6
+"""Of such an operation on a CPU, where it was not measured."""
+
+
+def _on_cpus(launch_seconds: float) -> dict[str, Guess]:
+    """What differs where workers compute on CPUs and communicate by Gloo."""
+    handover, step = (each * launch_seconds for each in (HANDOVER_LAUNCHES, STEP_LAUNCHES))
+    return {
+        "overlap": OVERLAP_ON_CPUS,
+        "launch_seconds": Guess(
+            launch_seconds, 0.2, "measured", "the host's time for one operation of eager PyTorch"
+        ),
+        "handover_seconds": Guess(
+            handover, 0.5, "assumed", "Python's and Gloo's time at a transfer from stage to stage"
+        ),
+        "step_seconds": Guess(step, 0.7, "assumed", "of a step in which nothing else happens"),
+    }
 
 
 def guesses_for(cluster: Cluster) -> Mapping[str, Guess]:
     """What is believed before runs of this training are looked at."""
     found = dict(GUESSES)
     if cluster.device.kind == "cpu":
-        found |= ON_CPUS
+        found |= _on_cpus(cluster.device.launch_seconds or LAUNCH_SECONDS)
     if cluster.device.matmuls:
         found |= PROBED
     if cluster.collectives:

@@ -26,6 +26,8 @@ class Engine(Spec):
     where nearly all that torch's asynchronous ones gain is."""
     overlap_transfer: bool = False
     """So does what goes from stage to stage, where chunks are interleaved."""
+    crossing_transfers: bool = False
+    """What a stage sends on and what comes back to it cross each other, in one exchange."""
     gather_once: bool = False
     """In a pipeline, shards gather the weights of their stage once a step and keep them."""
     reduce_always: bool = False
@@ -60,5 +62,6 @@ class Engine(Spec):
             state_bytes=profile.state_bytes,
             overlap_shards=cluster.device.kind != "cpu",
             overlap_piped=False,
+            crossing_transfers=True,
             bucket_bytes=Layout().bucket_megabytes << 20,
         )

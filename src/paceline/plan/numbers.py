@@ -6,7 +6,7 @@ runs show.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,8 +85,6 @@ class Numbers:
     optimizer_bytes: Array
     step_seconds: Array
     jitter: Array
-    crowding: ClassVar[float] = 0.0
-    """Groups side by side in a node do not take each other's interfaces."""
 
     def faster(self, factor: float) -> "Numbers":
         """With another rate of matrix products: those of one kind of device and precision."""

@@ -84,8 +84,11 @@ class StepModel:
         fill = profile.block.count * block.all + before.all + after.all
         waiting = np.maximum(fill - slowest, 0.0)
         send = self._send(layouts)
-        # A micro-batch crosses to the next stage and back, once for every chunk of a worker's.
-        transfer = np.where(piped, 2.0 * layouts.chunks * (send + numbers.handover_seconds), 0.0)
+        # A stage exchanges with the next and with the one before, once for every chunk.
+        exchanges = 2.0 * layouts.chunks
+        if self.engine.crossing_transfers:  # and each of two stages has one neighbour
+            exchanges = layouts.chunks * np.minimum(layouts.pipeline - 1.0, 2.0)
+        transfer = np.where(piped, exchanges * (send + numbers.handover_seconds), 0.0)
         if self.engine.overlap_transfer:
             hidden = np.maximum(transfer - numbers.overlap * slowest, UNHIDDEN * transfer)
             transfer = np.where(layouts.chunks > 1, hidden, transfer)
@@ -185,7 +188,9 @@ class StepModel:
         if engine.gather_once:
             once = gather + np.maximum(scatter - hidden * backward, 0.0)
             sharded = np.where(layouts.pipeline > 1, once, sharded)
-        first = gather * layouts.pipeline / self.profile.block.count
+        first = np.zeros(())
+        if engine.overlap_shards:  # nothing is computed yet that could hide it
+            first = gather * layouts.pipeline / self.profile.block.count
 
         part = engine.gradient_bytes * held / shards
         group = group_of(self.cluster, self.numbers, replicas, stride * shards)

@@ -12,12 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 from paceline.profile.counting import Forward
 from paceline.profile.regions import Regions
-from paceline.specs.profile import LayerCost, Profile, Timing
+from paceline.specs.profile import LayerCost, ModelTimes, Profile, Timing
 
 _LEAST_REPEATS, _MOST_REPEATS = 3, 15
-
-Advance = Callable[[float], None]
-"""Called with the fraction of the work that is done."""
 
 
 class _Mark(Protocol):
@@ -35,19 +32,16 @@ class _CpuMark:
         return 1e3 * (later.seconds - self.seconds)
 
 
-def timed(
-    profile: Profile,
+def model_times(
     model: nn.Module,
     forward: Forward,
     step: Callable[[], None],
     *,
     device: torch.device,
-    device_name: str,
     sizes: Sequence[int],
     budget_seconds: float,
-    advance: Advance = lambda done: None,
-) -> Profile:
-    """The profile with what its layers and the optimizer's `step` took on a device.
+) -> ModelTimes:
+    """What the regions of a model and the optimizer's `step` take on a device.
 
     Sizes share the time that is left; one that the size before it shows to take more than all of
     it is left out, and so are those above.
@@ -63,44 +57,56 @@ def timed(
         enough = begin + (over - begin) / (len(sizes) - number)
         found: list[list[float]] = []
         work = forward(samples)
-        _once(model, regions, work, step, device)  # warms up
+        _once(regions, work, step, device)  # warms up
         while len(found) < _LEAST_REPEATS or (
             time.perf_counter() < enough and len(found) < _MOST_REPEATS
         ):
-            *parts, optimizer = _once(model, regions, work, step, device)
+            *parts, optimizer = _once(regions, work, step, device)
             found.append(parts)
             steps.append(optimizer)
         rows.append((samples, [statistics.median(column) for column in zip(*found, strict=True)]))
-        advance((number + 1) / len(sizes))
-    blocks = profile.block.count
+    return ModelTimes(
+        samples=tuple(samples for samples, _ in rows),
+        parts=tuple(tuple(parts) for _, parts in rows),
+        optimizer_seconds=statistics.median(steps),
+    )
+
+
+def merged(times: Sequence[ModelTimes]) -> ModelTimes:
+    """The median of several devices, at the sizes that all of them came to."""
+    common = min((each.samples for each in times), key=len)
+    return ModelTimes(
+        samples=common,
+        parts=tuple(
+            tuple(statistics.median(column) for column in zip(*at_size, strict=True))
+            for at_size in zip(*(each.parts[: len(common)] for each in times), strict=True)
+        ),
+        optimizer_seconds=statistics.median(each.optimizer_seconds for each in times),
+    )
+
+
+def with_times(profile: Profile, times: ModelTimes, device_name: str) -> Profile:
+    """The profile with what its layers took on a device."""
     layers = {
-        name: _timing(layer, rows, at, 1 if name != "block" else blocks)
+        name: _timed(layer, times, at, layer.count)
         for at, (name, layer) in enumerate(
             zip(("before", "block", "after"), profile.layers, strict=True)
         )
     }
-    return profile.model_copy(
-        update={
-            **layers,
-            "measured_on": device_name,
-            "optimizer_seconds": statistics.median(steps),
-        }
-    )
+    measured = {"measured_on": device_name, "optimizer_seconds": times.optimizer_seconds}
+    return profile.model_copy(update={**layers, **measured})
 
 
-def _timing(
-    layer: LayerCost, rows: Sequence[tuple[int, list[float]]], at: int, blocks: int
-) -> LayerCost:
+def _timed(layer: LayerCost, times: ModelTimes, at: int, blocks: int) -> LayerCost:
     timing = Timing(
-        samples=tuple(samples for samples, _ in rows),
-        forward_seconds=tuple(parts[at] / blocks for _, parts in rows),
-        backward_seconds=tuple(parts[5 - at] / blocks for _, parts in rows),
+        samples=times.samples,
+        forward_seconds=tuple(parts[at] / blocks for parts in times.parts),
+        backward_seconds=tuple(parts[5 - at] / blocks for parts in times.parts),
     )
     return layer.model_copy(update={"timing": timing})
 
 
 def _once(
-    model: nn.Module,
     regions: Regions,
     work: tuple[Callable[[], Any], Callable[[Any], torch.Tensor]],
     step: Callable[[], None],

@@ -41,7 +41,14 @@ from paceline.specs.events import (
 from paceline.specs.job import Job, Limits
 from paceline.specs.layout import Layout, Position
 from paceline.specs.plan import Plan
-from paceline.specs.profile import LayerCost, Matmul, Profile, Timing
+from paceline.specs.profile import (
+    LayerCost,
+    Matmul,
+    ModelTimes,
+    Profile,
+    Timing,
+    TrainingProfile,
+)
 from paceline.specs.run import Run
 from paceline.specs.saving import Best, Saving
 
@@ -73,6 +80,7 @@ __all__ = [
     "Matmul",
     "MatmulRate",
     "Memory",
+    "ModelTimes",
     "NotSaved",
     "Origin",
     "Outcome",
@@ -92,6 +100,7 @@ __all__ = [
     "Steps",
     "Timing",
     "TrainingCost",
+    "TrainingProfile",
     "Transfer",
     "WorkerState",
     "Workers",

@@ -52,6 +52,8 @@ class Device(Spec):
     """Of the peak, what the best of all matrix sizes reaches."""
     sustained: float = Field(default=1.0, gt=0, le=1)
     """Of that, what training reaches that goes on for hours: hot, and held to its power limit."""
+    launch_seconds: PositiveFloat | None = None
+    """The host's time for a small operation, where it was measured."""
     watts: PositiveFloat | None = None
     """Power limit, where it is known."""
     price_per_hour: PositiveFloat | None = None

@@ -21,7 +21,9 @@ class Job(Spec):
 
     name: str
     train: Path | None = None
-    """The user's file, absolute; unset where the workers probe the cluster instead of training."""
+    """The user's file, absolute; unset where the workers only probe the cluster."""
+    probe: bool = False
+    """Whether the workers probe the cluster and time the model, instead of training."""
     function: str = "training"
     """The function in it that returns a `paceline.Training`."""
     nodes: int = Field(default=1, ge=1)

@@ -6,6 +6,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.cluster import MatmulRate, Operation
+from paceline.specs.profile import TrainingProfile
 
 
 class ProbedWorker(Spec):
@@ -16,6 +17,8 @@ class ProbedWorker(Spec):
     kind: Literal["accelerator", "cpu"]
     units: PositiveInt
     memory_bytes: PositiveInt
+    launch_seconds: PositiveFloat
+    """The host's time for a small operation, while all workers are at it."""
     memory_bytes_per_second: PositiveFloat
     """Read and written by a large copy."""
     matmuls: tuple[MatmulRate, ...]
@@ -57,3 +60,5 @@ class Probed(Spec):
     """By rank."""
     collectives: tuple[CollectiveTime, ...] = ()
     pairs: tuple[PairRate, ...] = ()
+    profile: TrainingProfile | None = None
+    """Of the training that was to be timed, if any."""

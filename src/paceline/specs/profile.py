@@ -46,6 +46,16 @@ class Timing(Spec):
     backward_seconds: tuple[NonNegativeFloat, ...]
 
 
+class ModelTimes(Spec):
+    """What a step's parts took on one device, for micro-batches of several sizes."""
+
+    samples: tuple[PositiveInt, ...]
+    parts: tuple[tuple[NonNegativeFloat, ...], ...]
+    """For each size, seconds of: before the blocks, the blocks, after them; then backward of what
+    is after, of the blocks, of what is before."""
+    optimizer_seconds: NonNegativeFloat
+
+
 class LayerCost(Spec):
     """One block, or one of several equal ones. Bytes are of one sample, in forward."""
 
@@ -123,3 +133,14 @@ class Profile(Spec):
     def flops(self) -> float:
         """Of one sample, forward and backward, without anything computed again."""
         return sum(each.count * (each.forward_flops + each.backward_flops) for each in self.layers)
+
+
+class TrainingProfile(Spec):
+    """A user's training: what its model costs in each precision, and how it is trained."""
+
+    train: str
+    """The name of the file, and of the function in it."""
+    function: str
+    batch: PositiveInt
+    steps: PositiveInt
+    precisions: dict[Literal["fp32", "bf16", "fp16"], Profile]

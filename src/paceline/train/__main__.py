@@ -28,7 +28,7 @@ def main() -> int:
     # Before torch is loaded: its thread pool and the BLAS beneath it read this once.
     os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, job.cpus_per_worker)))
     try:
-        return _probe(run) if job.train is None else _train(job, job.train)
+        return _train(job, job.train) if job.train and not job.probe else _probe(run)
     except Exception as error:
         _report_failure(run, here, error)
         return error.exit_code if isinstance(error, PacelineError) else 1

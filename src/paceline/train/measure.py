@@ -1,4 +1,4 @@
-"""A training's profile, with what its model takes on a device of this machine."""
+"""What a training's model takes on a device of this machine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from paceline.data.loader import collated
-from paceline.profile.timing import Advance, timed
-from paceline.specs import Layout, Profile
+from paceline.profile.timing import model_times
+from paceline.specs import Layout, ModelTimes
 from paceline.train.calls import call, checked_loss
 from paceline.train.layouts.arranged import autocast
 from paceline.train.training import Training
@@ -18,15 +18,12 @@ LARGEST_MICRO_BATCH = 64
 
 def measured(
     training: Training,
-    profile: Profile,
     layout: Layout,
     *,
     device: torch.device,
-    device_name: str,
-    threads: int | None,
+    threads: int | None = None,
     budget_seconds: float,
-    advance: Advance = lambda done: None,
-) -> Profile:
+) -> ModelTimes:
     """Time the model and the optimizer's step, in the precision of a layout."""
     with _threads(threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
@@ -50,16 +47,13 @@ def measured(
             optimizer.step()
             optimizer.zero_grad()
 
-        return timed(
-            profile,
+        return model_times(
             model,
             forward,
             step,
             device=device,
-            device_name=device_name,
             sizes=_sizes(min(training.batch, LARGEST_MICRO_BATCH)),
             budget_seconds=budget_seconds,
-            advance=advance,
         )
 
 

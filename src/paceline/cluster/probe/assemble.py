@@ -49,6 +49,7 @@ def _device(probed: Probed, source: str) -> Device:
         memory_bytes=min(each.memory_bytes for each in probed.workers),
         memory_bytes_per_second=median(each.memory_bytes_per_second for each in probed.workers),
         units=first.units,
+        launch_seconds=median(each.launch_seconds for each in probed.workers),
         matmul_efficiency=1.0,
         sustained=1.0,
         watts=first.watts,

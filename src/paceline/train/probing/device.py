@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 from statistics import median
 
@@ -12,7 +13,7 @@ from paceline.specs.cluster import MatmulRate, Precision
 from paceline.specs.probe import ProbedWorker
 from paceline.train.devices import name_of
 from paceline.train.place import Place
-from paceline.train.probing.clock import call_seconds, once
+from paceline.train.probing.clock import call_seconds, once, synchronise
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
 LONGEST_MATMUL_SECONDS = 0.2
@@ -20,6 +21,7 @@ BUDGET_SECONDS = 0.08
 """For one size in one precision, and for the copy."""
 COMPARED_SIZE, COMPARED_CALLS = 512, 50
 """Of the product by which workers are compared."""
+LAUNCHING_SECONDS, LAUNCHES = 0.4, 100
 CPU_COPY_BYTES, ACCELERATOR_COPY_BYTES = 1 << 26, 1 << 29
 _POWERCAP = Path("/sys/class/powercap")
 
@@ -39,12 +41,26 @@ def measured(place: Place, device: torch.device) -> ProbedWorker:
         device=name_of(device),
         kind="cpu" if on_cpu else "accelerator",
         units=_units(device),
+        launch_seconds=_launch_seconds(device),
         memory_bytes=_memory_bytes(place, device),
         memory_bytes_per_second=2 * copied / seconds,
         matmuls=tuple(rates),
         best_flops=best_flops(device),
         watts=_watts(place, device),
     )
+
+
+def _launch_seconds(device: torch.device) -> float:
+    """The host's time for a small operation. A mean: workers that share a core take turns."""
+    small = torch.ones(16, device=device)
+    launches = 0
+    begin = time.perf_counter()
+    while (took := time.perf_counter() - begin) < LAUNCHING_SECONDS:
+        for _ in range(LAUNCHES):
+            small.add(1.0)
+        launches += LAUNCHES
+    synchronise(device)
+    return took / launches
 
 
 def best_flops(device: torch.device) -> float:

@@ -2,7 +2,7 @@
 
 from paceline.cluster.probe.cases import groupings, partners
 from paceline.cluster.probe.files import note_done, write_probed
-from paceline.specs import Run
+from paceline.specs import Run, TrainingProfile
 from paceline.specs.probe import CollectiveTime, PairRate, Probed, ProbedWorker
 from paceline.train.devices import pick_device
 from paceline.train.groups import Groups, joined
@@ -41,8 +41,19 @@ class _Probe:
         better = max(worker.best_flops, best_flops(groups.device))
         worker = worker.model_copy(update={"best_flops": better})
         workers = groups.collected(worker.model_dump_json())
+        profile = self._profile()
         if groups.place.rank == 0:
-            write_probed(self._run, self._probed(workers, pairs, collectives))
+            probed = self._probed(workers, pairs, collectives)
+            write_probed(self._run, probed.model_copy(update={"profile": profile}))
+
+    def _profile(self) -> TrainingProfile | None:
+        job = self._run.job
+        if job.train is None:
+            return None
+        # Loads the dry run, which a probe without a model does not need.
+        from paceline.train.probing.model import training_profile  # noqa: PLC0415
+
+        return training_profile(job.train, job.function, job.folder, self._groups)
 
     def _pairs(self) -> list[PairRate]:
         place = self._groups.place
