@@ -95,7 +95,7 @@ def plan(
         check_one_given,
     )
     from paceline.cli.plan_runs import learned
-    from paceline.cli.plan_tables import show
+    from paceline.cli.plan_tables import show, show_arithmetic
     from paceline.plan.answer import answer, plan_of
 
     check_one_given(train, model)
@@ -115,6 +115,8 @@ def plan(
         return
     if not quiet:
         show(said)
+        if explain:
+            show_arithmetic(best, found)
     say(f"plan: {output}   {picture}", unless=quiet)
     if train is not None:
         say(f"next: paceline submit {train} --plan {output}", unless=quiet)

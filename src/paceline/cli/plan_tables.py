@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from paceline.plan.calibrate import Fit
+    from paceline.plan.scaling import Best
     from paceline.specs import Amount, Answer, TrainingCost
 
 _PLAIN_WIDTH = 120
@@ -33,6 +35,23 @@ def show(said: "Answer") -> None:
         console.print(sentence, markup=False)
     for remark in said.remarks:
         console.print(remark, style="yellow", markup=False)
+
+
+def show_arithmetic(best: "Best", found: "Fit") -> None:
+    """How the estimate follows from numbers, and where these come from."""
+    from rich.console import Console
+
+    from paceline.plan.explain import explained, numbers_used
+
+    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    for title, lines in (
+        ("The step of the chosen layout", explained(best, found)),
+        ("The planner's numbers", numbers_used(found)),
+    ):
+        table = _table(title, "how", "result")
+        for line in lines:
+            table.add_row(line.what, line.how, line.result)
+        console.print(table)
 
 
 def _curve(said: "Answer") -> "Table":
@@ -141,6 +160,6 @@ def _table(*columns: str) -> "Table":
 
     table = Table(box=box.SIMPLE_HEAD)
     for number, column in enumerate(columns):
-        words = number == 0 or column in ("layout", "why not")
+        words = number == 0 or column in ("layout", "why not", "how")
         table.add_column(column, justify="left" if words else "right")
     return table

@@ -67,23 +67,23 @@ class StepModel:
         self.cluster = cluster
         self.engine = engine
         self.numbers = numbers
-        self._compute = Compute(cluster, precision, engine, numbers)
+        self.compute = Compute(cluster, precision, engine, numbers)
 
     def times(self, layouts: Layouts, batch: Array | float) -> Times:
         """Seconds of a step of `batch` samples."""
         numbers, profile = self.numbers, self.profile
         alike, place = layouts.alike_on_a_device()
         before, block, after = (
-            self._compute.passes(each, alike).take(place) for each in profile.layers
+            self.compute.passes(each, alike).take(place) for each in profile.layers
         )
         piped = layouts.pipeline > 1
         micro_batches = np.ceil(batch / (layouts.data_workers * layouts.micro_batch))
 
-        blocks, at_begin, at_end = self._slowest(layouts, before.all, block.all, after.all)
+        blocks, at_begin, at_end = self.slowest(layouts, before.all, block.all, after.all)
         slowest = blocks * block.all + at_begin * before.all + at_end * after.all
         fill = profile.block.count * block.all + before.all + after.all
         waiting = np.maximum(fill - slowest, 0.0)
-        send = self._send(layouts)
+        send = self.send_seconds(layouts)
         # A stage exchanges with the next and with the one before, once for every chunk.
         exchanges = 2.0 * layouts.chunks
         if self.engine.crossing_transfers:  # and each of two stages has one neighbour
@@ -115,7 +115,7 @@ class StepModel:
             jitter=busy * numbers.jitter * np.sqrt(2.0 * np.log(devices)),
         )
 
-    def _slowest(
+    def slowest(
         self, layouts: Layouts, before: Array, block: Array, after: Array
     ) -> tuple[Array, Array, Array]:
         """Blocks of the slowest stage, and whether it is the first, the last, or both."""
@@ -142,7 +142,7 @@ class StepModel:
         chunks = layouts.pipeline * layouts.chunks
         return np.asarray(np.ceil(self.profile.block.count / chunks) * layouts.chunks)
 
-    def _send(self, layouts: Layouts) -> Array:
+    def send_seconds(self, layouts: Layouts) -> Array:
         """What a stage hands to the next, for one micro-batch: every slice sends its part."""
         nbytes = self.profile.block.output_bytes * layouts.micro_batch / layouts.tensor
         stride = layouts.tensor * layouts.data_workers
@@ -150,7 +150,7 @@ class StepModel:
             nbytes, group_of(self.cluster, self.numbers, layouts.pipeline, stride)
         )
 
-    def _held(self, layouts: Layouts) -> Array:
+    def held_parameters(self, layouts: Layouts) -> Array:
         """Parameters of the largest stage, as one slice of it has them."""
         before, block, after = self.profile.layers
         blocks = self._blocks(layouts)
@@ -170,7 +170,7 @@ class StepModel:
     ) -> Array:
         """Gradients and gathered weights, less what computing hides."""
         engine = self.engine
-        held = self._held(layouts)
+        held = self.held_parameters(layouts)
         overlap = np.minimum(self.numbers.overlap, 1.0) if engine.overlap_data else np.zeros(())
         shards, replicas, stride = layouts.shards, layouts.replicas, layouts.tensor
         rate = self.numbers.exchange_rate
@@ -234,8 +234,10 @@ class StepModel:
     def _optimizer(self, layouts: Layouts) -> Array:
         divided = np.where(layouts.optimizer_shards > 0, layouts.data_workers, layouts.shards)
         if (measured := self.profile.optimizer_seconds) is not None:
-            return np.asarray(self._held(layouts) / divided / self.profile.parameters * measured)
+            return np.asarray(
+                self.held_parameters(layouts) / divided / self.profile.parameters * measured
+            )
         # The weight and its gradient, and the state three times: Adam's is the guess.
         state = (16.0 + 3.0 * self.profile.state_bytes) / (16.0 + 3.0 * ADAM_BYTES)
-        nbytes = self._held(layouts) / divided * self.numbers.optimizer_bytes * state
-        return np.asarray(nbytes / self._compute.memory_rate)
+        nbytes = self.held_parameters(layouts) / divided * self.numbers.optimizer_bytes * state
+        return np.asarray(nbytes / self.compute.memory_rate)

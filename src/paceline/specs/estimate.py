@@ -28,6 +28,8 @@ class Estimate(Spec):
     layout: Layout
     batch: int
     step_seconds: Amount
+    simulated_seconds: PositiveFloat | None = None
+    """Of a step, event by event, with workers that differ; for the best layouts only."""
     seconds: dict[str, NonNegativeFloat]
     """Of a step, by what they are spent on; together `step_seconds.value`."""
     peak_bytes: Amount
