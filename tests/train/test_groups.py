@@ -25,9 +25,10 @@ def _sums() -> list[float]:
                 own = torch.tensor([float(here.rank)])
                 dist.all_reduce(own, group=group)
                 found.append(float(own))
-        assert groups.collected(f"worker {here.rank}") == (
-            [f"worker {rank}" for rank in range(5)] if here.rank == 0 else []
-        )
+        for about in ("names", "other names"):
+            assert groups.collected(about, f"{about} {here.rank}") == (
+                [f"{about} {rank}" for rank in range(5)] if here.rank == 0 else []
+            )
     return found
 
 

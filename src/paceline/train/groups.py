@@ -116,14 +116,18 @@ class Groups:
         yield group
         dist.destroy_process_group(group)
 
-    def collected(self, words: str) -> list[str]:
-        """What each worker says, by rank, on worker 0; nothing on the others."""
+    def collected(self, about: str, words: str) -> list[str]:
+        """What each worker says about something, by rank, on worker 0; nothing on the others.
+
+        Every call is about something else: nothing in a store is said twice.
+        """
         if self._store is None:
             return [words]
-        self._store.set(f"collected/{self.place.rank}", words)
+        self._store.set(f"collected/{about}/{self.place.rank}", words)
         if self.place.rank:
             return []
-        return [self._store.get(f"collected/{each}").decode() for each in range(self.place.workers)]
+        keys = (f"collected/{about}/{rank}" for rank in range(self.place.workers))
+        return [self._store.get(key).decode() for key in keys]
 
     def leave(self) -> None:
         """Give the groups up."""

@@ -29,7 +29,8 @@ def training_profile(
         shared(groups, 0.0)  # all begin together
         own = measured(training, layout, device=groups.device, budget_seconds=BUDGET_SECONDS)
         times = [
-            ModelTimes.model_validate_json(each) for each in groups.collected(own.model_dump_json())
+            ModelTimes.model_validate_json(each)
+            for each in groups.collected(f"times in {precision}", own.model_dump_json())
         ]
         if groups.place.rank == 0:
             counted = profile_of(training, file.name, layout)

@@ -40,7 +40,7 @@ class _Probe:
         # A device that was held up by something else has a second chance.
         better = max(worker.best_flops, best_flops(groups.device))
         worker = worker.model_copy(update={"best_flops": better})
-        workers = groups.collected(worker.model_dump_json())
+        workers = groups.collected("devices", worker.model_dump_json())
         profile = self._profile()
         if groups.place.rank == 0:
             probed = self._probed(workers, pairs, collectives)
