@@ -129,6 +129,14 @@ def test_the_plan_of_a_training_runs_and_is_held_against_it(tmp_path: Path) -> N
             "--steps N",
         ),
         (
+            (
+                *("--model", GPT, "--cluster", "c.toml", "--batch", "8"),
+                *("--steps", "1000", "--budget", "10"),
+            ),
+            "not what the devices cost",
+            "price_per_hour",
+        ),
+        (
             ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--precision", "fp32"),
             "planned in 16 bits",
             "leave --precision out",
@@ -143,7 +151,7 @@ def test_the_plan_of_a_training_runs_and_is_held_against_it(tmp_path: Path) -> N
                 *("--model", GPT, "--cluster", "c.toml", "--batch", "8"),
                 *("--steps", "1000", "--deadline", "1"),
             ),
-            "no number of nodes keeps the deadline",
+            "no number of nodes keeps within the limits",
             "later --deadline",
         ),
     ],

@@ -56,6 +56,9 @@ def plan(
         str | None,
         typer.Option("--deadline", help="Be done within: minutes, H:MM:SS or D-HH."),
     ] = None,
+    budget: Annotated[
+        float | None, typer.Option("--budget", min=0, help="Most money, in the price's currency.")
+    ] = None,
     slot: Annotated[
         str | None,
         typer.Option("--time", "-t", help="Time limit of a job: minutes, H:MM:SS or D-HH."),
@@ -105,8 +108,8 @@ def plan(
     what = asked_model(asked, where, show=not (json or quiet))
     file = None if device else cluster or DEFAULT_CLUSTER
     found = learned(calibrate or [], where, file, quiet=json or quiet)
-    in_time = _deadline(deadline, what.steps, where)
-    said, best = answer(what.profiles, where, what.batch, counts, found, goal, in_time)
+    limits = _limits(deadline, budget, what.steps, where)
+    said, best = answer(what.profiles, where, what.batch, counts, found, goal, limits)
     said = _with_training(said, best, where, what.steps, slot)
     plan_of(said).write(output)
     picture = _drawn(said, output.with_suffix(".svg"))
@@ -122,28 +125,35 @@ def plan(
         say(f"next: paceline submit {train} --plan {output}", unless=quiet)
 
 
-def _deadline(
-    written: str | None, steps: int | None, cluster: "Cluster"
+def _limits(
+    deadline: str | None, budget: float | None, steps: int | None, cluster: "Cluster"
 ) -> "Callable[[Best], bool]":
-    """Whether a training on some nodes is done in time."""
+    """Whether a training on some nodes keeps within what was given."""
     from paceline.cluster.slurm import minutes_of
     from paceline.plan.training import training_cost
     from paceline.specs import PacelineError
 
-    minutes = minutes_of(written) if written else None
-    if minutes is None:
+    minutes = minutes_of(deadline) if deadline else None
+    given = f"--deadline {deadline}" if minutes is not None else f"--budget {budget}"
+    if minutes is None and budget is None:
         return lambda best: True
     if steps is None:
         raise PacelineError(
-            f"--deadline {written} was given, but not how long the training is",
-            fix="add --steps N",
+            f"{given} was given, but not how long the training is", fix="add --steps N"
+        )
+    if budget is not None and cluster.device.price_per_hour is None:
+        raise PacelineError(
+            f"--budget {budget} was given, but not what the devices cost",
+            fix="write price_per_hour, of one device, into [device] of the cluster's file",
         )
 
-    def in_time(best: "Best") -> bool:
+    def within(best: "Best") -> bool:
         there = cluster.model_copy(update={"nodes": best.nodes})
-        return training_cost(best, there, steps).seconds.value <= 60.0 * minutes
+        cost = training_cost(best, there, steps)
+        in_time = minutes is None or cost.seconds.value <= 60.0 * minutes
+        return in_time and (budget is None or (cost.money or 0.0) <= budget)
 
-    return in_time
+    return within
 
 
 def _with_training(

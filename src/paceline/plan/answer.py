@@ -24,11 +24,11 @@ def answer(
     counts: Sequence[int],
     found: Fit,
     goal: Goal,
-    deadline: Callable[[Best], bool],
+    within: Callable[[Best], bool],
 ) -> tuple[Answer, Best]:
     """Search on each number of nodes, choose one by the goal, and say why."""
     bests = bests_on(profiles, cluster, batch, found, counts)
-    best = _simulated(choose(bests, goal, cluster, deadline), found)
+    best = _simulated(choose(bests, goal, cluster, within), found)
     profile = profiles[best.precision]
     there = cluster.model_copy(update={"nodes": best.nodes})
     said = Answer(

@@ -77,24 +77,25 @@ def choose(
     bests: Sequence[Best],
     goal: Goal,
     cluster: Cluster,
-    deadline: Callable[[Best], bool] = lambda best: True,
+    within: Callable[[Best], bool] = lambda best: True,
 ) -> Best:
-    """The number of nodes that serves the goal best, among those that keep the deadline."""
-    in_time = [best for best in bests if deadline(best)]
-    if not in_time:
+    """The number of nodes that serves the goal best, among those that keep within the limits."""
+    allowed = [best for best in bests if within(best)]
+    if not allowed:
         fastest = min(bests, key=_seconds)
         raise PacelineError(
-            f"no number of nodes keeps the deadline: the fastest is {fastest.nodes}",
-            fix="allow more nodes with --nodes, give a later --deadline, or train for fewer steps",
+            f"no number of nodes keeps within the limits: the fastest is {fastest.nodes}",
+            fix="allow other nodes with --nodes, give a later --deadline or a larger --budget, or"
+            " train for fewer steps",
         )
     if goal == "fastest":
-        return min(in_time, key=_seconds)
+        return min(allowed, key=_seconds)
     if goal == "cheapest":
-        return min(in_time, key=lambda best: best.nodes / best.samples_per_second)
+        return min(allowed, key=lambda best: best.nodes / best.samples_per_second)
     if goal == "greenest":
-        return min(in_time, key=lambda best: _joules(best, cluster))
+        return min(allowed, key=lambda best: _joules(best, cluster))
     knee = wasted_beyond(bests) or bests[-1].nodes
-    return min(in_time, key=lambda best: abs(best.nodes - knee))
+    return min(allowed, key=lambda best: abs(best.nodes - knee))
 
 
 def wasted_beyond(bests: Sequence[Best]) -> int | None:
