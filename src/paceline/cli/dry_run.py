@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.cli.layout import chosen_plan
 from paceline.cli.progress import progress
+from paceline.cli.tables import console, table
 from paceline.cli.words import print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from paceline.specs import DryRun, Plan, RankPicture
-
-_PLAIN_WIDTH = 110
-"""Columns where the output is no terminal."""
 
 
 def dry_run(
@@ -101,8 +99,6 @@ def _as_json(found: "DryRun") -> dict[str, Any]:
 
 
 def _show(found: "DryRun") -> None:
-    from rich.console import Console
-
     from paceline.report.wording import count, duration, size
 
     layout = found.layout
@@ -118,10 +114,10 @@ def _show(found: "DryRun") -> None:
         f"A step has {found.batch:,} samples; a worker's share passes as {found.micro_batches}"
         f" micro-batch{'es' if many else ''} of {found.micro_batch_samples}, in {layout.precision}."
     )
-    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    out = console()
 
     def show(title: str, table: "Table") -> None:
-        console.print(f"\n[bold]{title}[/bold]", table)
+        out.print(f"\n[bold]{title}[/bold]", table)
 
     show("Held, at the most", _memory_table(found))
     for ranks in _alike(found.ranks, lambda rank: rank.transfers):
@@ -142,24 +138,26 @@ def _memory_table(found: "DryRun") -> "Table":
     from paceline.report.wording import size
 
     parts = ("parameters", "gradients", "optimizer", "activations", "exchange", "peak")
-    table = _table(
+    shown = table(
         *("worker", "node", "stage", "parameters"),
         *("weights" if part == "parameters" else part for part in parts),
+        words=(),
     )
     for rank in found.ranks:
         held = [size(getattr(rank.memory, part)) for part in parts]
-        table.add_row(
+        shown.add_row(
             str(rank.rank), str(rank.node), str(rank.stage), f"{rank.parameters:,}", *held
         )
-    return table
+    return shown
 
 
 def _transfer_table(rank: "RankPicture") -> "Table":
     from paceline.report.wording import size
 
-    table = _table("operation", "along", "among", "nodes", "each", "times", "together")
+    columns = ("operation", "along", "among", "nodes", "each", "times", "together")
+    shown = table(*columns, words={"operation", "along", "nodes"})
     for each in rank.transfers:
-        table.add_row(
+        shown.add_row(
             each.operation,
             each.dimension,
             f"{each.workers:,}",
@@ -168,32 +166,21 @@ def _transfer_table(rank: "RankPicture") -> "Table":
             f"{each.count:,}",
             size(each.total_bytes),
         )
-    table.add_section()
+    shown.add_section()
     for inside in (True, False):
         alike = [each for each in rank.transfers if each.inside_node == inside]
         if alike:
             calls, together = sum(each.count for each in alike), rank.transferred_bytes(inside)
             nodes = "one" if inside else "several"
-            table.add_row("all", "", "", nodes, "", f"{calls:,}", size(together))
-    return table
+            shown.add_row("all", "", "", nodes, "", f"{calls:,}", size(together))
+    return shown
 
 
 def _parameter_table(rank: "RankPicture") -> "Table":
-    table = _table("name", "shape", "times")
+    shown = table("name", "shape", "times", words={"name", "shape"})
     for each in rank.largest:
-        table.add_row(each.name, " x ".join(map(str, each.shape)), str(each.count))
-    return table
-
-
-def _table(*columns: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in columns:
-        words = column in ("operation", "along", "nodes", "name", "shape")
-        table.add_column(column, justify="left" if words else "right")
-    return table
+        shown.add_row(each.name, " x ".join(map(str, each.shape)), str(each.count))
+    return shown
 
 
 def _named(ranks: "list[RankPicture]") -> str:

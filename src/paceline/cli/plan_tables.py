@@ -1,7 +1,8 @@
 """A plan as a person reads it: the curve, the others, what bounds it and what would help."""
 
-import sys
 from typing import TYPE_CHECKING
+
+from paceline.cli.tables import console, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -10,60 +11,52 @@ if TYPE_CHECKING:
     from paceline.plan.scaling import Best
     from paceline.specs import Amount, Answer, TrainingCost
 
-_PLAIN_WIDTH = 120
-"""Columns where the output is no terminal."""
-
 
 def show(said: "Answer") -> None:
     """Tables first, then sentences."""
-    from rich.console import Console
-
     from paceline.plan.reasons import bound
     from paceline.report.wording import count
 
-    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
-    console.print(
+    out = console()
+    out.print(
         f"{said.model}: {said.parameters / 1e6:,.1f} million parameters, batch {said.batch:,}, on"
         f" nodes of {count(said.devices_per_node, 'device')} ({said.device});"
         f" {said.scored:,} layouts looked at",
         markup=False,
     )
-    console.print(_curve(said))
-    console.print(_others(said))
-    console.print(f"A step: {bound(said.estimate)}.", markup=False)
+    out.print(_curve(said))
+    out.print(_others(said))
+    out.print(f"A step: {bound(said.estimate)}.", markup=False)
     for sentence in _sentences(said):
-        console.print(sentence, markup=False)
+        out.print(sentence, markup=False)
     for remark in said.remarks:
-        console.print(remark, style="yellow", markup=False)
+        out.print(remark, style="yellow", markup=False)
 
 
 def show_arithmetic(best: "Best", found: "Fit") -> None:
     """How the estimate follows from numbers, and where these come from."""
-    from rich.console import Console
-
     from paceline.plan.explain import explained, numbers_used
 
-    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    out = console()
     for title, lines in (
         ("The step of the chosen layout", explained(best, found)),
         ("The planner's numbers", numbers_used(found)),
     ):
-        table = _table(title, "how", "result")
+        shown = table(title, "how", "result", words={title, "how"})
         for line in lines:
-            table.add_row(line.what, line.how, line.result)
-        console.print(table)
+            shown.add_row(line.what, line.how, line.result)
+        out.print(shown)
 
 
 def _curve(said: "Answer") -> "Table":
     from paceline.plan.reasons import words
     from paceline.report.wording import percent, rate
 
-    table = _table(
-        "", "nodes", "workers", "layout", "step", "9 of 10 within", "samples/s", "efficiency"
-    )
+    columns = ("", "nodes", "workers", "layout", "step", "9 of 10 within", "samples/s")
+    shown = table(*columns, "efficiency", words={"layout"})
     for point in said.curve:
         here = point.nodes == said.nodes
-        table.add_row(
+        shown.add_row(
             "->" if here else "",
             f"{point.nodes:,}",
             f"{point.devices:,}",
@@ -73,7 +66,7 @@ def _curve(said: "Answer") -> "Table":
             percent(point.efficiency),
             style="bold" if here else None,
         )
-    return table
+    return shown
 
 
 def _others(said: "Answer") -> "Table":
@@ -81,8 +74,10 @@ def _others(said: "Answer") -> "Table":
     from paceline.report.wording import count, duration, size
 
     chosen = said.estimate
-    table = _table(f"on {count(said.nodes, 'node')}", "layout", "step", "memory", "why not")
-    table.add_row(
+    where = f"on {count(said.nodes, 'node')}"
+    words_of = {where, "layout", "why not"}
+    shown = table(where, "layout", "step", "memory", "why not", words=words_of)
+    shown.add_row(
         "chosen",
         words(chosen.layout),
         duration(chosen.step_seconds.value),
@@ -91,14 +86,14 @@ def _others(said: "Answer") -> "Table":
         style="bold",
     )
     for other in said.alternatives:
-        table.add_row(
+        shown.add_row(
             other.what,
             words(other.layout),
             "-" if other.step_seconds is None else duration(other.step_seconds),
             size(round(other.peak_bytes)),
             other.why,
         )
-    return table
+    return shown
 
 
 def _sentences(said: "Answer") -> list[str]:
@@ -152,14 +147,3 @@ def _interval(amount: "Amount") -> tuple[str, str]:
     from paceline.report.wording import duration
 
     return duration(amount.value), f"{duration(amount.low)} to {duration(amount.high)}"
-
-
-def _table(*columns: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for number, column in enumerate(columns):
-        words = number == 0 or column in ("layout", "why not", "how")
-        table.add_column(column, justify="left" if words else "right")
-    return table

@@ -60,8 +60,7 @@ def _simulated(best: Best, found: Fit) -> Best:
         layouts=scored.steps.layouts.take(np.arange(number)),
         batch=scored.steps.batch[:number],
     )
-    rate = float(np.exp(found.kinds.get(scored.steps.kind, 0.0)))
-    seconds = np.array([each.seconds for each in simulated(few, found.numbers.faster(rate))])
+    seconds = np.array([each.seconds for each in simulated(few, found.model(few).numbers)])
     places = np.append(np.argsort(seconds, kind="stable"), np.arange(number, len(scored.seconds)))
     ranked = replace(
         scored,

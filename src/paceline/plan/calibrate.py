@@ -93,6 +93,16 @@ class Fit:
         spread = self.width * np.sqrt(variance)
         return np.exp(log), np.exp(log - spread), np.exp(log + spread)
 
+    def model(self, steps: Steps) -> StepModel:
+        """What computes steps with these numbers."""
+        return StepModel(
+            steps.profile,
+            steps.cluster,
+            steps.precision,
+            steps.engine,
+            self.numbers.faster(float(np.exp(self.kinds.get(steps.kind, 0.0)))),
+        )
+
     def origin(self, steps: Steps) -> list[Origin]:
         """Of each layout's prediction: the weakest of the numbers that matter for it."""
         _, slope = self._slopes(steps)

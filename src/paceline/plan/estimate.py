@@ -3,11 +3,8 @@
 from dataclasses import fields
 from typing import Literal
 
-import numpy as np
-
 from paceline.plan.calibrate import Fit, Steps
 from paceline.plan.memory import memory
-from paceline.plan.time import StepModel
 from paceline.specs.estimate import Amount, Estimate
 
 MEMORY_SPREAD = 0.12
@@ -18,11 +15,7 @@ Trained = Literal["fp32", "bf16", "fp16"]
 def estimates(found: Fit, steps: Steps, precision: Trained) -> list[Estimate]:
     """Of every layout in `steps`."""
     seconds, low, high = found.predict(steps)
-    rate = float(np.exp(found.kinds.get(steps.kind, 0.0)))
-    model = StepModel(
-        steps.profile, steps.cluster, steps.precision, steps.engine, found.numbers.faster(rate)
-    )
-    times = model.times(steps.layouts, steps.batch)
+    times = found.model(steps).times(steps.layouts, steps.batch)
     held = memory(steps.profile, steps.layouts, steps.batch, steps.engine)
     total = held.total
     origins = found.origin(steps)

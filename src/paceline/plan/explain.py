@@ -8,7 +8,6 @@ from paceline.plan.calibrate import Fit, Steps
 from paceline.plan.compute import Passes
 from paceline.plan.numbers import GUESSES
 from paceline.plan.scaling import Best
-from paceline.plan.time import StepModel
 
 _MILLI = 1e3
 
@@ -27,10 +26,7 @@ def explained(best: Best, found: Fit) -> list[Line]:
     one = np.array([0])
     steps = best.found.steps
     layouts = steps.layouts.take(one)
-    rate = float(np.exp(found.kinds.get(steps.kind, 0.0)))
-    model = StepModel(
-        steps.profile, steps.cluster, steps.precision, steps.engine, found.numbers.faster(rate)
-    )
+    model = found.model(steps)
     times = model.times(layouts, steps.batch[one])
     passes = [model.compute.passes(each, layouts) for each in steps.profile.layers]
     before, block, after = passes

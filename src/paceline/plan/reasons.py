@@ -42,11 +42,12 @@ _KINDS: dict[str, Callable[[Layouts], np.ndarray[tuple[int], np.dtype[np.bool_]]
 def words(layout: Layout) -> str:
     """A layout in a few words: `2 replicas x 4 shards, 2 samples, bf16`."""
     degrees = [
-        f"{number} {name if number > 1 or name == 'tensor' else name.rstrip('s')}"
+        f"{number} {name}"
         for name in ("replicas", "shards", "tensor", "pipeline")
         if (number := getattr(layout, name)) > 1
     ]
-    more = [f"{layout.micro_batch} at a time", layout.precision]
+    more = [f"{layout.micro_batch} at a time"] if layout.micro_batch else []
+    more.append(layout.precision)
     if layout.pipeline > 1 and layout.schedule != "1f1b":
         more.append(layout.schedule)
     if layout.recompute != "none":

@@ -10,7 +10,6 @@ from paceline.plan.engine import Engine
 from paceline.plan.estimate import MEMORY_SPREAD, Trained, estimates
 from paceline.plan.layouts import RECOMPUTE, TWICE_AROUND, Index, Layouts
 from paceline.plan.memory import memory
-from paceline.plan.time import StepModel
 from paceline.specs.cluster import Cluster
 from paceline.specs.errors import PacelineError
 from paceline.specs.estimate import Estimate
@@ -66,9 +65,7 @@ def search(
     held = memory(profile, layouts, float(batch), engine).total
     fits = held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes
     fitting = layouts.take(np.flatnonzero(fits))
-    rate = float(np.exp(found.kinds.get(steps.kind, 0.0)))
-    model = StepModel(profile, cluster, precision, engine, found.numbers.faster(rate))
-    seconds = model.times(fitting, float(batch)).total
+    seconds = found.model(steps).times(fitting, float(batch)).total
     order = np.argsort(seconds, kind="stable")
     return Found(
         steps=replace(steps, layouts=fitting.take(order), batch=steps.batch[fits][order]),
