@@ -1,7 +1,8 @@
 """The commands and files on the pages are run as they are written.
 
 A comment before a block says what to do with it: `<!-- run -->`, `<!-- run: slurm -->`,
-`<!-- file: NAME -->`, `<!-- append: NAME -->`.
+`<!-- run: nightly -->` (on Slurm, too long for every day), `<!-- file: NAME -->`,
+`<!-- append: NAME -->`.
 """
 
 import os
@@ -17,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(500)]
 BLOCK = re.compile(r"<!-- (run|file|append)(?:: (\S+))? -->\n```\w+\n(.*?)```", re.DOTALL)
 
 
@@ -28,13 +30,15 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def blocks(page: Path, *, on_slurm: bool) -> list[tuple[str, str, str]]:
+def blocks(page: Path, where: str) -> list[tuple[str, str, str]]:
+    """Those for `here`, `slurm` or `nightly`."""
     found = [(match[1], match[2] or "", match[3]) for match in BLOCK.finditer(page.read_text())]
-    return [each for each in found if (each[1] == "slurm") == on_slurm]
+    elsewhere = ("slurm", "nightly")
+    return [each for each in found if (each[1] if each[1] in elsewhere else "here") == where]
 
 
-def follow(page: Path, folder: Path, *, on_slurm: bool) -> None:
-    for action, name, text in blocks(page, on_slurm=on_slurm):
+def follow(page: Path, folder: Path, where: str) -> None:
+    for action, name, text in blocks(page, where):
         if action == "file":
             (folder / name).write_text(text)
         elif action == "append":
@@ -59,20 +63,30 @@ def environment(folder: Path) -> dict[str, str]:
     return os.environ | {"PATH": path, "XDG_RUNTIME_DIR": str(folder)}
 
 
-def with_blocks(*, on_slurm: bool) -> list[Path]:
-    return [page for page in PAGES if any(True for _ in blocks(page, on_slurm=on_slurm))]
+def with_blocks(where: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, where)]
 
 
-@pytest.mark.parametrize("page", with_blocks(on_slurm=False), ids=lambda page: page.name)
+def on_clusters() -> list[object]:
+    """Pages and where their blocks are run; those that take long are marked."""
+    daily = [pytest.param(page, "slurm", id=page.name) for page in with_blocks("slurm")]
+    nightly = [
+        pytest.param(page, "nightly", id=f"{page.name}-nightly", marks=NIGHTLY)
+        for page in with_blocks("nightly")
+    ]
+    return [*daily, *nightly]
+
+
+@pytest.mark.parametrize("page", with_blocks("here"), ids=lambda page: page.name)
 def test_what_the_page_says(page: Path, folder: Path) -> None:
-    follow(page, folder, on_slurm=False)
+    follow(page, folder, "here")
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize("page", with_blocks(on_slurm=True), ids=lambda page: page.name)
-def test_what_the_page_says_of_clusters(page: Path, folder: Path) -> None:
+@pytest.mark.parametrize(("page", "where"), on_clusters())
+def test_what_the_page_says_of_clusters(page: Path, where: str, folder: Path) -> None:
     try:
-        follow(page, folder, on_slurm=True)
+        follow(page, folder, where)
     finally:
         if (folder / "paceline").exists():  # a command failed before the page's own `down`
             subprocess.run(

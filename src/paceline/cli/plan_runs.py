@@ -31,8 +31,13 @@ def learned(runs: Sequence[Path], cluster: "Cluster", file: Path | None, *, quie
     found = fit(measured, guesses)
     if file is not None:
         numbers = fitted_numbers(found)
-        _write(file, {**cluster.numbers, **numbers})
-        say(f"{file}: {', '.join(numbers) or 'no number'} fitted to {len(runs)} runs", unless=quiet)
+        write_numbers(file, numbers)
+        shown = [
+            name
+            for name, origin in zip(numbers, found.origins, strict=True)
+            if origin == "measured"
+        ]
+        say(f"{file}: {len(runs)} runs have shown {', '.join(shown) or 'little'}", unless=quiet)
     return found
 
 
@@ -65,7 +70,7 @@ def _ran(path: Path, cluster: "Cluster", profiles: "Profiles") -> "Ran":
     )
 
 
-def _write(file: Path, numbers: "dict[str, FittedNumber]") -> None:
+def write_numbers(file: Path, numbers: "dict[str, FittedNumber]") -> None:
     """Put the numbers at the end of the cluster's file; what a person wrote stays as it is."""
     before = file.read_text().partition(MARK)[0].rstrip()
     lines = [

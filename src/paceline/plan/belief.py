@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
+from paceline.plan.calibrate import LEARNED
 from paceline.plan.numbers import GUESSES, Guess
 from paceline.specs.cluster import Cluster
+from paceline.specs.estimate import Origin
 
 PROBED = {
     "matmul_rate": Guess(1.0, 0.05, "measured", "of what a probe measured"),
@@ -49,5 +51,8 @@ def guesses_for(cluster: Cluster) -> Mapping[str, Guess]:
             found[name] = found[name]._replace(spread=spread, origin="measured")
     for name, fitted in cluster.numbers.items():
         if name in found:
-            found[name] = Guess(fitted.value, fitted.spread, "measured", "fitted to earlier runs")
+            before = found[name]
+            shown = fitted.spread < LEARNED * before.spread
+            origin: Origin = "measured" if shown else before.origin
+            found[name] = Guess(fitted.value, fitted.spread, origin, before.why)
     return found

@@ -46,17 +46,20 @@ def rows(runs: Sequence[Ran], cluster: Cluster) -> list[Steps]:
 
 
 def fitted_numbers(found: Fit) -> dict[str, FittedNumber]:
-    """Those that the runs have shown, for the cluster's file."""
-    spreads = np.sqrt(np.diag(found.covariance))
-    values = np.exp(found.numbers.logs)
-    numbers = {
-        name: FittedNumber(value=float(values[place]), spread=float(spreads[place]))
+    """All numbers as the runs have left them, for the cluster's file.
+
+    Those that the runs did not show moved together with the others: leaving them out would spoil
+    what the others explain.
+    """
+    logs, covariance = found.numbers.logs, found.covariance
+    if len(found.kinds) == 1:  # its own rate of products is the cluster's
+        kind = len(GUESSES)
+        mix = np.eye(kind + 1)[:kind]
+        mix[0, kind] = 1.0
+        logs = mix @ np.append(logs, list(found.kinds.values()))
+        covariance = mix @ covariance @ mix.T
+    spreads = np.sqrt(np.diag(covariance))
+    return {
+        name: FittedNumber(value=float(np.exp(logs[place])), spread=float(spreads[place]))
         for place, name in enumerate(GUESSES)
-        if found.origins[place] == "measured"
     }
-    if len(found.kinds) == 1 and "matmul_rate" in numbers:
-        # One kind of device and precision: its own rate is the cluster's.
-        rate = numbers["matmul_rate"]
-        own = float(np.exp(next(iter(found.kinds.values()))))
-        numbers["matmul_rate"] = rate.model_copy(update={"value": rate.value * own})
-    return numbers

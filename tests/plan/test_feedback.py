@@ -1,0 +1,100 @@
+"""What a probe and runs teach the planner."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paceline.cli.plan_runs import MARK, write_numbers
+from paceline.cluster.catalogue import read_cluster
+from paceline.plan.belief import guesses_for
+from paceline.plan.calibrate import fit, guess
+from paceline.plan.feedback import Ran, fitted_numbers, rows
+from paceline.profile.families import decoder
+from paceline.specs import CollectiveCost, FittedNumber, Layout, MatmulRate
+from plan.shapes import SMALL, cluster
+
+LAYOUTS = [
+    Layout(replicas=16, micro_batch=2),
+    Layout(shards=16, micro_batch=2),
+    Layout(replicas=4, tensor=4, micro_batch=2),
+    Layout(replicas=4, pipeline=4, micro_batch=2),
+    Layout(replicas=2, shards=8, micro_batch=4),
+    Layout(replicas=8, tensor=2, micro_batch=4),
+]
+WHERE = cluster(nodes=2)
+
+
+def _ran(slower: float) -> list[Ran]:
+    """Runs on a cluster whose devices are so many times slower than the catalogue says."""
+    truth = guess().numbers
+    truth = replace(truth, matmul_rate=truth.matmul_rate / slower)
+    found = []
+    for layout in LAYOUTS:
+        run = Ran(decoder(SMALL), layout, 2, 8, 512, step_seconds=1.0)
+        (steps,) = rows([run], WHERE)
+        found.append(replace(run, step_seconds=float(steps.predicted(truth)[0])))
+    return found
+
+
+def test_the_next_plan_is_better() -> None:
+    runs = _ran(slower=1.3)
+    known, unknown = rows(runs[:4], WHERE), rows(runs[4:], WHERE)
+    before, after = guess(), fit(known)
+
+    def error(found: object) -> float:
+        of = [found.predict(each)[0][0] / each.seconds[0] for each in unknown]  # type: ignore[attr-defined]
+        return float(np.abs(np.log(of)).max())
+
+    assert error(before) > 0.15
+    assert error(after) < 0.05
+
+
+def test_what_runs_have_shown_outlives_them_in_the_cluster_file(tmp_path: Path) -> None:
+    runs = _ran(slower=1.3)
+    numbers = fitted_numbers(fit(rows(runs, WHERE)))
+    file = tmp_path / "cluster.toml"
+    written = '# mine\nnodes = 2\ndevices_per_node = 8\ndevice = "a100-80gb"\n'
+    written += 'inside = "nvlink3"\nbetween = "infiniband-hdr"\n'
+    file.write_text(written)
+    for _ in range(2):  # a second time replaces the first
+        write_numbers(file, numbers)
+    assert file.read_text().startswith("# mine\n")
+    assert file.read_text().count(MARK) == 1
+    there = read_cluster(file)
+    later = guess(guesses_for(there))
+    unknown = rows(runs, there)
+    off = [later.predict(each)[0][0] / each.seconds[0] for each in unknown]
+    assert np.abs(np.log(off)).max() < 0.1
+    assert guesses_for(there)["launch_seconds"].origin == "measured"
+
+
+def test_a_probe_replaces_guesses() -> None:
+    plain = guesses_for(WHERE)
+    device = WHERE.device.model_copy(
+        update={
+            "kind": "cpu",
+            "launch_seconds": 1e-5,
+            "matmuls": (MatmulRate(size=512, precision="fp32", flops_per_second=1e11),),
+        }
+    )
+    line = CollectiveCost(
+        operation="all-reduce",
+        members=2,
+        members_per_node=1,
+        latency_seconds=1e-4,
+        bytes_per_second=1e8,
+    )
+    probed = guesses_for(WHERE.model_copy(update={"device": device, "collectives": (line,)}))
+    assert list(probed) == list(plain)
+    assert probed["exchange_rate"].value == 1.0
+    # Measured lines are held against the guessed rate, which must stay.
+    assert probed["between_rate"].value == plain["between_rate"].value
+    assert probed["between_rate"].spread < plain["between_rate"].spread
+    assert probed["step_seconds"].value == pytest.approx(700 * 1e-5)
+
+
+def test_numbers_of_other_versions_are_left_alone() -> None:
+    old = WHERE.model_copy(update={"numbers": {"gone": FittedNumber(value=1.0, spread=0.1)}})
+    assert guesses_for(old) == guesses_for(WHERE)
