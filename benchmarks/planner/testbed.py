@@ -1,7 +1,8 @@
 """Configurations that are really run on a testbed, each predicted before it is measured.
 
-Nodes are paced (emulated devices, real communication over shaped links). For every link and model
-they are probed, and the model is timed on them. The last configurations are real CPU workers on
+Nodes are paced (emulated devices, real communication over shaped links). Those that will be used
+are probed first, and the model is timed on them: nodes of a testbed share cores, so that sixteen
+are slower than four. The last configurations are real CPU workers on
 this machine. What is predicted is written to a file before the runs begin.
 
     python benchmarks/planner/testbed.py [--links 100mbit,1gbit,10gbit] [--out DIR] [--json]
@@ -289,11 +290,15 @@ def main() -> None:
         links = given.links.split(",")
         for link in links:
             with testbed(link, folder):
-                for model in ("deep", "heavy"):
-                    there = ("--testbed", NAME, "--nodes", str(NODES))
-                    predictor = probed(f"{PACED}:{model}", there, folder, f"{link}-{model}")
+                groups = {(each.model, each.nodes) for each in cases(links) if each.link == link}
+                for model, nodes in sorted(groups):
+                    there = ("--testbed", NAME, "--nodes", str(nodes))
+                    name = f"{link}-{model}-{nodes}"
+                    predictor = probed(f"{PACED}:{model}", there, folder, name)
                     chosen = [
-                        each for each in cases(links) if (each.link, each.model) == (link, model)
+                        each
+                        for each in cases(links)
+                        if (each.link, each.model, each.nodes) == (link, model, nodes)
                     ]
                     rows += measured_rows(predictor, chosen, folder, log)
         for workers in (1, 2):

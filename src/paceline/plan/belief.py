@@ -18,7 +18,7 @@ PROBED = {
 FIRMER = {"inside_rate": 0.1, "between_rate": 0.1, "call_seconds": 0.2}
 """Spreads of those."""
 OVERLAP_ON_CPUS = Guess(0.95, 0.1, "assumed", "of computing, what can hide communication")
-HANDOVER_LAUNCHES, STEP_LAUNCHES = 500.0, 700.0
+HANDOVER_LAUNCHES, STEP_LAUNCHES = 250.0, 700.0
 """What a hand-over and a step cost the host on CPUs, with Gloo, in small operations."""
 LAUNCH_SECONDS = 4e-6
 """Of such an operation on a CPU, where it was not measured."""

@@ -88,7 +88,8 @@ class StepModel:
         exchanges = 2.0 * layouts.chunks
         if self.engine.crossing_transfers:  # and each of two stages has one neighbour
             exchanges = layouts.chunks * np.minimum(layouts.pipeline - 1.0, 2.0)
-        transfer = np.where(piped, exchanges * (send + numbers.handover_seconds), 0.0)
+        host = 2.0 * layouts.chunks * numbers.handover_seconds
+        transfer = np.where(piped, exchanges * send + host, 0.0)
         if self.engine.overlap_transfer:
             hidden = np.maximum(transfer - numbers.overlap * slowest, UNHIDDEN * transfer)
             transfer = np.where(layouts.chunks > 1, hidden, transfer)
@@ -111,9 +112,15 @@ class StepModel:
             bubble=bubble,
             data=data,
             optimizer=optimizer * one,
-            host=numbers.step_seconds * one,
+            host=numbers.step_seconds * one + self._sharded_host(layouts),
             jitter=busy * numbers.jitter * np.sqrt(2.0 * np.log(devices)),
         )
+
+    def _sharded_host(self, layouts: Layouts) -> Array:
+        """What shards cost the host."""
+        tensors = self.profile.tensors / layouts.pipeline
+        each = self.engine.sharded_launches * self.numbers.launch_seconds
+        return np.where(layouts.shards > 1, tensors * each, 0.0)
 
     def slowest(
         self, layouts: Layouts, before: Array, block: Array, after: Array
@@ -175,8 +182,11 @@ class StepModel:
         shards, replicas, stride = layouts.shards, layouts.replicas, layouts.tensor
         rate = self.numbers.exchange_rate
         group = group_of(self.cluster, self.numbers, shards, stride)
-        gather = COLLECTIVES["all-gather"](engine.gathered_bytes * held, group) / rate
-        scatter = COLLECTIVES["reduce-scatter"](engine.gradient_bytes * held, group) / rate
+        # Block by block.
+        calls = np.maximum(self._blocks(layouts), 1.0)
+        gather = COLLECTIVES["all-gather"](engine.gathered_bytes * held / calls, group)
+        scatter = COLLECTIVES["reduce-scatter"](engine.gradient_bytes * held / calls, group)
+        gather, scatter = calls * gather / rate, calls * scatter / rate
         again = gather * layouts.reshard
         inner = again + scatter if engine.reduce_always else again
         hidden = overlap if engine.overlap_shards else np.zeros(())

@@ -46,6 +46,7 @@ def counted(
         before=before.model_copy(update={"name": "before"}),
         block=_mean(inside),
         after=after.model_copy(update={"name": "after", "saved_bytes_whole": ending}),
+        tensors=len(list(model.parameters())),
         state_bytes=state_bytes,
     )
 

@@ -112,6 +112,8 @@ class Profile(Spec):
     before: LayerCost
     block: LayerCost
     after: LayerCost
+    tensors: PositiveInt = 1
+    """That the parameters are kept in."""
     state_bytes: NonNegativeFloat = 8
     """That the optimizer keeps for one parameter: 8 for Adam in fp32."""
     measured_on: str | None = None

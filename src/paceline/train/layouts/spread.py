@@ -15,11 +15,14 @@ from paceline.train.groups import Groups
 def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedDataParallel:
     """Copies that average their gradients while backward goes on."""
     alone = layout.replicas == layout.workers
+    # Only with torch's own size does the exchange begin early, with a first bucket of 1 MiB.
+    megabytes = layout.bucket_megabytes
+    usual = megabytes == Layout().bucket_megabytes
     copies = DistributedDataParallel(
         model,
         device_ids=None if groups.device.type == "cpu" else [groups.device.index],
         process_group=None if alone else groups.mesh(layout).get_group("replicas"),
-        bucket_cap_mb=layout.bucket_megabytes,
+        bucket_cap_mb=None if usual else megabytes,
     )
     # Equal to begin with, and then left alone, as under shards: batch normalisation has its own
     # way (batch_norm.py), and a broadcast before every forward would hold up all workers.
