@@ -41,6 +41,8 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/saving.py
+	$(BIN)/python benchmarks/planner/speed.py
+	$(BIN)/python benchmarks/planner/testbed.py
 
 clean:
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -165,7 +165,7 @@ def by_hand(found: Found, estimate: Estimate) -> str:
         ],
         [
             "attention",
-            f"{flops[True]:.3g} × {share:.0f} / half of that rate",
+            f"{flops[True]:.3g} × {share:.0f} / 0.4 of that rate",
             f"{attention:.2f}",
         ],
         [

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Precision = Literal["fp32", "bf16", "fp16"]
 DEFAULT_CLUSTER = Path("cluster.toml")
 DEFAULT_PROFILE = Path("profile.toml")
-MEASURE_SECONDS = 0.8
+MEASURE_SECONDS = 0.4
 """For timing the model in one precision."""
 
 
@@ -189,6 +189,9 @@ def profile_on(target: "Target", precision: Precision, cluster: "Cluster") -> "P
 
 @cache
 def _training(target: "Target") -> "Training":
+    from paceline.train.loading import load_torch
+
+    load_torch()
     from paceline.train.rehearse.dry_run import training_of
 
     with redirect_stdout(sys.stderr):  # what the user's code prints is not the result

@@ -204,7 +204,8 @@ class StepModel:
 
         part = engine.gradient_bytes * held / shards
         group = group_of(self.cluster, self.numbers, replicas, stride * shards)
-        summed = COLLECTIVES["all-reduce"](part, group) / rate
+        calls = np.where(shards > 1, calls, 1.0)
+        summed = calls * COLLECTIVES["all-reduce"](part / calls, group) / rate
         back = np.zeros(())
         divided = layouts.optimizer_shards > 0
         if divided.any():

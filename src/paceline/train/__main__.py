@@ -1,7 +1,6 @@
 """One worker of a run: `python -m paceline.train RUN`, started once per device by a launcher."""
 
 import ctypes
-import gc
 import os
 import signal
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from paceline.observe.events import EventWriter
 from paceline.specs import STOPPED_EXIT_CODE, Failed, Job, PacelineError, Run
+from paceline.train.loading import load_torch
 from paceline.train.place import Place, cpu_threads, place
 
 _PR_SET_PDEATHSIG = 1
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def _probe(run: Run) -> int:
-    _load_torch()
+    load_torch()
     from paceline.train.probing.worker import probe  # noqa: PLC0415 -- as below
 
     probe(run)
@@ -43,7 +43,7 @@ def _probe(run: Run) -> int:
 
 
 def _train(job: Job, file: Path) -> int:
-    _load_torch()
+    load_torch()
     from paceline.train import fit  # noqa: PLC0415 -- torch, after the threads are set
     from paceline.train.training import Training  # noqa: PLC0415
     from paceline.train.user_file import call_function  # noqa: PLC0415
@@ -59,19 +59,6 @@ def _train(job: Job, file: Path) -> int:
         fix="end it with `return paceline.Training(…)`; a function with a loop of its own trains"
         " with paceline.start(…) and returns nothing",
     )
-
-
-def _load_torch() -> None:
-    """Load torch without collecting garbage meanwhile, which would cost a fifth of the time.
-
-    What is loaded stays for good, so it is also left out of every later collection.
-    """
-    gc.disable()
-    import torch  # noqa: PLC0415
-
-    torch.compiler.disable(_load_torch)  # type: ignore[no-untyped-call] # loads the compiler, as building any optimizer would
-    gc.freeze()
-    gc.enable()
 
 
 def _described(value: object) -> str:
