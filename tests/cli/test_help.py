@@ -37,6 +37,8 @@ def test_the_names_of_options_stay() -> None:
     saving = {"--save-every", "--checkpoints", "--ledger"}
     expected = {
         "probe": {"-o", "-n", "--workers", "--nodes", "--devices", "--partition", "--testbed"},
+        "plan": {"--model", "--cluster", "--device", "--nodes", "--batch", "--goal", "--deadline"}
+        | {"--calibrate", "--explain", "-o", "--profile", "--steps", "--budget", "--time"},
         "run": {"-n", "--workers", "--plan", "--runs", "--name", "--port", "--time"}
         | layout
         | saving,

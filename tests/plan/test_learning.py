@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.plan.learning import Learning, closest_line, fit_learning
+from paceline.plan.learning import Learning, closest_line, fit_learning, steps_with
 from paceline.specs import PacelineError
 
 BATCHES = np.array([256.0, 512, 1024, 1024, 4096, 8192])
@@ -62,3 +62,11 @@ def test_one_training_does_not_say_how_sure_it_is() -> None:
 def test_no_number_of_samples() -> None:
     with pytest.raises(PacelineError, match="grow as fast as the batch"):
         fit_learning(np.array([100.0, 200.0, 400.0]), np.array([1.0, 2.0, 5.0]))
+
+
+def test_another_batch_takes_other_steps() -> None:
+    assert steps_with(64, 64, 100, None) == 100
+    assert steps_with(128, 64, 100, None) == 50  # as many samples
+    # At the critical batch a step learns half as much for a sample as the smallest ones do.
+    assert steps_with(1000, 1, 100_000, 1000.0) == 200
+    assert steps_with(128, 64, 100, 1e9) == 51  # rounded up

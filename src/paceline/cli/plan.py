@@ -47,6 +47,12 @@ def plan(
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="Samples of a step, over all workers.")
     ] = None,
+    critical_batch: Annotated[
+        float | None,
+        typer.Option(
+            "--critical-batch", min=1, help="At which learning takes twice the samples, if known."
+        ),
+    ] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps to train for.")] = None,
     goal: Annotated[
         Literal["fastest", "cheapest", "greenest", "knee"],
@@ -104,7 +110,7 @@ def plan(
     check_one_given(train, model)
     where = asked_cluster(cluster, device, nodes)
     counts = asked_counts(nodes, where)
-    asked = Wish(train, model, profile, batch, steps, precision, measure)
+    asked = Wish(train, model, profile, batch, critical_batch, steps, precision, measure)
     what = asked_model(asked, where, show=not (json or quiet))
     file = None if device else cluster or DEFAULT_CLUSTER
     found = learned(calibrate or [], where, file, quiet=json or quiet)

@@ -28,6 +28,7 @@ class Wish:
     model: str | None
     profile: Path | None
     batch: int | None
+    critical_batch: float | None
     steps: int | None
     precision: Precision | None
     measure: bool
@@ -154,14 +155,25 @@ def _of_training(
     timed = _timed_profile(wish.profile, target)
     if timed is not None:
         has = {each: timed.precisions[each] for each in precisions if each in timed.precisions}
-        return Asked(has or timed.precisions, wish.batch or timed.batch, wish.steps or timed.steps)
+        return _asked(wish, has or timed.precisions, timed.batch, timed.steps)
     with progress("profile", show=show) as advance:
         training = _training(target)
         profiles: dict[Precision, Profile] = {}
         for number, each in enumerate(precisions):
             profiles[each] = _profile(training, target, each, cluster, measure=wish.measure)
             advance((number + 1) / len(precisions))
-    return Asked(profiles, wish.batch or training.batch, wish.steps or training.total_steps)
+    return _asked(wish, profiles, training.batch, training.total_steps)
+
+
+def _asked(
+    wish: Wish, profiles: "Mapping[Precision, Profile]", own_batch: int, own_steps: int
+) -> Asked:
+    """With the batch that was wished for, and as many steps of it as learn the same."""
+    from paceline.plan.learning import steps_with
+
+    batch = wish.batch or own_batch
+    steps = wish.steps or steps_with(batch, own_batch, own_steps, wish.critical_batch)
+    return Asked(profiles, batch, steps)
 
 
 def _timed_profile(file: Path | None, target: "Target") -> "TrainingProfile | None":

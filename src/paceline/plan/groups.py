@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from paceline.cluster.collectives import MODELS, Array, Group
-from paceline.cluster.collectives.measured import Measured, measured
+from paceline.cluster.collectives.measured import Measured, ProbedGroup, measured
 from paceline.plan.numbers import Numbers
 from paceline.specs.cluster import Cluster, CollectiveCost, Link
 
@@ -14,7 +14,7 @@ from paceline.specs.cluster import Cluster, CollectiveCost, Link
 def group_of(cluster: Cluster, numbers: Numbers, members: Array, stride: Array | float) -> Group:
     """`members` that are `stride` devices apart, while all such groups are at work."""
     per_node = np.clip(np.floor(cluster.devices_per_node / stride), 1.0, members)
-    return Group(
+    group = Group(
         members=members,
         per_node=per_node,
         inside_latency=np.asarray(cluster.inside.latency_seconds),
@@ -22,12 +22,13 @@ def group_of(cluster: Cluster, numbers: Numbers, members: Array, stride: Array |
         between_latency=np.asarray(cluster.between.latency_seconds),
         between_rate=cluster.network_bytes_per_second * numbers.between_rate,
         call=numbers.call_seconds,
-        measured=_measured(
-            cluster.collectives, cluster.inside, cluster.between, cluster.network_bytes_per_second
-        )
-        if cluster.collectives
-        else None,
     )
+    if not cluster.collectives:
+        return group
+    found = _measured(
+        cluster.collectives, cluster.inside, cluster.between, cluster.network_bytes_per_second
+    )
+    return ProbedGroup(**vars(group), measured=found)
 
 
 @lru_cache

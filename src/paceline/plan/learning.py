@@ -47,6 +47,16 @@ class Learning:
         return np.asarray(np.ceil(self.samples(batch) / batch))
 
 
+def steps_with(batch: int, own_batch: int, own_steps: int, critical_batch: float | None) -> int:
+    """Of `batch` samples, that learn as much as a training's own steps of its own batch.
+
+    As many samples, where nobody knows the critical batch.
+    """
+    critical = critical_batch or math.inf
+    samples = own_steps * own_batch
+    return int(Learning(samples / (1.0 + own_batch / critical), critical).steps(batch))
+
+
 def fit_learning(batches: Array, samples: Array) -> Learning:
     """From trainings that reached the target with batches of several sizes."""
     line = closest_line(batches, samples)

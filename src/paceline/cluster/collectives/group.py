@@ -1,15 +1,10 @@
 """Who takes part in a collective, and what bandwidth they have together."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from paceline.cluster.collectives.measured import Measured
 
 Array = npt.NDArray[np.float64]
 
@@ -30,8 +25,6 @@ class Group:
     """Bytes per second of one device's share of its node's network interfaces."""
     call: Array
     """Seconds that any call takes before bytes move."""
-    measured: "Mapping[str, Measured] | None" = None
-    """What a probe found, by operation."""
 
     @cached_property
     def nodes(self) -> Array:

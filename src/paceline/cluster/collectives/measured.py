@@ -75,11 +75,19 @@ class Measured:
         return Correction(*found)
 
 
+@dataclass(frozen=True)
+class ProbedGroup(Group):
+    """A group of a cluster that was probed."""
+
+    measured: Mapping[str, Measured]
+    """By operation."""
+
+
 def corrected(operation: str, model: Model) -> Model:
     """A model that follows what was measured where a group knows of any."""
 
     def seconds(nbytes: Array, group: Group) -> Array:
-        lines = group.measured.get(operation) if group.measured else None
+        lines = group.measured.get(operation) if isinstance(group, ProbedGroup) else None
         if lines is None:
             return model(nbytes, group)
         latency, per_byte = _line(model, group)
