@@ -106,3 +106,13 @@ def test_words_of_a_layout() -> None:
     layout = Layout(replicas=2, shards=4, micro_batch=2, precision="bf16", recompute="block")
     assert words(layout) == "2 replicas x 4 shards, 2 at a time, bf16, recompute block"
     assert words(Layout(micro_batch=8)) == "1 worker, 8 at a time, fp32"
+
+
+def test_a_plan_says_what_batch_normalisation_does() -> None:
+    profile = decoder(SMALL).model_copy(update={"batch_norm": True})
+    said, _ = answer({"bf16": profile}, cluster(nodes=1), 64, [1], guess(), "fastest", _always)
+    plan = plan_of(said)
+    assert plan.layout.batch_norm == "local"
+    assert plan.estimate is not None
+    assert plan.estimate.layout == plan.layout
+    assert any("batch normalisation" in each for each in said.remarks)

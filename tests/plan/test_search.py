@@ -48,3 +48,9 @@ def test_a_batch_that_cannot_be_divided() -> None:
     tall = decoder(SMALL.model_copy(update={"layers": 1, "heads": 1}))
     with pytest.raises(PacelineError, match="a batch of 7"):
         search(tall, cluster(), 7, guess())
+
+
+def test_stages_have_blocks() -> None:
+    layouts = every(decoder(SMALL.model_copy(update={"layers": 4})), cluster(nodes=2), 64)
+    assert (layouts.pipeline * layouts.chunks <= 4).all()
+    assert (layouts.pipeline == 4).any()

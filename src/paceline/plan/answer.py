@@ -13,6 +13,10 @@ from paceline.specs.cluster import Cluster
 from paceline.specs.estimate import Answer
 from paceline.specs.plan import Plan
 
+NORMALISED = (
+    "batch normalisation is planned over each worker's own share (batch_norm = local); what a whole"
+    " batch's costs is not known to the planner"
+)
 FINALISTS = 50
 """Layouts on the chosen nodes that are simulated event by event."""
 
@@ -30,6 +34,9 @@ def answer(
     bests = bests_on(profiles, cluster, batch, found, counts)
     best = _simulated(choose(bests, goal, cluster, within), found)
     profile = profiles[best.precision]
+    if profile.batch_norm:
+        layout = best.estimate.layout.model_copy(update={"batch_norm": "local"})
+        best = replace(best, estimate=best.estimate.model_copy(update={"layout": layout}))
     there = cluster.model_copy(update={"nodes": best.nodes})
     said = Answer(
         model=profile.name,
@@ -46,7 +53,7 @@ def answer(
         too_few=max((count for count in counts if count < bests[0].nodes), default=None),
         helps=helps(best, profiles, there, found),
         scored=sum(each.found.scored for each in bests) * len(profiles),
-        remarks=cluster.remarks,
+        remarks=(*cluster.remarks, *([NORMALISED] if profile.batch_norm else [])),
     )
     return said, best
 

@@ -85,7 +85,8 @@ def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
             data = left // pipeline
             if pipeline > profile.block.count or batch % data:
                 continue
-            rows.append(_degrees(tensor, pipeline, data, batch // data))
+            twice = TWICE_AROUND * pipeline <= profile.block.count
+            rows.append(_degrees(tensor, pipeline, data, batch // data, twice=twice))
     if not rows:
         raise PacelineError(
             f"a batch of {batch} cannot be divided over {cluster.devices} devices",
@@ -94,12 +95,15 @@ def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
     return Layouts(*np.concatenate(rows).T)
 
 
-def _degrees(tensor: int, pipeline: int, data: int, share: int) -> Array:
-    """All layouts with these degrees, as rows in the order of the fields of `Layouts`."""
+def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) -> Array:
+    """All layouts with these degrees, as rows in the order of the fields of `Layouts`.
+
+    `twice`: there are blocks for two stages on every worker.
+    """
     shards = np.array(_divisors(data), dtype=np.float64)
     samples = np.array([each for each in _divisors(share) if each <= MOST_SAMPLES])
     modes = np.array([RECOMPUTE.index(each) for each in MODES])
-    chunks = np.array([1.0, TWICE_AROUND] if pipeline > 1 else [1.0])
+    chunks = np.array([1.0, TWICE_AROUND] if pipeline > 1 and twice else [1.0])
     sequence = np.array([0.0, 1.0] if tensor > 1 and pipeline == 1 else [0.0])
     reshard = np.array([1.0])
     grid = np.meshgrid(shards, samples, modes, chunks, sequence, reshard, indexing="ij")

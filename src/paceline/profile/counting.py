@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.profile.products import Product
 from paceline.profile.watch import Role, Seen, Sliced, watched
@@ -46,6 +47,7 @@ def counted(
         before=before.model_copy(update={"name": "before"}),
         block=_mean(inside),
         after=after.model_copy(update={"name": "after", "saved_bytes_whole": ending}),
+        batch_norm=any(isinstance(each, _BatchNorm) for each in model.modules()),
         tensors=len(list(model.parameters())),
         state_bytes=state_bytes,
     )

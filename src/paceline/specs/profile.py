@@ -112,6 +112,8 @@ class Profile(Spec):
     before: LayerCost
     block: LayerCost
     after: LayerCost
+    batch_norm: bool = False
+    """Whether it has batch normalisation, over which a layout has to say what it does."""
     tensors: PositiveInt = 1
     """That the parameters are kept in."""
     state_bytes: NonNegativeFloat = 8

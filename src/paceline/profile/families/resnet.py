@@ -117,6 +117,7 @@ def resnet(shape: ResNet) -> Profile:
         before=_stem(shape.image, stem),
         block=_mean(blocks),
         after=_head(blocks[-1].path[-1].outputs, shape.classes),
+        batch_norm=True,
         state_bytes=4,
     )
 
