@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from command import paceline, paceline_json, write_training
+from command import EXAMPLES, paceline, paceline_json, write_training
 from paceline.cli.app import app
-from paceline.specs import PacelineError, Plan
+from paceline.specs import Layout, PacelineError, Plan
 
 GPT = "gpt: layers=12 width=768 heads=12 seq=1k vocab=50304"
 CLUSTER = """
@@ -85,6 +85,18 @@ def test_the_plan_of_a_training_runs_and_is_held_against_it(tmp_path: Path) -> N
         *("run", "train.py", "--plan", "plan.toml", "--micro-batch", "3"), folder=tmp_path
     )
     assert other["prediction"] is None
+
+
+@pytest.mark.nightly
+def test_every_layout_on_the_table_can_be_run(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text(CLUSTER.replace("nodes = 2", "nodes = 4"))
+    train = EXAMPLES / "gpt" / "train.py"
+    said = paceline_json("plan", train, "--goal", "fastest", "--nodes", "4", folder=tmp_path)
+    layouts = [said["estimate"]["layout"], *(each["layout"] for each in said["alternatives"])]
+    assert len(layouts) > 3
+    for layout in layouts:
+        Plan(layout=Layout.model_validate(layout)).write(tmp_path / "one.toml")
+        paceline("run", train, "--plan", "one.toml", "--dry-run", folder=tmp_path)
 
 
 @pytest.mark.parametrize(
