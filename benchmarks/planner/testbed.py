@@ -152,7 +152,7 @@ class Predictor:
             profile=profile,
             cluster=cluster,
             precision=layout.precision,
-            engine=Engine.of_paceline(profile, cluster),
+            engine=Engine.of_paceline(profile, cluster, layout.precision),
             layouts=Layouts.of([layout], micro_batch=-(-batch // layout.data_workers)),
             batch=np.array([float(batch)]),
         )

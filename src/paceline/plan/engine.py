@@ -56,11 +56,15 @@ class Engine(Spec):
     """Of a parameter, as gradients are kept and summed."""
     state_bytes: NonNegativeFloat = 8
     """Of a parameter, that the optimizer keeps, its own copy of the weight included."""
+    kept_cast_bytes: NonNegativeInt = 0
+    """Of a parameter, as autocast keeps it from forward to backward of every micro-batch."""
+    buffers_for_all: bool = False
+    """A stage has a place to receive every micro-batch of a step."""
     base_bytes: NonNegativeInt = 0
     """On every device, whatever is trained."""
 
     @classmethod
-    def of_paceline(cls, profile: Profile, cluster: Cluster) -> "Engine":
+    def of_paceline(cls, profile: Profile, cluster: Cluster, precision: str) -> "Engine":
         """Paceline's: weights stay in fp32 where they are gathered, and products are cast; replicas
         of a pipeline exchange after its last micro-batch."""
         on_cpus = cluster.device.kind == "cpu"
@@ -72,4 +76,6 @@ class Engine(Spec):
             overlap_piped=False,
             crossing_transfers=True,
             bucket_bytes=Layout().bucket_megabytes << 20,
+            kept_cast_bytes=0 if precision == "fp32" else 2,
+            buffers_for_all=True,
         )

@@ -36,7 +36,7 @@ def rows(runs: Sequence[Ran], cluster: Cluster) -> list[Steps]:
                 update={"nodes": run.nodes, "devices_per_node": run.devices_per_node}
             ),
             precision=run.layout.precision,
-            engine=Engine.of_paceline(run.profile, cluster),
+            engine=Engine.of_paceline(run.profile, cluster, run.layout.precision),
             layouts=Layouts.of([run.layout], micro_batch=-(-run.batch // run.layout.data_workers)),
             batch=np.array([float(run.batch)]),
             seconds=np.array([run.step_seconds]),

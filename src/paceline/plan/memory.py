@@ -84,12 +84,16 @@ def stage(
     of_logits = IN_PLACE if engine.loss_in_place else 1.0
     logits = of_logits * after.saved_bytes / layouts.tensor + after.saved_bytes_whole / sliced
     zero = np.zeros_like(held)
+    of_block = block.parameters / layouts.tensor + block.parameters_whole
+    handed = block.output_bytes
     return Bytes(
         weights=held * engine.weight_bytes / layouts.shards,
         gradients=held * engine.gradient_bytes / np.where(whole_gradients, 1.0, layouts.shards),
         optimizer=held * engine.state_bytes / divided,
         gathered=np.where(layouts.shards > 1, at_work * engine.gathered_bytes, 0.0),
-        activations=samples * under_way * (blocks * kept + ends_kept),
+        activations=under_way
+        * (samples * (blocks * kept + ends_kept) + engine.kept_cast_bytes * blocks * of_block)
+        + np.where(piped & engine.buffers_for_all, samples * micro_batches * handed, 0.0),
         working=samples * repeated,
         logits=samples * logits if last else np.where(piped, 0.0, samples * logits),
         base=zero + engine.base_bytes,

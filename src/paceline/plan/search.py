@@ -59,7 +59,7 @@ def search(
     engine: Engine | None = None,
 ) -> Found:
     """Score every layout of `batch` samples on all devices of the cluster."""
-    engine = engine or Engine.of_paceline(profile, cluster)
+    engine = engine or Engine.of_paceline(profile, cluster, precision)
     layouts = every(profile, cluster, batch)
     steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
     held = memory(profile, layouts, float(batch), engine).total
