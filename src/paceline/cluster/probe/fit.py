@@ -77,7 +77,7 @@ def _least_squares(columns: _Array, weights: _Array) -> tuple[float, float]:
 
     latency, slope = np.linalg.lstsq(weighted, ones, rcond=None)[0].tolist()
     if latency < 0 or len(columns) == 1:
-        return 0.0, one(1, ones)
+        return 0.0, max(one(1, ones), 1.0 / FASTEST)
     if slope < 1.0 / FASTEST:
         slope = 1.0 / FASTEST
         return max(one(0, ones - slope * weighted[:, 1]), 0.0), slope
