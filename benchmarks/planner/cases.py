@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paceline.cluster.catalogue import device, link
+from paceline.cluster.catalogue import device, link, usual_cluster
 from paceline.plan.calibrate import Steps
 from paceline.plan.engine import Engine
 from paceline.plan.layouts import RECOMPUTE, Layouts
@@ -24,19 +24,6 @@ HEADER = (
     "micro_batch,tp,pp,dp,zero,recompute,precision,step_s,mem_gb,oom,group"
 )
 MEASURED = {"step_s", "mem_gb", "oom"}
-INSIDE = {
-    "v100": "nvlink2",
-    "a100": "nvlink3",
-    "h100": "nvlink4",
-    "h200": "nvlink4",
-    "b200": "nvlink5",
-    "b300": "nvlink5",
-    "gb200": "nvlink5",
-    "gb300": "nvlink5",
-    "mi250x": "xgmi-mi300x",
-    "mi300x": "xgmi-mi300x",
-    "mi325x": "xgmi-mi300x",
-}
 NETWORK_GBPS = {"v100": 12.5, "a100": 200.0}
 """Of one device where a row does not say; 400 for all later ones."""
 MEGATRON = Engine(
@@ -95,19 +82,14 @@ class Case:
     @property
     def cluster(self) -> Cluster:
         """Enough nodes of its kind."""
-        inside = INSIDE[self.device.split("-")[0]]
-        return Cluster(
-            nodes=-(-self.gpus // self.gpus_per_node),
-            devices_per_node=self.gpus_per_node,
-            device=device(self.device),
-            inside=link(inside),
-            between=Link(
-                name="network",
-                latency_seconds=link("infiniband-hdr").latency_seconds,
-                bytes_per_second=self.network_gbps / 8 * 1e9,
-                source="the table",
-            ),
+        network = Link(
+            name="network",
+            latency_seconds=link("infiniband-hdr").latency_seconds,
+            bytes_per_second=self.network_gbps / 8 * 1e9,
+            source="the table",
         )
+        usual = usual_cluster(self.device, -(-self.gpus // self.gpus_per_node))
+        return usual.model_copy(update={"devices_per_node": self.gpus_per_node, "between": network})
 
 
 def key_of(row: dict[str, str], measured: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from paceline.cluster.catalogue import device, link
+from paceline.cluster.catalogue import usual_cluster
 from paceline.plan.calibrate import guess
 from paceline.plan.engine import Engine
 from paceline.plan.memory import memory
@@ -60,13 +60,7 @@ def plan_seconds(devices: int) -> float:
 
 
 def _cluster(devices: int) -> Cluster:
-    return Cluster(
-        nodes=devices // 8,
-        devices_per_node=8,
-        device=device("h100-80gb"),
-        inside=link("nvlink4"),
-        between=link("infiniband-ndr"),
-    )
+    return usual_cluster("h100-80gb", devices // 8)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 from tables import MOSAIC
 from worked_resnet import efficiencies, picture, single_nodes, steepness
 
-from paceline.cluster.catalogue import device, link
+from paceline.cluster.catalogue import usual_cluster
 from paceline.plan.calibrate import Steps, guess
 from paceline.plan.estimate import estimates
 from paceline.plan.layouts import Layouts
@@ -84,13 +84,7 @@ def replaced(text: str, name: str, table: str) -> str:
 
 def h100s(devices: int) -> Cluster:
     """Nodes of eight, with 400 Gbit/s for each device."""
-    return Cluster(
-        nodes=devices // 8,
-        devices_per_node=8,
-        device=device("h100-80gb"),
-        inside=link("nvlink4"),
-        between=link("infiniband-ndr"),
-    )
+    return usual_cluster("h100-80gb", devices // 8)
 
 
 def plans(found: dict[int, Found], best: dict[int, Estimate]) -> str:

@@ -62,23 +62,10 @@ def _simulated(best: Best, found: Fit) -> Best:
     """With the best layouts simulated event by event, and put into that order."""
     scored = best.found
     number = min(FINALISTS, len(scored.seconds))
-    few = replace(
-        scored.steps,
-        layouts=scored.steps.layouts.take(np.arange(number)),
-        batch=scored.steps.batch[:number],
-    )
+    few = scored.steps.take(np.arange(number))
     seconds = np.array([each.seconds for each in simulated(few, found.model(few).numbers)])
     places = np.append(np.argsort(seconds, kind="stable"), np.arange(number, len(scored.seconds)))
-    ranked = replace(
-        scored,
-        steps=replace(
-            scored.steps,
-            layouts=scored.steps.layouts.take(places),
-            batch=scored.steps.batch[places],
-        ),
-        seconds=scored.seconds[places],
-        held=scored.held[places],
-    )
+    ranked = replace(scored, steps=scored.steps.take(places), seconds=scored.seconds[places])
     (estimate,) = ranked.best(found, 1, best.precision)
     told = estimate.model_copy(update={"simulated_seconds": float(seconds.min())})
     return replace(best, found=ranked, estimate=told)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from paceline.cluster.collectives import Array
 from paceline.plan.engine import Engine
-from paceline.plan.layouts import Layouts
+from paceline.plan.layouts import Index, Layouts
 from paceline.plan.numbers import GUESSES, KIND_SPREAD, Guess, Numbers, spreads
 from paceline.plan.time import StepModel
 from paceline.specs.cluster import Cluster
@@ -61,6 +61,15 @@ class Steps:
         """Device and precision, which have a rate of matrix products of their own."""
         return f"{self.cluster.device.name} {self.precision}"
 
+    def take(self, index: Index) -> "Steps":
+        """Those of that index."""
+        return replace(
+            self,
+            layouts=self.layouts.take(index),
+            batch=self.batch[index],
+            seconds=self.seconds[index] if len(self.seconds) else self.seconds,
+        )
+
     def predicted(self, numbers: Numbers) -> Array:
         """Seconds of a step of each."""
         model = StepModel(self.profile, self.cluster, self.precision, self.engine, numbers)
@@ -80,7 +89,6 @@ class Fit:
     """Standard deviation of the logarithm of a step."""
     width: float
     """Standard deviations on either side that nine of ten rows stay within."""
-    rows: int
     origins: tuple[Origin, ...]
     """Of the numbers, in their order."""
 
@@ -129,7 +137,6 @@ def guess(guesses: Mapping[str, Guess] = GUESSES) -> Fit:
         covariance=np.diag(spreads(guesses) ** 2),
         noise=UNFITTED_NOISE,
         width=NINE_OF_TEN,
-        rows=0,
         origins=tuple(each.origin for each in guesses.values()),
     )
 
@@ -159,14 +166,7 @@ def _some(measured: Sequence[Steps], mask: npt.NDArray[np.bool_]) -> list[Steps]
         inside = np.flatnonzero(mask[begin : begin + len(each.layouts)])
         begin += len(each.layouts)
         if len(inside):
-            kept.append(
-                replace(
-                    each,
-                    layouts=each.layouts.take(inside),
-                    batch=each.batch[inside],
-                    seconds=each.seconds[inside],
-                )
-            )
+            kept.append(each.take(inside))
     return kept
 
 
@@ -207,7 +207,6 @@ def _mode(measured: Sequence[Steps], guesses: Mapping[str, Guess]) -> Fit:
         covariance=covariance,
         noise=noise,
         width=NINE_OF_TEN * (1.0 + FEW_ROWS / len(truth)),
-        rows=len(truth),
         origins=tuple(
             "measured" if learned else each.origin
             for each, learned in zip(guesses.values(), narrowed, strict=False)

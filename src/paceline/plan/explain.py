@@ -34,7 +34,7 @@ def explained(best: Best, found: Fit) -> list[Line]:
         float(each[0]) for each in model.slowest(layouts, before.all, block.all, after.all)
     )
     parts, samples = float(layouts.data_workers[0]), float(layouts.micro_batch[0])
-    micro_batches = float(np.ceil(steps.batch[0] / (parts * samples)))
+    micro_batches = float(layouts.micro_batches(steps.batch[one])[0])
     held = float(model.held_parameters(layouts)[0])
     lines = [
         Line(

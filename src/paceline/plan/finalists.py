@@ -25,17 +25,18 @@ def pipelines(steps: Steps, numbers: Numbers) -> list[Pipeline]:
     Sums over replicas compete with computing in the simulation. What shards gather and scatter does
     so in the closed form only: what that leaves exposed follows the last backward.
     """
-    layouts, batch = steps.layouts, steps.batch
-    times = _model(steps, numbers, steps.engine.overlap_data).times(layouts, batch)
+    layouts, batch, engine = steps.layouts, steps.batch, steps.engine
+    times = _model(steps, numbers, engine.overlap_data).times(layouts, batch)
     whole = _model(steps, numbers, overlap=False).times(layouts, batch)
-    compute = Compute(steps.cluster, steps.precision, steps.engine, numbers)
+    compute = Compute(steps.cluster, steps.precision, engine, numbers)
     passes = [compute.passes(each, layouts) for each in steps.profile.layers]
+    every_micro_batches = layouts.micro_batches(batch)
     found = []
     for index in range(len(layouts)):
         one = np.array([index])
         chunks = int(layouts.chunks[index])
-        micro_batches = _micro_batches(layouts, batch, index)
-        sharded = layouts.shards[index] > 1
+        micro_batches = int(every_micro_batches[index])
+        sharded, piped = layouts.shards[index] > 1, layouts.pipeline[index] > 1
         # The closed form has a worker hand over what it computed before it goes on.
         handover = float(times.transfer[index]) / (2 * micro_batches * chunks)
         forward, backward = _stages(steps, layouts.take(one), [each.take(one) for each in passes])
@@ -48,7 +49,7 @@ def pipelines(steps: Steps, numbers: Numbers) -> list[Pipeline]:
                 backward_seconds=backward + handover,
                 gradient_seconds=0.0 if sharded else float(whole.data[index]) / chunks,
                 buckets=BUCKETS,
-                overlap=steps.engine.overlap_data,
+                overlap=engine.overlap_data and (engine.overlap_piped or not piped),
                 after_seconds=float(times.optimizer[index] + times.host[index]) + exposed,
                 members=float(layouts.data_workers[index] * layouts.tensor[index]),
             )
@@ -59,11 +60,6 @@ def pipelines(steps: Steps, numbers: Numbers) -> list[Pipeline]:
 def _model(steps: Steps, numbers: Numbers, overlap: bool) -> StepModel:
     engine = steps.engine.model_copy(update={"overlap_data": overlap})
     return StepModel(steps.profile, steps.cluster, steps.precision, engine, numbers)
-
-
-def _micro_batches(layouts: Layouts, batch: Array, index: int) -> int:
-    samples = layouts.data_workers[index] * layouts.micro_batch[index]
-    return int(np.ceil(batch[index] / samples))
 
 
 def _stages(steps: Steps, layout: Layouts, passes: list[Passes]) -> tuple[Array, Array]:

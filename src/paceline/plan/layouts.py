@@ -51,6 +51,14 @@ class Layouts:
     def __len__(self) -> int:
         return len(self.replicas)
 
+    def micro_batches(self, batch: Array | float) -> Array:
+        """Of a step of `batch` samples, on every worker."""
+        return np.asarray(np.ceil(batch / (self.data_workers * self.micro_batch)))
+
+    def blocks(self, count: int) -> Array:
+        """Of a worker in the middle of a pipeline, where the model has `count`."""
+        return np.asarray(np.ceil(count / (self.pipeline * self.chunks)) * self.chunks)
+
     def take(self, index: Index) -> "Layouts":
         """Those of that index."""
         return Layouts(*(getattr(self, each.name)[index] for each in fields(self)))

@@ -60,7 +60,7 @@ def stage(
     before, block, after = profile.layers
     piped = layouts.pipeline > 1
     tied = after.parameters == 0
-    blocks = np.ceil(block.count / (layouts.pipeline * layouts.chunks)) * layouts.chunks
+    blocks = layouts.blocks(block.count)
     if last:  # has one block less where stages do not divide the blocks (time.py)
         blocks = blocks - (blocks * layouts.pipeline > block.count)
     # A tied output matrix stands once more on the last stage of a pipeline.
@@ -74,7 +74,7 @@ def stage(
     at_work = GATHERED_BLOCKS * (block.parameters / layouts.tensor + block.parameters_whole)
     at_work = np.where(engine.gather_once & piped, held, at_work)
     kept, repeated = _kept(block, layouts, engine)
-    micro_batches = np.ceil(batch / (layouts.data_workers * layouts.micro_batch))
+    micro_batches = layouts.micro_batches(batch)
     # Gradients that are summed only after the last micro-batch stand whole on every shard.
     whole_gradients = (micro_batches > 1) & (not engine.reduce_always)
     under_way = _under_way(layouts, micro_batches, last)

@@ -40,7 +40,7 @@ _KINDS: dict[str, Callable[[Layouts], np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def words(layout: Layout) -> str:
-    """A layout in a few words: `2 replicas x 4 shards, 2 samples, bf16`."""
+    """A layout in a few words: `2 replicas x 4 shards, 2 at a time, bf16`."""
     degrees = [
         f"{number} {name}"
         for name in ("replicas", "shards", "tensor", "pipeline")
@@ -62,9 +62,9 @@ def alternatives(best: Best, found: Fit) -> tuple[Alternative, ...]:
     layouts = best.found.steps.layouts
     others: list[Alternative] = []
     for what, is_kind in _KINDS.items():
-        if is_kind(layouts)[:1].any():
-            continue  # the chosen one is of this kind
         places = np.flatnonzero(is_kind(layouts))
+        if len(places) and not places[0]:
+            continue  # the chosen one is of this kind
         if len(places):
             others += _slower(best, found, what, int(places[0]))
         else:

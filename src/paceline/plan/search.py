@@ -1,6 +1,6 @@
 """All layouts of a model on a cluster, those that fit, the fastest first."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,10 +28,9 @@ class Found:
 
     steps: Steps
     seconds: Array
-    held: Array
-    """Bytes on the fullest device."""
     too_large: Layouts
     too_large_held: Array
+    """Bytes on the fullest device."""
 
     @property
     def scored(self) -> int:
@@ -44,10 +43,7 @@ class Found:
 
     def chosen(self, found: Fit, places: Index, precision: Trained) -> list[Estimate]:
         """Those at these places, with their parts and intervals."""
-        few = replace(
-            self.steps, layouts=self.steps.layouts.take(places), batch=self.steps.batch[places]
-        )
-        return estimates(found, few, precision)
+        return estimates(found, self.steps.take(places), precision)
 
 
 def search(
@@ -56,21 +52,19 @@ def search(
     batch: int,
     found: Fit,
     precision: Trained = "bf16",
-    engine: Engine | None = None,
 ) -> Found:
     """Score every layout of `batch` samples on all devices of the cluster."""
-    engine = engine or Engine.of_paceline(profile, cluster, precision)
+    engine = Engine.of_paceline(profile, cluster, precision)
     layouts = every(profile, cluster, batch)
     steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
     held = memory(profile, layouts, float(batch), engine).total
     fits = held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes
-    fitting = layouts.take(np.flatnonzero(fits))
-    seconds = found.model(steps).times(fitting, float(batch)).total
+    fitting = steps.take(np.flatnonzero(fits))
+    seconds = found.model(steps).times(fitting.layouts, float(batch)).total
     order = np.argsort(seconds, kind="stable")
     return Found(
-        steps=replace(steps, layouts=fitting.take(order), batch=steps.batch[fits][order]),
+        steps=fitting.take(order),
         seconds=seconds[order],
-        held=held[fits][order],
         too_large=layouts.take(np.flatnonzero(~fits)),
         too_large_held=held[~fits],
     )
@@ -105,9 +99,8 @@ def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) 
     modes = np.array([RECOMPUTE.index(each) for each in MODES])
     chunks = np.array([1.0, TWICE_AROUND] if pipeline > 1 and twice else [1.0])
     sequence = np.array([0.0, 1.0] if tensor > 1 and pipeline == 1 else [0.0])
-    reshard = np.array([1.0])
-    grid = np.meshgrid(shards, samples, modes, chunks, sequence, reshard, indexing="ij")
-    shard, sample, mode, chunk, along, again = (each.ravel() for each in grid)
+    grid = np.meshgrid(shards, samples, modes, chunks, sequence, indexing="ij")
+    shard, sample, mode, chunk, along = (each.ravel() for each in grid)
     whole = np.ones_like(shard)
     columns = (
         data / shard,
@@ -118,7 +111,7 @@ def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) 
         mode,
         chunk,
         along,
-        again,
+        whole,  # shards free gathered weights after forward
         0.0 * whole,
     )
     rows = np.stack(columns, axis=1)

@@ -77,7 +77,7 @@ class StepModel:
             self.compute.passes(each, alike).take(place) for each in profile.layers
         )
         piped = layouts.pipeline > 1
-        micro_batches = np.ceil(batch / (layouts.data_workers * layouts.micro_batch))
+        micro_batches = layouts.micro_batches(batch)
 
         blocks, at_begin, at_end = self.slowest(layouts, before.all, block.all, after.all)
         slowest = blocks * block.all + at_begin * before.all + at_end * after.all
@@ -127,7 +127,7 @@ class StepModel:
     ) -> tuple[Array, Array, Array]:
         """Blocks of the slowest stage, and whether it is the first, the last, or both."""
         count = self.profile.block.count
-        blocks = self._blocks(layouts)
+        blocks = layouts.blocks(count)
         piped = layouts.pipeline > 1
         # Where stages do not divide the blocks, the ends have one less: the last, then the first.
         missing = blocks * layouts.pipeline - count
@@ -144,11 +144,6 @@ class StepModel:
             (end | ~piped).astype(np.float64),
         )
 
-    def _blocks(self, layouts: Layouts) -> Array:
-        """Of a stage in the middle of a pipeline."""
-        chunks = layouts.pipeline * layouts.chunks
-        return np.asarray(np.ceil(self.profile.block.count / chunks) * layouts.chunks)
-
     def send_seconds(self, layouts: Layouts) -> Array:
         """What a stage hands to the next, for one micro-batch: every slice sends its part."""
         nbytes = self.profile.block.output_bytes * layouts.micro_batch / layouts.tensor
@@ -160,7 +155,7 @@ class StepModel:
     def held_parameters(self, layouts: Layouts) -> Array:
         """Parameters of the largest stage, as one slice of it has them."""
         before, block, after = self.profile.layers
-        blocks = self._blocks(layouts)
+        blocks = layouts.blocks(block.count)
         piped = layouts.pipeline > 1
         ends, ends_whole = (
             np.where(piped, max(each), sum(each))
@@ -183,7 +178,7 @@ class StepModel:
         rate = self.numbers.exchange_rate
         group = group_of(self.cluster, self.numbers, shards, stride)
         # Block by block.
-        calls = np.maximum(self._blocks(layouts), 1.0)
+        calls = layouts.blocks(self.profile.block.count)
         gather = COLLECTIVES["all-gather"](engine.gathered_bytes * held / calls, group)
         scatter = COLLECTIVES["reduce-scatter"](engine.gradient_bytes * held / calls, group)
         gather, scatter = calls * gather / rate, calls * scatter / rate

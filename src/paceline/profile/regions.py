@@ -27,10 +27,6 @@ class Regions:
         self.last = len(self.blocks) + 1
         self.now = 0
 
-    def begin(self) -> None:
-        """A forward begins."""
-        self.now = 0
-
     @contextmanager
     def followed(self, entered: Told = _nothing, left: Told = _nothing) -> Iterator[None]:
         """A block in which `now` follows the model, and blocks say with what they are entered and
