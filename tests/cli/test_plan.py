@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from command import EXAMPLES, paceline, paceline_json, write_training
 from paceline.cli.app import app
-from paceline.specs import Layout, PacelineError, Plan
+from paceline.profile.named import profile_of
+from paceline.specs import Layout, PacelineError, Plan, TrainingProfile
 
 GPT = "gpt: layers=12 width=768 heads=12 seq=1k vocab=50304"
 CLUSTER = """
@@ -29,6 +30,26 @@ matmul_efficiency = 0.8
 source = "assumed"
 efficiency_source = "assumed"
 """
+
+
+def timed_on(device: str) -> TrainingProfile:
+    """What a probe of train.py would have written on such devices."""
+    profile = profile_of(GPT).model_copy(update={"measured_on": device})
+    return TrainingProfile(
+        train="train.py", function="training", batch=64, steps=10, precisions={"bf16": profile}
+    )
+
+
+def test_times_of_other_devices_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text(CLUSTER)
+    write_training(tmp_path)
+    timed_on("a small computer").write(tmp_path / "profile.toml")
+    timed = paceline("plan", "train.py", folder=tmp_path)
+    assert "times of the model: profile.toml" in timed.stderr
+    assert "124.5 million parameters" in timed.stdout
+    timed_on("another device").write(tmp_path / "profile.toml")
+    counted = paceline("plan", "train.py", folder=tmp_path)
+    assert "242 parameters" in counted.stdout
 
 
 def test_a_model_by_its_dimensions(tmp_path: Path) -> None:
@@ -149,6 +170,16 @@ def test_every_layout_on_the_table_can_be_run(tmp_path: Path) -> None:
             "price_per_hour",
         ),
         (
+            ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--critical-batch", "99"),
+            "--critical-batch 99.0 was given, which is for a training of your own",
+            "paceline plan train.py",
+        ),
+        (
+            ("train.py", "--cluster", "c.toml", "--profile", "other.toml"),
+            "other.toml has the times of train.py:training on another device, not of",
+            "paceline probe train.py",
+        ),
+        (
             ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--precision", "fp32"),
             "planned in 16 bits",
             "leave --precision out",
@@ -177,6 +208,8 @@ def test_mistakes_are_explained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.toml").write_text(CLUSTER)
+    write_training(tmp_path)
+    timed_on("another device").write(tmp_path / "other.toml")
     with pytest.raises(PacelineError) as caught:
         CliRunner().invoke(app, ["plan", *words], catch_exceptions=False)
     assert problem in caught.value.problem

@@ -101,16 +101,16 @@ def plan(
         asked_cluster,
         asked_counts,
         asked_model,
-        check_one_given,
+        check_given,
     )
     from paceline.cli.plan_runs import learned
     from paceline.cli.plan_tables import show, show_arithmetic
     from paceline.plan.answer import answer, plan_of
 
-    check_one_given(train, model)
+    asked = Wish(train, model, profile, batch, critical_batch, steps, precision, measure)
+    check_given(asked)
     where = asked_cluster(cluster, device, nodes)
     counts = asked_counts(nodes, where)
-    asked = Wish(train, model, profile, batch, critical_batch, steps, precision, measure)
     what = asked_model(asked, where, show=not (json or quiet))
     file = None if device else cluster or DEFAULT_CLUSTER
     found = learned(calibrate or [], where, file, quiet=json or quiet)

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from paceline.cli.words import say
+
 if TYPE_CHECKING:
     from paceline.launch.target import Target
     from paceline.specs import Cluster, Profile, TrainingProfile
@@ -43,17 +45,24 @@ class Asked:
     steps: int | None
 
 
-def check_one_given(train: str | None, model: str | None) -> None:
-    """A plan is for a training or for a model by its dimensions."""
+def check_given(wish: Wish) -> None:
+    """A plan is for a training or for a model by its dimensions, of which less is known."""
     from paceline.specs import PacelineError
 
-    if (train is None) == (model is None):
-        given = "neither was" if train is None else "both were"
+    if (wish.train is None) == (wish.model is None):
+        given = "neither was" if wish.train is None else "both were"
         raise PacelineError(
             f"a plan is for TRAIN or for --model; {given} given",
             fix='write `paceline plan train.py`, or `paceline plan --model "gpt: layers=12'
             ' width=768 heads=12 seq=1k vocab=50k"`',
         )
+    ignored = {"--profile": wish.profile, "--critical-batch": wish.critical_batch}
+    for name, value in ignored.items():
+        if wish.model is not None and value is not None:
+            raise PacelineError(
+                f"{name} {value} was given, which is for a training of your own, with --model",
+                fix=f"leave {name} out, or plan your training: paceline plan train.py",
+            )
 
 
 def asked_cluster(file: Path | None, device: str | None, nodes: str | None) -> "Cluster":
@@ -152,8 +161,9 @@ def _of_training(
 
     assert wish.train is not None
     target = Target.parse(wish.train)
-    timed = _timed_profile(wish.profile, target)
+    timed = _timed_profile(wish.profile, target, cluster)
     if timed is not None:
+        say(f"times of the model: {wish.profile or DEFAULT_PROFILE}", unless=not show)
         has = {each: timed.precisions[each] for each in precisions if each in timed.precisions}
         return _asked(wish, has or timed.precisions, timed.batch, timed.steps)
     with progress("profile", show=show) as advance:
@@ -176,21 +186,24 @@ def _asked(
     return Asked(profiles, batch, steps)
 
 
-def _timed_profile(file: Path | None, target: "Target") -> "TrainingProfile | None":
-    """What `paceline probe TRAIN` has measured of this training, if it has."""
+def _timed_profile(
+    file: Path | None, target: "Target", cluster: "Cluster"
+) -> "TrainingProfile | None":
+    """What `paceline probe TRAIN` has measured of this training on such devices, if it has."""
     from paceline.specs import PacelineError, TrainingProfile
 
     if file is None and not DEFAULT_PROFILE.exists():
         return None
     found = TrainingProfile.read(file or DEFAULT_PROFILE)
-    if (found.train, found.function) == (target.file.name, target.function):
+    has = {f"{found.train}:{found.function} on {each.measured_on}" for each in found.profiles}
+    wanted = f"{target.file.name}:{target.function} on {cluster.device.name}"
+    if has == {wanted}:
         return found
     if file is None:
         return None
     raise PacelineError(
-        f"{file} has the times of {found.train}:{found.function}, not of"
-        f" {target.file.name}:{target.function}",
-        fix=f"measure it with `paceline probe {target.file.name}`, or leave --profile out",
+        f"{file} has the times of {', '.join(sorted(has))}, not of {wanted}",
+        fix=f"measure it there with `paceline probe {target.file.name}`, or leave --profile out",
     )
 
 

@@ -18,8 +18,10 @@ def show(said: "Answer") -> None:
     from paceline.report.wording import count
 
     out = console()
+    million = said.parameters / 1e6
+    size = f"{million:,.1f} million" if million >= 0.1 else f"{said.parameters:,}"
     out.print(
-        f"{said.model}: {said.parameters / 1e6:,.1f} million parameters, batch {said.batch:,}, on"
+        f"{said.model}: {size} parameters, batch {said.batch:,}, on"
         f" nodes of {count(said.devices_per_node, 'device')} ({said.device});"
         f" {said.scored:,} layouts looked at",
         markup=False,
@@ -101,7 +103,7 @@ def _sentences(said: "Answer") -> list[str]:
 
     helps = ", ".join(f"{each.change} ({each.faster:.2f} x)" for each in said.helps)
     sentences = [f"What would help: {helps}." if helps else "Nothing doubled would help much."]
-    if said.nodes == 1 and len(said.curve) > 1:
+    if said.wasted_beyond == 1:
         sentences.append("One node is enough: a second one brings less than half of the first.")
     elif said.wasted_beyond is not None:
         sentences.append(
@@ -109,7 +111,8 @@ def _sentences(said: "Answer") -> list[str]:
             " first ones do."
         )
     if said.too_few is not None:
-        sentences.append(f"It does not fit on {count(said.too_few, 'node')}.")
+        where = count(said.too_few, "node")
+        sentences.append(f"On {where} no layout fits, or divides the batch.")
     if said.training is not None:
         sentences.append(_training(said.training))
     if said.estimate.step_seconds.origin == "assumed":

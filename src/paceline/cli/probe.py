@@ -71,6 +71,8 @@ def probe(
     begin = time.monotonic()
     _refuse_folder(output)
     target = Target.parse(train) if train else None
+    if target:
+        _refuse_folder(profile)
     job = Job(
         name="probe",
         probe=True,

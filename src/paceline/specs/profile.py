@@ -148,3 +148,8 @@ class TrainingProfile(Spec):
     batch: PositiveInt
     steps: PositiveInt
     precisions: dict[Literal["fp32", "bf16", "fp16"], Profile]
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Of all precisions."""
+        return tuple(self.precisions.values())
