@@ -30,9 +30,17 @@ def dry_run(
 ) -> None:
     """Take one step on every stage of a layout, and print what it holds and sends."""
     from paceline.launch.target import Target
+    from paceline.specs import PacelineError
 
     target = Target.parse(train)
     chosen = _plan_for(plan, layout, workers, nodes, devices)
+    if not chosen.sync.by_engine:
+        raise PacelineError(
+            f"--dry-run was given together with --sync {chosen.sync.short()}: it shows what workers"
+            " exchange when they agree in every step",
+            fix="leave --sync out to see what a worker holds, which is the same but for the mode's"
+            " own copies of the weights",
+        )
     # What the user's code prints is not the result.
     with redirect_stdout(sys.stderr), progress("dry run", show=not (json or quiet)) as advance:
         from paceline.train.rehearse.dry_run import dry_run as take_step

@@ -19,6 +19,15 @@ from paceline.report.state import RunState, Status
 from paceline.specs.base import Spec
 
 
+class Agreement(Spec):
+    """A way in which replicas agreed from some step on."""
+
+    after_step: int
+    sync: str
+    """As `--sync` takes it."""
+    why: str
+
+
 class Summary(Spec):
     """A run in figures; `--json` prints these fields."""
 
@@ -46,6 +55,10 @@ class Summary(Spec):
     median_step_seconds: float | None
     prediction: PredictionFigures | None
     """What the plan said beside this; unset where no plan did, or the run does not follow it."""
+    sync: str
+    """How replicas agree by the plan, as `--sync` takes it."""
+    agreements: list[Agreement]
+    """What `auto` has chosen, in its order."""
     batch: int | None
     """Samples in a global batch."""
     parameters: int | None
@@ -87,6 +100,11 @@ def summary(state: RunState) -> Summary:
         startup_seconds=max((started.startup_seconds for started in state.started), default=None),
         median_step_seconds=median(state.seconds) if state.seconds else None,
         prediction=prediction_figures(state),
+        sync=state.plan.sync.short(),
+        agreements=[
+            Agreement(after_step=each.step, sync=each.sync.short(), why=each.why)
+            for each in state.agreements
+        ],
         batch=first.batch if first else None,
         parameters=first.parameters if first else None,
         device=_all(started.device for started in state.started),

@@ -169,6 +169,12 @@ def _tiles(figures: Summary) -> list[tuple[str, str, str]]:
 def _notes(figures: Summary) -> list[str]:
     """What a reader must know to trust the figures."""
     notes = []
+    if figures.sync != "allreduce":
+        notes.append(f"Replicas agreed by --sync {figures.sync}.")
+    notes += [
+        f"After step {each.after_step}, {each.sync} was chosen: {each.why}."
+        for each in figures.agreements
+    ]
     if figures.restarts:
         notes.append(
             f"The run was started again {wording.count(figures.restarts, 'time')}; workers and"

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from paceline.specs import (
+    Agreed,
     AnyEvent,
     Damaged,
     Ended,
@@ -117,6 +118,8 @@ class Start:
     saved_at: float | None = None
     """When the last of them was complete, on this process's monotonic clock."""
     trouble: list[NotSaved | Damaged] = field(default_factory=list)
+    agreements: list[Agreed] = field(default_factory=list)
+    """Changes of the way in which replicas agree."""
     finished: Finished | None = None
     ended: Ended | None = None
     _resumed: int | None = field(default=None, repr=False)
@@ -196,16 +199,22 @@ class Start:
                     self._worker(state.rank, event.node, heard_at).take(state, heard_at)
             case Failed():
                 self.failures.append(event)
-            case Finished():
-                self.finished = event
-            case Ended():
-                self.ended = event
+            case Agreed():
+                self.agreements.append(event)
+            case Finished() | Ended():
+                self._take_end(event)
             case _:
                 self._take_checkpoint(event, heard_at)
         if (self.resumed or 0) != self._begin:
             self._begin = self.resumed or 0
             for worker in self.workers.values():
                 worker.begin = self._begin
+
+    def _take_end(self, event: Finished | Ended) -> None:
+        if isinstance(event, Finished):
+            self.finished = event
+        else:
+            self.ended = event
 
     def _take_checkpoint(
         self, event: Saved | NotSaved | Damaged | Resumed, heard_at: float

@@ -8,6 +8,7 @@ from typing import Literal
 from paceline.report.interruptions import Interruption, Story, told
 from paceline.report.starts import Start, Worker
 from paceline.specs import (
+    Agreed,
     AnyEvent,
     Damaged,
     Ended,
@@ -138,6 +139,11 @@ class RunState:
     def trouble(self) -> list[NotSaved | Damaged]:
         """Checkpoints that could not be written or not be trusted, in all starts."""
         return [each for start in self._all for each in start.trouble]
+
+    @property
+    def agreements(self) -> list[Agreed]:
+        """Changes of the way in which replicas agree, in all starts."""
+        return [each for start in self._all for each in start.agreements]
 
     @property
     def trained_seconds(self) -> float:

@@ -22,6 +22,7 @@ from paceline.specs.estimate import (
     TrainingCost,
 )
 from paceline.specs.events import (
+    Agreed,
     AnyEvent,
     Damaged,
     Ended,
@@ -51,9 +52,12 @@ from paceline.specs.profile import (
 )
 from paceline.specs.run import Run
 from paceline.specs.saving import Best, Saving
+from paceline.specs.sync import LOCAL_STEPS, Sync
 
 __all__ = [
+    "LOCAL_STEPS",
     "STOPPED_EXIT_CODE",
+    "Agreed",
     "Alternative",
     "Amount",
     "Answer",
@@ -98,6 +102,7 @@ __all__ = [
     "ScalingPoint",
     "Started",
     "Steps",
+    "Sync",
     "Timing",
     "TrainingCost",
     "TrainingProfile",

@@ -6,6 +6,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.layout import Layout
+from paceline.specs.sync import Sync
 
 Origin = Literal["measured", "published", "assumed"]
 """`measured`: fitted to runs on this cluster. `published`: from a maker's or a paper's figure.
@@ -26,8 +27,14 @@ class Estimate(Spec):
     """One layout of one model on one cluster."""
 
     layout: Layout
+    sync: Sync = Sync()
+    """How its replicas agree."""
+    extra_samples: PositiveFloat = 1.0
+    """How many times as many samples as with plain all-reduce this takes to the same loss: always
+    assumed."""
     batch: int
     step_seconds: Amount
+    """On average, where not all steps exchange something."""
     simulated_seconds: PositiveFloat | None = None
     """Of a step, event by event, with workers that differ; for the best layouts only."""
     seconds: dict[str, NonNegativeFloat]
@@ -46,6 +53,7 @@ class Alternative(Spec):
     what: str
     """How it differs, in words."""
     layout: Layout
+    sync: Sync = Sync()
     step_seconds: PositiveFloat | None = None
     """None where it does not fit."""
     peak_bytes: NonNegativeFloat
@@ -59,10 +67,12 @@ class ScalingPoint(Spec):
     nodes: PositiveInt
     devices: PositiveInt
     layout: Layout
+    sync: Sync = Sync()
     step_seconds: Amount
     samples_per_second: PositiveFloat
     efficiency: PositiveFloat
-    """Samples per second and node, by those of the fewest nodes that it fits on."""
+    """Samples per second and node, by those of the fewest nodes that it fits on; samples from which
+    less is learned count less."""
 
 
 class Help(Spec):
@@ -103,6 +113,8 @@ class Answer(Spec):
     nodes: PositiveInt
     devices_per_node: PositiveInt
     estimate: Estimate
+    agreeing: str = ""
+    """How replicas agree and why so, in words; empty where there are none."""
     alternatives: tuple[Alternative, ...]
     curve: tuple[ScalingPoint, ...]
     wasted_beyond: PositiveInt | None

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from paceline.specs.base import Spec
+from paceline.specs.sync import Sync
 
 Outcome = Literal["finished", "stopped", "interrupted"]
 """`stopped`: somebody asked for it, and it ended at the edge of a step. `interrupted`: the time
@@ -117,6 +118,16 @@ class Resumed(Event):
     """To check it and to read it."""
 
 
+class Agreed(Event):
+    """From a step on, replicas agree in another way. From worker 0's node."""
+
+    kind: Literal["agreed"] = "agreed"
+    step: int
+    """After which."""
+    sync: Sync
+    why: str
+
+
 class Failed(Event):
     """A worker ended by an error."""
 
@@ -146,7 +157,17 @@ class Ended(Event):
 
 
 AnyEvent = Annotated[
-    Started | Steps | Workers | Saved | NotSaved | Damaged | Resumed | Failed | Finished | Ended,
+    Started
+    | Steps
+    | Workers
+    | Saved
+    | NotSaved
+    | Damaged
+    | Resumed
+    | Agreed
+    | Failed
+    | Finished
+    | Ended,
     Field(discriminator="kind"),
 ]
 event_adapter: TypeAdapter[AnyEvent] = TypeAdapter(AnyEvent)

@@ -6,12 +6,15 @@ from paceline.specs.base import Spec
 from paceline.specs.estimate import Alternative, Estimate
 from paceline.specs.layout import Layout
 from paceline.specs.saving import Saving
+from paceline.specs.sync import Sync
 
 
 class Plan(Spec):
     """What `paceline plan` writes, `paceline run --plan` reads and every run folder keeps."""
 
     layout: Layout = Layout()
+    sync: Sync = Sync()
+    """How replicas agree."""
     saving: Saving = Saving()
     nodes: PositiveInt | None = None
     """That it was made for; any number where unset."""

@@ -8,7 +8,7 @@ from types import FrameType
 
 from paceline.observe.events import EventWriter
 from paceline.observe.progress import progress_bar
-from paceline.specs import Layout, Run
+from paceline.specs import Layout, Run, Sync
 from paceline.train.devices import pick_device
 from paceline.train.groups import joined
 from paceline.train.place import place, run_folder
@@ -36,13 +36,15 @@ def start(training: Training) -> Iterator[Trainer]:
     with joined(run, here, device, run.job.port if run else None) as groups:
         writer = EventWriter(run.events, here.node) if run else None
         recovery = Recovery(run, groups, writer) if run and writer else None
+        sync = run.plan.sync if run else Sync()
         telemetry = Telemetry(
             groups,
             writer,
             lambda: recovery is not None and recovery.wants_to_save,
+            waits=not sync.replicas_differ,
         )
         layout = run.plan.layout if run else Layout()
-        trainer = Trainer(training, layout, groups, telemetry, recovery)
+        trainer = Trainer(training, layout, groups, telemetry, recovery, sync)
         started_trainers += 1
         with _stopping_by_signal(telemetry, run is not None):
             yield trainer

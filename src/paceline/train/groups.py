@@ -34,6 +34,8 @@ class Groups:
         self._meeting = meeting
         self._store: SignedStore | None = None
         self._mesh: DeviceMesh | None = None
+        self._replicas: dist.ProcessGroup | None = None
+        self._copy: dist.ProcessGroup | None = None
         if meeting is not None:
             self._join(meeting, place.generation)
 
@@ -91,6 +93,47 @@ class Groups:
             for slice_number in range(layout.tensor)
         )
 
+    def join_replicas(self, layout: Layout, *, backend: str | None = None) -> None:
+        """Make the groups in which replicas agree, and in which one replica's workers do.
+
+        They are apart from those that the engine uses, since a thread of its own talks in them.
+        `backend`: what replicas agree by, if not by what the device usually has. All workers call
+        this together.
+        """
+        inside = layout.shards * layout.tensor
+
+        def rank(stage: int, replica: int, within: int) -> int:
+            return (stage * layout.replicas + replica) * inside + within
+
+        if layout.replicas > 1:
+            self._replicas = self._own_of(
+                (
+                    [rank(stage, replica, within) for replica in range(layout.replicas)]
+                    for stage in range(layout.pipeline)
+                    for within in range(inside)
+                ),
+                backend,
+            )
+        if layout.replicas < layout.workers:
+            self._copy = self._own_of(
+                [
+                    rank(stage, replica, within)
+                    for stage in range(layout.pipeline)
+                    for within in range(inside)
+                ]
+                for replica in range(layout.replicas)
+            )
+
+    def replicas(self) -> "dist.ProcessGroup | None":
+        """The group of those who hold the same part of other copies of the model."""
+        return self._replicas
+
+    def sum_in_copy(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum over the workers that hold one copy of the model together, in place."""
+        if self._copy is not None:
+            dist.all_reduce(values, group=self._copy)
+        return values
+
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all workers, in place."""
         if self._store is not None:
@@ -133,11 +176,13 @@ class Groups:
         """Give the groups up."""
         if self._store is not None:
             dist.destroy_process_group()
-            self._store = self._mesh = None
+            self._store = self._mesh = self._replicas = self._copy = None
 
-    def _own_of(self, every: Iterable[list[int]]) -> "dist.ProcessGroup | None":
+    def _own_of(
+        self, every: Iterable[list[int]], backend: str | None = None
+    ) -> "dist.ProcessGroup | None":
         """Make groups of workers, all together and in one order; that of this worker, if any."""
-        made = [(ranks, dist.new_group(ranks)) for ranks in every]
+        made = [(ranks, dist.new_group(ranks, backend=backend)) for ranks in every]
         return next((group for ranks, group in made if self.place.rank in ranks), None)
 
     def _join(self, meeting: Meeting, generation: int) -> None:

@@ -9,9 +9,9 @@ from paceline.train.groups import Groups
 class LossScaling:
     """PyTorch's GradScaler, on whose verdict all workers agree; nothing in other precisions."""
 
-    def __init__(self, layout: Layout, groups: Groups) -> None:
+    def __init__(self, layout: Layout, groups: Groups, *, replicas_differ: bool = False) -> None:
         device = groups.device
-        self._groups = groups
+        self._sum = groups.sum_in_copy if replicas_differ else groups.sum
         self._enabled = layout.precision == "fp16"
         # Replicas and shards have summed their gradients, so that all see an overflow of one;
         # slices and stages have gradients of their own.
@@ -46,7 +46,7 @@ class LossScaling:
         self._scaler.unscale_(optimizer)
         if self._ask:
             for found in self._scaler._found_inf_per_device(optimizer).values():
-                self._groups.sum(found)
+                self._sum(found)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Update the weights, unless a gradient overflowed."""

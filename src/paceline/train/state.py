@@ -2,10 +2,10 @@
 
 Tensors are told as pieces of whole ones, so that another layout can take them up; the rest is
 numbers and words that JSON can hold. Random numbers and the order of the samples are functions of
-the step and need not be kept.
+the step and need not be kept. Where replicas differ, each writes what is its own under its number.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from paceline.recover.manifest import Manifest, Scalar
 from paceline.recover.pieces import Extent, Piece
 from paceline.recover.storage import Storage
 from paceline.specs import PacelineError
+from paceline.sync.mode import Mode
 from paceline.train.layouts.arranged import Arranged, Stored
 from paceline.train.parts import held
 from paceline.train.scaling import LossScaling
@@ -31,6 +32,7 @@ class TrainedState:
     optimizer: torch.optim.Optimizer
     schedule: LRScheduler | None
     scaling: LossScaling
+    mode: Mode
 
     @cached_property
     def _stored(self) -> list[Stored]:
@@ -39,21 +41,26 @@ class TrainedState:
 
     def sections(self) -> dict[str, list[Piece]]:
         """What this worker writes, by what tends to change together."""
-        sections: dict[str, list[Piece]] = {"frozen": [], "model": [], "optimizer": []}
+        names = ("frozen", "model", "optimizer", "own", "sync")
+        sections: dict[str, list[Piece]] = {name: [] for name in names}
+        consensus = self._consensus()
         for stored in self._stored:
             if stored.writes:
                 section = "model" if stored.tensor.requires_grad else "frozen"
-                local = held(stored.tensor).detach()
-                sections[section] += stored.extent.written(f"model/{stored.name}", local)
-        for name, tensor, extent, writes in self._optimizer_tensors():
+                common = consensus.get(id(stored.tensor), held(stored.tensor).detach())
+                sections[section] += stored.extent.written(f"model/{stored.name}", common)
+        for name, tensor, extent, writes in self._own_tensors(self._own):
             if writes:
-                sections["optimizer"] += extent.written(name, tensor)
+                sections["own" if self._own else "optimizer"] += extent.written(name, tensor)
+        for name, tensor, extent, writes in self._mode_tensors(f"replica-{self._replica}/"):
+            if writes:
+                sections["sync"] += extent.written(name, tensor)
         return {section: pieces for section, pieces in sections.items() if pieces}
 
     def scalars(self) -> dict[str, Scalar]:
         """Numbers of the optimizer's state, such as how many steps a parameter has seen."""
         return {
-            f"optimizer/{stored.name}/{key}": Scalar(
+            f"{self._own}optimizer/{stored.name}/{key}": Scalar(
                 value=value.item() if isinstance(value, torch.Tensor) else value,
                 dtype=_dtype(value),
             )
@@ -72,37 +79,124 @@ class TrainedState:
             "groups": _plain(groups, "the optimizer"),
             "schedule": _plain(self.schedule.state_dict() if self.schedule else {}, "the schedule"),
             "scaling": self.scaling.state(),
+            "sync": {
+                "replicas": self._stored[0].replicas,
+                "differ": self.mode.replicas_differ,
+                **self.mode.numbers(),
+            },
         }
 
     def restore(self, manifest: Manifest, storage: Storage) -> None:
         """Take up the state of a checkpoint, whatever layout wrote it."""
+        numbers = manifest.values.get("sync", {})
+        self.mode.resuming(numbers)
+        replicas, differed = numbers.get("replicas", 1), numbers.get("differ", False)
+        same = replicas == self._stored[0].replicas
+        mine = f"replica-{self._replica % replicas}/"
+        # Those who agree in every step must have one state of the optimizer, too.
+        theirs = (mine if self._own else "replica-0/") if differed else ""
         pieces: list[Piece] = []
+        consensus = self._consensus()
         for stored in self._stored:
-            local = held(stored.tensor).detach()
-            pieces += stored.extent.held(f"model/{stored.name}", local)
-        self._prepare_optimizer(manifest)
-        for name, tensor, extent, _ in self._optimizer_tensors():
+            common = consensus.get(id(stored.tensor), held(stored.tensor).detach())
+            pieces += stored.extent.held(f"model/{stored.name}", common)
+        self._prepare_optimizer(manifest, theirs)
+        for name, tensor, extent, _ in self._optimizer_tensors(theirs):
             pieces += extent.held(name, tensor)
+        for name, tensor, extent, _ in self._mode_tensors(mine):
+            if name in manifest.tensors and (same or not name.startswith("replica-")):
+                pieces += extent.held(name, tensor)
         fill(pieces, manifest, storage)
+        if differed:
+            chosen = [self._replica] if same and self._own else list(range(replicas))
+            self._restore_weights(manifest, storage, chosen)
+        elif consensus:
+            every = self.mode.bound.held
+            torch._foreach_copy_(
+                [each.local for each in every], [consensus[id(each.parameter)] for each in every]
+            )
         if self.schedule is not None:
             self.schedule.load_state_dict(manifest.values["schedule"])
         self.scaling.restore(manifest.values["scaling"])
+        self.mode.restored(numbers, same_replicas=same)
+
+    @property
+    def _replica(self) -> int:
+        return self._stored[0].replica
+
+    @property
+    def _own(self) -> str:
+        """What the names of this replica's own tensors begin with."""
+        return f"replica-{self._replica}/" if self.mode.replicas_differ else ""
+
+    def _consensus(self) -> dict[int, torch.Tensor]:
+        """What the replicas have in common, by the identity of the parameter."""
+        common = self.mode.consensus()
+        if common is None:
+            return {}
+        return {
+            id(each.parameter): tensor
+            for each, tensor in zip(self.mode.bound.held, common, strict=True)
+        }
+
+    def _restore_weights(
+        self, manifest: Manifest, storage: Storage, replicas: Sequence[int]
+    ) -> None:
+        """The mean of the weights that replicas had: of this one, or, with other replicas than
+        there were, of all, so that nothing that one of them learned is lost."""
+        learning = [stored for stored in self._stored if stored.tensor.requires_grad]
+        total = [torch.zeros_like(held(stored.tensor).detach()) for stored in learning]
+        for replica in replicas:
+            one = [torch.empty_like(each) for each in total]
+            fill(
+                [
+                    piece
+                    for stored, tensor in zip(learning, one, strict=True)
+                    for piece in stored.in_copy.held(
+                        f"replica-{replica}/model/{stored.name}", tensor
+                    )
+                ],
+                manifest,
+                storage,
+            )
+            torch._foreach_add_(total, one, alpha=1 / len(replicas))
+        torch._foreach_copy_([held(stored.tensor).detach() for stored in learning], total)
+
+    def _own_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
+        """The optimizer's tensors and, where replicas differ, the weights of this one."""
+        if whose:
+            for stored in self._stored:
+                if stored.tensor.requires_grad:
+                    local = held(stored.tensor).detach()
+                    yield f"{whose}model/{stored.name}", local, stored.in_copy, stored.writes
+        yield from self._optimizer_tensors(whose)
+
+    def _mode_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
+        """What the mode keeps."""
+        by_parameter = {id(stored.tensor): stored for stored in self._stored}
+        for kept in self.mode.kept():
+            stored = by_parameter[id(kept.of.parameter)]
+            name = f"sync/{kept.kind}/{kept.of.name}"
+            if kept.common:
+                yield name, kept.tensor, stored.extent, stored.writes
+            else:
+                yield f"{whose}{name}", kept.tensor, stored.in_copy, stored.writes
 
     def _optimizer_states(self) -> Iterator[tuple[Stored, dict[str, Any]]]:
         for stored in self._stored:
             if stored.tensor in self.optimizer.state:
                 yield stored, self.optimizer.state[stored.tensor]
 
-    def _optimizer_tensors(self) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
-        for stored, own in self._optimizer_states():
-            for key, value in own.items():
+    def _optimizer_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
+        for stored, state in self._optimizer_states():
+            for key, value in state.items():
                 if isinstance(value, torch.Tensor) and not _is_scalar(value):
                     extent = self._extent_of_state(stored, key, value)
-                    name = f"optimizer/{stored.name}/{key}"
+                    name = f"{whose}optimizer/{stored.name}/{key}"
                     yield name, held(value).detach(), extent, stored.writes
 
     def _extent_of_state(self, stored: Stored, key: str, value: torch.Tensor) -> Extent:
-        extent = stored.extent
+        extent = stored.in_copy if self._own else stored.extent
         if value.shape == stored.tensor.shape:
             return extent
         if extent.whole == tuple(stored.tensor.shape) and not hasattr(stored.tensor, "to_local"):
@@ -115,7 +209,7 @@ class TrainedState:
             fix="use another optimizer, or a layout without shards and tensor",
         )
 
-    def _prepare_optimizer(self, manifest: Manifest) -> None:
+    def _prepare_optimizer(self, manifest: Manifest, whose: str) -> None:
         """Make room for the optimizer's state, which it makes itself only in its first step."""
         groups = manifest.values["groups"]
         if len(groups) != len(self.optimizer.param_groups):
@@ -124,7 +218,7 @@ class TrainedState:
                 f" but {len(groups)} in the checkpoint of step {manifest.step}",
                 fix="resume with the optimizer that the run was started with, or start a new run",
             )
-        keys = _keys_by_parameter(manifest)
+        keys = _keys_by_parameter(manifest, whose)
         state: dict[int, dict[str, Any]] = {}
         numbers = {
             id(parameter): number
@@ -135,7 +229,7 @@ class TrainedState:
         for stored in self._stored:
             if id(stored.tensor) in numbers and stored.name in keys:
                 state[numbers[id(stored.tensor)]] = {
-                    key: _room(stored, manifest, key) for key in sorted(keys[stored.name])
+                    key: _room(stored, manifest, key, whose) for key in sorted(keys[stored.name])
                 }
         begin = 0
         described = []
@@ -146,19 +240,19 @@ class TrainedState:
         self.optimizer.load_state_dict({"state": state, "param_groups": described})
 
 
-def _keys_by_parameter(manifest: Manifest) -> dict[str, set[str]]:
+def _keys_by_parameter(manifest: Manifest, whose: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name in (*manifest.tensors, *manifest.scalars):
-        section, _, rest = name.partition("/")
-        if section == "optimizer":
+        rest = name.removeprefix(f"{whose}optimizer/")
+        if rest != name:
             parameter, _, key = rest.rpartition("/")
             found.setdefault(parameter, set()).add(key)
     return found
 
 
-def _room(stored: Stored, manifest: Manifest, key: str) -> Any:
+def _room(stored: Stored, manifest: Manifest, key: str, whose: str) -> Any:
     """A number of an optimizer's state, or an empty tensor for one of its tensors."""
-    name = f"optimizer/{stored.name}/{key}"
+    name = f"{whose}optimizer/{stored.name}/{key}"
     if name in manifest.scalars:
         scalar = manifest.scalars[name]
         if scalar.dtype is None:

@@ -11,14 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 
 from paceline.observe.events import EventWriter
 from paceline.specs import (
+    Agreed,
     Finished,
     Outcome,
     PacelineError,
     Started,
     Steps,
+    Sync,
     Workers,
     WorkerState,
 )
@@ -48,6 +51,16 @@ class Progress:
     """Whether it is time to save by the clock of worker 0."""
 
 
+@dataclass(frozen=True)
+class _Window:
+    """Steps that are being summed over the workers."""
+
+    work: "dist.Work | None"
+    packed: torch.Tensor
+    samples: list[int]
+    seconds: list[float]
+
+
 class Telemetry:
     """Collects a worker's steps and reports them window by window."""
 
@@ -56,6 +69,8 @@ class Telemetry:
         groups: Groups,
         writer: EventWriter | None,
         wants_to_save: Callable[[], bool] = lambda: False,
+        *,
+        waits: bool = True,
     ) -> None:
         self.progress = Progress()
         self.stop_asked = False
@@ -65,6 +80,10 @@ class Telemetry:
         self._groups = groups
         self._writer = writer
         self._wants_to_save = wants_to_save
+        self._waits = waits
+        """Whether a window is summed while training stands still, or during the next window: where
+        workers take steps of their own, they need not wait for each other here either."""
+        self._summing: _Window | None = None
         self._window_steps = 1
         self._losses: list[torch.Tensor] = []
         self._weights: list[float | torch.Tensor] = []
@@ -117,10 +136,30 @@ class Telemetry:
 
     def report(self) -> None:
         """Sum the open window over the workers, write it, and act on what it says."""
-        count = len(self._losses)
-        if not count:
-            return
-        summed = self._groups.sum(self._pack()).tolist()
+        earlier, self._summing = self._summing, None
+        if self._losses:
+            packed = self._pack()
+            self._summing = _Window(
+                self._groups.sum_later(packed), packed, self._samples, self._seconds
+            )
+            self._losses, self._weights, self._samples, self._seconds = [], [], [], []
+        if earlier is not None:
+            self._read(earlier)
+        if self._waits:
+            self.report_all()
+
+    def report_all(self) -> None:
+        """Report all steps up to now, and wait until the others have, too."""
+        if self._losses:
+            self.report()
+        if self._summing is not None:
+            summing, self._summing = self._summing, None
+            self._read(summing)
+
+    def _read(self, window: "_Window") -> None:
+        if window.work is not None:
+            window.work.wait()
+        count, summed = len(window.samples), window.packed.tolist()
         losses, weights, slots = summed[:count], summed[count : 2 * count], summed[2 * count :]
         means = [
             loss / weight if weight else math.nan
@@ -128,11 +167,11 @@ class Telemetry:
         ]
         first = self.progress.steps + 1
         self.progress.steps += count
-        self.progress.samples += sum(self._samples)
-        self.progress.seconds += sum(self._seconds)
+        self.progress.samples += sum(window.samples)
+        self.progress.seconds += sum(window.seconds)
         self.progress.loss = means[-1]
         by_worker = [slots[rank * 3 : rank * 3 + 3] for rank in range(len(slots) // 3)]
-        self._write(first, means, by_worker)
+        self._write(first, means, by_worker, window)
         wishes = [int(slot[_WISHES]) for slot in by_worker]
         self.progress.stopped = any(wish & _STOP for wish in wishes)
         self.progress.requeue = any(wish & _REQUEUE for wish in wishes)
@@ -140,8 +179,21 @@ class Telemetry:
         self._refuse_non_finite(first, means, by_worker)
         mean_seconds = sum(slot[_SECONDS] for slot in by_worker) / len(by_worker)
         self._window_steps = _window_steps(mean_seconds)
-        for column in (self._losses, self._weights, self._samples, self._seconds):
-            column.clear()
+
+    def agreed(self, step: int, sync: Sync, why: str) -> None:
+        """From a step on, replicas agree in another way."""
+        place = self._groups.place
+        if self._writer and place.rank == 0:
+            self._writer.write(
+                Agreed(
+                    time=time.time(),
+                    node=place.node,
+                    generation=place.generation,
+                    step=step,
+                    sync=sync,
+                    why=why,
+                )
+            )
 
     def finished(self, outcome: Outcome) -> None:
         """The last step is done: say how it ended."""
@@ -180,7 +232,13 @@ class Telemetry:
         weighted = torch.where(weights > 0, losses * weights, 0.0)
         return torch.cat([weighted, weights, slots.flatten()])
 
-    def _write(self, first: int, means: list[float], by_worker: list[list[float]]) -> None:
+    def _write(
+        self,
+        first: int,
+        means: list[float],
+        by_worker: list[list[float]],
+        window: "_Window",
+    ) -> None:
         place = self._groups.place
         if self._writer is None or not place.leads_node:
             return
@@ -193,8 +251,8 @@ class Telemetry:
                     generation=place.generation,
                     first=first,
                     loss=means,
-                    seconds=self._seconds,
-                    samples=self._samples,
+                    seconds=window.seconds,
+                    samples=window.samples,
                 )
             )
         states = [

@@ -16,7 +16,8 @@ from torch.utils.data import Dataset
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
 from paceline.data.order import fingerprint
-from paceline.specs import Layout, Outcome, PacelineError
+from paceline.specs import Layout, Outcome, PacelineError, Sync
+from paceline.train.agreeing import agreeing
 from paceline.train.evaluate import Evaluation, evaluate
 from paceline.train.export import export
 from paceline.train.groups import Groups
@@ -53,8 +54,10 @@ class Trainer:
         groups: Groups,
         telemetry: Telemetry,
         recovery: Recovery | None = None,
+        sync: Sync = Sync(),  # noqa: B008 -- frozen
     ) -> None:
         place = groups.place
+        sync.check(layout)
         self.training = training
         self.steps = training.total_steps
         """Steps that this training takes."""
@@ -73,12 +76,17 @@ class Trainer:
         )
         # Arranged before the optimizer is built: sharding replaces the parameters.
         share = self._batches.largest_share(min(training.batch, order.samples))
-        self._arranged: Arranged | None = arrange(training, layout, groups, largest_share=share)
+        self._arranged: Arranged | None = arrange(
+            training, layout, groups, largest_share=share, sync=sync
+        )
         self.model: nn.Module = self._arranged.model
         """The user's own module, with what this worker holds of the weights being trained."""
         self.optimizer = training.optimizer(self._arranged.parameters())
         self.schedule = training.schedule(self.optimizer) if training.schedule else None
-        self._scaling = LossScaling(layout, groups)
+        self._mode = agreeing(
+            sync, layout, groups, self._arranged, self.optimizer, telemetry.agreed
+        )
+        self._scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
         self._recovery = recovery
         self._metrics: dict[str, float] = {}
         self._done = 0
@@ -110,6 +118,7 @@ class Trainer:
         if not self._begun:
             self._begin()
         self._draw_anew()
+        self._mode.before_forward(self._done + 1)
         loss, weight = self._forward_and_backward(arranged, batch)
         self._update(arranged)
         self._done += 1
@@ -128,7 +137,8 @@ class Trainer:
         `python train.py` there is no folder to save to.
         """
         if self._recovery is not None:
-            self._telemetry.report()
+            self._telemetry.report_all()
+            self._mode.drain()
             self._recovery.save(self._state(), self.progress, self._data_facts, self._metrics)
 
     def evaluate(
@@ -139,9 +149,11 @@ class Trainer:
         All workers call it together; each sample counts once, also in an uneven last batch. The
         next checkpoint carries these figures.
         """
-        found = evaluate(
-            self._still_arranged(), self.training, data, metrics or {}, self._layout, self._groups
-        )
+        arranged = self._still_arranged()
+        with self._mode.agreed():
+            found = evaluate(
+                arranged, self.training, data, metrics or {}, self._layout, self._groups
+            )
         self._metrics = {"loss": found.loss, **found.metrics}
         return found
 
@@ -158,7 +170,7 @@ class Trainer:
             "seed": self.training.seed,
             "layout": self._layout.model_dump(),
         }
-        with arranged.evaluating():
+        with self._mode.agreed(), arranged.evaluating():
             export(arranged.weights(), Path(path), settings, writes=self._groups.place.rank == 0)
 
     def conclude(self) -> Outcome:
@@ -166,8 +178,10 @@ class Trainer:
 
         All workers call this together.
         """
-        self._telemetry.report()
+        self._telemetry.report_all()
         stopped = self.progress.stopped and self._done < self.steps
+        if not stopped:
+            self._mode.conclude()
         requeued = False
         if self._recovery is not None:
             if self._recovery.saves:
@@ -182,6 +196,8 @@ class Trainer:
         held, and wait for its own threads, which may be waiting for that lock.
         """
         if self._arranged is not None:
+            self._mode.close()
+            self._mode.bound.lane.close()
             self._arranged.close()
         self._arranged = None
 
@@ -194,7 +210,9 @@ class Trainer:
         return self._arranged
 
     def _state(self) -> TrainedState:
-        return TrainedState(self._still_arranged(), self.optimizer, self.schedule, self._scaling)
+        return TrainedState(
+            self._still_arranged(), self.optimizer, self.schedule, self._scaling, self._mode
+        )
 
     @cached_property
     def _data_facts(self) -> dict[str, int]:
@@ -248,25 +266,36 @@ class Trainer:
     ) -> tuple[torch.Tensor, float | torch.Tensor]:
         """Gradients of the mean over the global batch; this share's mean loss and its weight."""
         parts = arranged.parts(batch, self._batches.largest_share(batch.global_samples))
-        weights = Weights(parts, self.training.weight, self._layout, self._groups)
+        weights = Weights(
+            parts,
+            self.training.weight,
+            self._layout,
+            self._groups,
+            replicas_differ=self._mode.bound.sync.replicas_differ,
+        )
 
         def minimise(loss: torch.Tensor, number: int) -> torch.Tensor:
             # Gradients are averaged over data workers, so that a loss scaled by its share of the
-            # weight x workers gives the mean over the batch, however unequal the shares are.
+            # weight x workers gives the mean over the batch, however unequal the shares are. So it
+            # does where weights are averaged instead, and a plain step is proportional to these.
             share = weights.each[number] * self._layout.data_workers / weights.total()
             return self._scaling.scaled(loss * share)
 
-        losses = arranged.learn(parts, minimise)
+        losses = arranged.learn(parts, minimise, self._mode.last_backward)
         return weights.mean(losses), weights.mine if losses else 0.0
 
     def _update(self, arranged: Arranged) -> None:
+        step = self._done + 1
+        self._mode.after_backward(step)
         self._scaling.unscale(self.optimizer)
         if self.training.clip is not None:
             _clip(arranged, self.training.clip)
-        self._scaling.step(self.optimizer)
+        if self._mode.before_step(step):
+            self._scaling.step(self.optimizer)
         self.optimizer.zero_grad()
         if self.schedule is not None:
             self.schedule.step()
+        self._mode.after_step(step)
 
 
 def _clip(arranged: Arranged, largest_norm: float) -> None:

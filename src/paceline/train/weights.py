@@ -30,7 +30,13 @@ class Weights:
     """
 
     def __init__(
-        self, parts: Sequence[Batch], weigh: Weigh | None, layout: Layout, groups: Groups
+        self,
+        parts: Sequence[Batch],
+        weigh: Weigh | None,
+        layout: Layout,
+        groups: Groups,
+        *,
+        replicas_differ: bool = False,
     ) -> None:
         self.each = [weight_of(part, weigh) for part in parts]
         self.mine: Any = sum(self.each[1:], self.each[0])
@@ -40,7 +46,10 @@ class Weights:
             self._total = self.mine.clone()
             # Slices and stages of a copy all weigh the same part of the batch.
             self._total /= layout.workers // layout.data_workers
-            self._work = groups.sum_later(self._total)
+            if replicas_differ:  # who steps alone asks nobody what a batch weighs elsewhere
+                self._total = groups.sum_in_copy(self._total) * layout.replicas
+            else:
+                self._work = groups.sum_later(self._total)
 
     def total(self) -> Any:
         """The weight of the whole batch."""

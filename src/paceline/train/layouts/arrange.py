@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from paceline.data.loader import Batch, collated
-from paceline.specs import Layout
+from paceline.specs import Layout, Sync
 from paceline.train.calls import call, checked_loss
 from paceline.train.groups import Groups
 from paceline.train.layouts.arranged import (
@@ -36,6 +36,7 @@ def arrange(
     groups: Groups,
     *,
     largest_share: int,
+    sync: Sync = Sync(),  # noqa: B008 -- frozen
     trial: bool = True,
 ) -> Arranged:
     """Build the model on this worker and arrange it as the layout says.
@@ -44,7 +45,7 @@ def arrange(
     changes how the model is computed is compared with the model itself on two samples first.
     """
     layout.check()
-    setting = Setting(layout, groups, training.loss, groups.dividing_the_batch(layout))
+    setting = Setting(layout, groups, training.loss, groups.dividing_the_batch(layout), sync)
 
     def build() -> Built:
         # The same first weights on any number of workers.

@@ -11,7 +11,7 @@ from torch import nn
 
 from paceline.data.loader import Batch
 from paceline.recover.pieces import Extent
-from paceline.specs import Layout
+from paceline.specs import Layout, Sync
 from paceline.train.groups import Groups
 from paceline.train.layouts.batch_norm import BatchNorms
 from paceline.train.training import Measure
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Minimise = Callable[[torch.Tensor, int], torch.Tensor]
 """From the loss of a micro-batch and its number to what its backward begins with."""
+
+LastBackward = Callable[[], AbstractContextManager[None]]
+"""A block with the backward after which gradients are complete, layer by layer."""
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -34,6 +37,8 @@ class Setting:
     loss: Measure
     data_group: "dist.ProcessGroup | None"
     """The workers that have the other parts of this worker's batches."""
+    sync: Sync
+    """How replicas agree."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,17 @@ class Stored:
 
     name: str
     tensor: torch.Tensor
-    extent: Extent
+    in_copy: Extent
+    """In the copy of the model that this worker has a part of."""
+    replicas: int
+    replica: int
     writes: bool = True
     """False for what another stage writes as well."""
+
+    @property
+    def extent(self) -> Extent:
+        """Where it lies, if all replicas hold the same."""
+        return self.in_copy.among(self.replicas, self.replica)
 
 
 class Arranged(Protocol):
@@ -65,13 +78,18 @@ class Arranged(Protocol):
     size: int
     """Parameters of the whole model."""
 
+    shares_weights: bool
+    """Whether some weight stands on several stages of a pipeline."""
+
     def parameters(self) -> Iterator[nn.Parameter]:
         """What this worker updates."""
 
     def parts(self, batch: Batch, largest_share: int) -> Sequence[Batch]:
         """A share of a batch as the micro-batches that it passes in, as many on every worker."""
 
-    def learn(self, parts: Sequence[Batch], minimise: Minimise) -> list[torch.Tensor]:
+    def learn(
+        self, parts: Sequence[Batch], minimise: Minimise, last_backward: LastBackward = nullcontext
+    ) -> list[torch.Tensor]:
         """Leave the gradients of all parts together in the parameters, and return their losses;
         none on a worker that has only earlier stages."""
 

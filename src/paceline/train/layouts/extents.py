@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def extent(
     name: str, tensor: torch.Tensor, layout: Layout, rank: int, sliced: "Sliced | None"
 ) -> Extent:
-    """The place of a parameter or buffer; of a whole one, how many workers hold it alike."""
+    """The place of a parameter or buffer in a copy of the model; of a whole one, how many workers
+    of that copy hold it alike."""
     position = layout.position(rank)
     # The shape of a sharded tensor is that of all shards together.
     shape = tuple(tensor.shape)
@@ -29,4 +30,4 @@ def extent(
             found = found.rows(begin, min(each, shape[0] - begin))
         else:
             found = found.among(layout.shards, position.shard)
-    return found.among(layout.replicas, position.replica)
+    return found

@@ -16,11 +16,13 @@ def squared_norm(
     groups: Groups,
     *,
     is_sliced: Callable[[str], bool] | None,
+    replicas_differ: bool = False,
 ) -> torch.Tensor:
     """The squared norm over all parameters of the model, given those that count on this worker.
 
     One sum over all workers: shards and stages hold different parts, slices different parts of
-    sliced parameters and the same of others, replicas the same of all.
+    sliced parameters and the same of others, replicas the same of all, unless each of them has
+    gradients of its own: then the norm is that of one of them.
     """
     first_slice = layout.position(groups.place.rank).slice == 0
     gradients = [
@@ -32,7 +34,9 @@ def squared_norm(
     total = torch.zeros((), device=groups.device)
     for norm in norms:
         total += norm.float() ** 2
-    if layout.workers > layout.replicas:
+    if replicas_differ:
+        groups.sum_in_copy(total)
+    elif layout.workers > layout.replicas:
         groups.sum(total)
         total /= layout.replicas
     return total

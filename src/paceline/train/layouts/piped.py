@@ -19,6 +19,7 @@ from paceline.data.loader import Batch
 from paceline.train.calls import call, checked_loss
 from paceline.train.layouts.arranged import (
     Built,
+    LastBackward,
     Minimise,
     Setting,
     Stored,
@@ -61,7 +62,7 @@ class Piped:
         self.size = sum(whole[name].numel() for name in cut.owners)
         self._built, self._stages, self._cut, self._whole = built, stages, cut, whole
         self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
-        self._data_group = setting.data_group
+        self._data_group, self._sync = setting.data_group, setting.sync
         self._sliced = next(iter(built.values())).sliced
         self._schedules: dict[tuple[int, int], Any] = {}
         self._alias = aliases(self.model)
@@ -69,10 +70,15 @@ class Piped:
             stage.hold(cut.span(number))
             let_go(stage.model, [name for name, of in cut.owners.items() if number not in of])
         self._modules: dict[int, nn.Module] = {
-            number: sharded(stage, self._layout, self._groups) if self._layout.shards > 1 else stage
+            number: (
+                sharded(stage, self._layout, self._groups, join=self._sync.by_engine)
+                if self._layout.shards > 1
+                else stage
+            )
             for number, stage in stages.items()
         }
         self._shared = self._groups_of_shared()
+        self.shares_weights = bool(self._shared)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """What this worker updates."""
@@ -84,8 +90,14 @@ class Piped:
         count = micro_batches(self._layout, largest_share)
         return list(batch.micro(count, rows=-(-largest_share // count)))
 
-    def learn(self, parts: Sequence[Batch], minimise: Minimise) -> list[torch.Tensor]:
-        """Leave the gradients of all parts together in the parameters, and return their losses."""
+    def learn(
+        self, parts: Sequence[Batch], minimise: Minimise, last_backward: LastBackward = nullcontext
+    ) -> list[torch.Tensor]:
+        """Leave the gradients of all parts together in the parameters, and return their losses.
+
+        A stage takes up gradients from all micro-batches in turn: none is the last backward.
+        """
+        del last_backward
         losses: list[torch.Tensor] = []
 
         def conclude(output: Any, part: Batch, number: int) -> torch.Tensor:
@@ -95,7 +107,7 @@ class Piped:
 
         self._run(parts, conclude, "step")
         self._add_up_shared()
-        if self._layout.replicas > 1 and self._layout.shards == 1:
+        if self._layout.replicas > 1 and self._layout.shards == 1 and self._sync.by_engine:
             gradients = [held(each.grad) for each in self.parameters() if each.grad is not None]
             group = self._groups.mesh(self._layout).get_group("replicas")
             average(gradients, group, self._layout.bucket_megabytes << 20)
@@ -124,7 +136,13 @@ class Piped:
             if number == min(self._cut.owners[name])
         )
         is_sliced = self._sliced.is_sliced if self._sliced else None
-        return squared_norm(counted, self._layout, self._groups, is_sliced=is_sliced)
+        return squared_norm(
+            counted,
+            self._layout,
+            self._groups,
+            is_sliced=is_sliced,
+            replicas_differ=self._sync.replicas_differ,
+        )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every weight of the whole model by its name; the worker that holds it sends it round."""
@@ -145,11 +163,13 @@ class Piped:
 
     def stored(self) -> Iterator[Stored]:
         """The parameters and buffers that this worker holds and a checkpoint keeps."""
-        rank = self._groups.place.rank
+        rank, replicas = self._groups.place.rank, self._layout.replicas
+        replica = self._layout.position(rank).replica
         for number, stage in self._stages.items():
             for name, tensor in kept_tensors(stage.model):
                 where = extent(name, tensor, self._layout, rank, self._sliced)
-                yield Stored(name, tensor, where, writes=number == self._owner(name))
+                writes = number == self._owner(name)
+                yield Stored(name, tensor, where, replicas, replica, writes=writes)
 
     def settle(self) -> None:
         """Make what copies may differ in, such as running statistics, the same on all."""

@@ -30,12 +30,15 @@ def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedD
     return copies
 
 
-def sharded(model: nn.Module, layout: Layout, groups: Groups) -> nn.Module:
-    """Weights, gradients and optimizer state divided, by FSDP2, block by block; in place."""
+def sharded(model: nn.Module, layout: Layout, groups: Groups, *, join: bool) -> nn.Module:
+    """Weights, gradients and optimizer state divided, by FSDP2, block by block; in place.
+
+    With `join`, replicas of the shards average their gradients, too.
+    """
     from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 -- slow to load, seldom needed
 
     mesh = groups.mesh(layout)
-    mesh = mesh["replicas", "shards"] if layout.replicas > 1 else mesh["shards"]
+    mesh = mesh["replicas", "shards"] if layout.replicas > 1 and join else mesh["shards"]
     for block in blocks(model):
         if next(block.parameters(), None) is not None:
             fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard)

@@ -10,6 +10,7 @@ from paceline.data.loader import Batch
 from paceline.train.calls import call, checked_loss
 from paceline.train.layouts.arranged import (
     Built,
+    LastBackward,
     Minimise,
     Setting,
     Stored,
@@ -29,16 +30,20 @@ from paceline.train.training import Measure
 class Whole:
     """A model under a layout without a pipeline."""
 
+    shares_weights = False
+
     def __init__(self, built: Built, setting: Setting, *, size: int) -> None:
         self.model = built.model
         self.size = size
         self._norms, self._sliced = built.norms, built.sliced
         self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
-        self._data_group = setting.data_group
+        self._data_group, self._sync = setting.data_group, setting.sync
         self._module: nn.Module = built.model
         if self._layout.shards > 1:
-            self._module = sharded(built.model, self._layout, self._groups)
-        elif self._layout.replicas > 1:
+            self._module = sharded(
+                built.model, self._layout, self._groups, join=self._sync.by_engine
+            )
+        elif self._layout.replicas > 1 and self._sync.by_engine:
             self._module = replicated(built.model, self._layout, self._groups)
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -49,14 +54,18 @@ class Whole:
         """A share of a batch as the micro-batches that it passes in."""
         return list(batch.micro(micro_batches(self._layout, largest_share)))
 
-    def learn(self, parts: Sequence[Batch], minimise: Minimise) -> list[torch.Tensor]:
+    def learn(
+        self, parts: Sequence[Batch], minimise: Minimise, last_backward: LastBackward = nullcontext
+    ) -> list[torch.Tensor]:
         """Leave the gradients of all parts together in the parameters, and return their losses."""
         losses = []
         with self._sliced.computing() if self._sliced else nullcontext():
             for number, part in enumerate(parts):
+                last = number == len(parts) - 1
                 with (
                     self._norms.counting(part.samples, part.rows),
-                    synchronising(self._module, last=number == len(parts) - 1),
+                    synchronising(self._module, last=last),
+                    last_backward() if last else nullcontext(),
                 ):
                     with autocast(self._layout, self._groups.device):
                         output = call(self._module, part.inputs)
@@ -85,7 +94,11 @@ class Whole:
         """The squared norm of the gradient over all parameters of the model."""
         counts = self._sliced.is_sliced if self._sliced else None
         return squared_norm(
-            self.model.named_parameters(), self._layout, self._groups, is_sliced=counts
+            self.model.named_parameters(),
+            self._layout,
+            self._groups,
+            is_sliced=counts,
+            replicas_differ=self._sync.replicas_differ,
         )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -97,9 +110,11 @@ class Whole:
 
     def stored(self) -> Iterator[Stored]:
         """The parameters and buffers that this worker holds and a checkpoint keeps."""
-        rank = self._groups.place.rank
+        rank, replicas = self._groups.place.rank, self._layout.replicas
+        replica = self._layout.position(rank).replica
         for name, tensor in kept_tensors(self.model):
-            yield Stored(name, tensor, extent(name, tensor, self._layout, rank, self._sliced))
+            where = extent(name, tensor, self._layout, rank, self._sliced)
+            yield Stored(name, tensor, where, replicas, replica)
 
     def settle(self) -> None:
         """Make what copies may differ in, such as running statistics, the same on all."""

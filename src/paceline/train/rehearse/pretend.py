@@ -152,7 +152,10 @@ class PretendedGroups(Groups):
                 )
         return self._mesh
 
-    def _own_of(self, every: Iterable[list[int]]) -> "dist.ProcessGroup | None":
+    def _own_of(
+        self, every: Iterable[list[int]], backend: str | None = None
+    ) -> "dist.ProcessGroup | None":
+        del backend
         mine = next((ranks for ranks in every if self.place.rank in ranks), None)
         with in_reality():
             return None if mine is None else dist.new_group(mine)

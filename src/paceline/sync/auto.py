@@ -1,0 +1,169 @@
+"""The way to agree that is predicted to reach a loss soonest, found under way.
+
+The first steps are steps of one's own, which show what a step takes; the exchange after them shows
+what the link carries. Then the choice is made (`choosing.py`), and looked at again every so many
+steps: when the link has become faster or slower, another way may be better. All workers decide at
+the same steps on the same figures, the mean over all of what each has measured.
+"""
+
+import functools
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from paceline.specs import Sync
+from paceline.sync.allreduce import MeanGradients
+from paceline.sync.choosing import WORTH, Choice, Measured, best, predicted
+from paceline.sync.local import LocalSteps
+from paceline.sync.mode import Bound, Kept, Mode
+
+FIRST = Sync(mode="local", every=4)
+"""Before anything is known."""
+FIRST_LOOK = 4
+SECOND_LOOK = 16
+"""What came after the first look shows whether it saw rightly."""
+LOOK_EVERY = 64
+
+
+class Auto(Mode):
+    """A mode that becomes another one."""
+
+    def __init__(self, bound: Bound) -> None:
+        super().__init__(bound)
+        self._mode = self._led_by(FIRST)
+        self._parameters = sum(
+            each.local.numel() for each in bound.held if each.parameter.requires_grad
+        )
+        self._look_anew()
+
+    @property
+    def sync(self) -> Sync:
+        """How workers agree at present."""
+        return self._mode.bound.sync
+
+    @property
+    def replicas_differ(self) -> bool:  # type: ignore[override]
+        """Whether weights differ between the replicas at present."""
+        return self._mode.replicas_differ
+
+    def last_backward(self) -> Any:
+        """A block with the backward after which the gradients of a step are complete."""
+        return self._mode.last_backward()
+
+    def before_forward(self, step: int) -> None:
+        """The step begins."""
+        self._began = time.perf_counter()
+        self._waited = self.bound.lane.waited_seconds
+        self._mode.before_forward(step)
+
+    def after_backward(self, step: int) -> None:
+        """This worker's gradients are complete."""
+        self._mode.after_backward(step)
+
+    def before_step(self, step: int) -> bool:
+        """Whether the worker is to update its weights itself."""
+        return self._mode.before_step(step)
+
+    def after_step(self, step: int) -> None:
+        """Look at what the steps took, where it is time to."""
+        self._mode.after_step(step)
+        waited = self.bound.lane.waited_seconds - self._waited
+        self._compute.append(time.perf_counter() - self._began - waited)
+        looks = step in (FIRST_LOOK, SECOND_LOOK) or step % LOOK_EVERY == 0
+        if looks and self.bound.transport.workers > 1:
+            self._reconsider(step)
+
+    def consensus(self) -> list[torch.Tensor] | None:
+        """What the replicas have in common."""
+        return self._mode.consensus()
+
+    def conclude(self) -> None:
+        """Come to one model on all workers."""
+        self._mode.conclude()
+
+    def drain(self) -> None:
+        """Wait until nothing of this worker is on its way."""
+        self._mode.drain()
+
+    def kept(self) -> Iterator[Kept]:
+        """What the mode of the moment keeps."""
+        return self._mode.kept()
+
+    def numbers(self) -> dict[str, Any]:
+        """Which mode that is, and its numbers."""
+        return {"chosen": self.sync.model_dump(), **self._mode.numbers()}
+
+    def resuming(self, numbers: Mapping[str, Any]) -> None:
+        """Be the mode that the checkpoint was written in."""
+        if "chosen" in numbers:
+            self._become(Sync(**numbers["chosen"]))
+
+    def restored(self, numbers: Mapping[str, Any], *, same_replicas: bool) -> None:
+        """Go on."""
+        self._mode.restored(numbers, same_replicas=same_replicas)
+
+    def close(self) -> None:
+        """Let go of what is left."""
+        self._mode.close()
+
+    def _led_by(self, sync: Sync) -> Mode:
+        bound = replace(self.bound, sync=sync)
+        return MeanGradients(bound) if sync.mode == "allreduce" else LocalSteps(bound)
+
+    def _become(self, sync: Sync) -> None:
+        self._mode.close()
+        self._mode = self._led_by(sync)
+
+    def _look_anew(self) -> None:
+        self._compute: list[float] = []
+        self._sent = self.bound.transport.sent_bytes
+        self._busy = self.bound.lane.busy_seconds
+
+    @torch.no_grad()
+    def _reconsider(self, step: int) -> None:
+        self._mode.drain()
+        lane, transport = self.bound.lane, self.bound.transport
+        sent, busy = transport.sent_bytes - self._sent, lane.busy_seconds - self._busy
+        if not sent:
+            return  # nothing has been exchanged since the last look: it comes with the next
+        mine = [sorted(self._compute)[len(self._compute) // 2], sent / busy]
+        figures = torch.tensor(mine, dtype=torch.float64, device=transport.device)
+        seconds, rate = lane.finish(lane.begin(lambda: transport.average(figures))).tolist()
+        self._look_anew()
+        measured = Measured(compute_seconds=seconds, bytes_per_second=rate)
+        choice = best(measured, transport.workers, self._parameters)
+        now = predicted(self.sync, measured, transport.workers, self._parameters)
+        if step == FIRST_LOOK or choice.cost * WORTH < now.cost:
+            self._change(step, choice, measured)
+
+    def _change(self, step: int, choice: Choice, measured: Measured) -> None:
+        if choice.sync == self.sync:
+            return
+        self._mode.conclude()  # all begin with one model
+        if self._mode.replicas_differ and choice.sync.mode == "allreduce":
+            self._average_optimizer()
+        self._become(choice.sync)
+        plain = predicted(Sync(), measured, self.bound.transport.workers, self._parameters)
+        self.bound.tell(
+            step,
+            choice.sync,
+            f"a step computes for {1e3 * measured.compute_seconds:.3g} ms and the link carries"
+            f" {8e-6 * measured.bytes_per_second:.3g} Mbit/s: predicted"
+            f" {1e3 * choice.step_seconds:.3g} ms a step with"
+            f" {choice.extra:.2f} times the samples, all-reduce {1e3 * plain.step_seconds:.3g} ms",
+        )
+
+    def _average_optimizer(self) -> None:
+        """One state for all, since from now on all take the same steps."""
+        states = [
+            value.to_local() if hasattr(value, "to_local") else value
+            for each in self.bound.held
+            for value in self.bound.optimizer.state.get(each.parameter, {}).values()
+            if isinstance(value, torch.Tensor) and value.ndim and value.is_floating_point()
+        ]
+        lane, average = self.bound.lane, self.bound.transport.average
+        for state in states:
+            lane.finish(lane.begin(functools.partial(average, state)))

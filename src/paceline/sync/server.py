@@ -1,0 +1,280 @@
+"""A part of the weights that one worker keeps for all, beside its own training.
+
+The part is moved by an optimizer of the user's kind, with the user's groups, as the gradients of
+the workers arrive. A thread for each of the other workers takes its gradient, waits where the
+worker is too far ahead, and answers with the weights: a lost worker is noticed by the thread that
+listens to it. The worker beside the server hands its gradient over in memory.
+"""
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paceline.sync.flat import Row
+from paceline.sync.transport import Transport
+
+PUSH, ANSWER = 1, 2
+"""Tags: a server's answers and a worker's gradients pass between the same two workers."""
+
+GOODBYE = 0
+"""In the place of a step: the worker has no more gradients."""
+
+_ALL_ARE_THERE, _ONE_IS_LOST = 0.0, 1.0
+
+_RECORDED_ARRIVALS = 10_000
+
+
+@dataclass(frozen=True)
+class Push:
+    """A worker's gradient of a part, with the numbers that its optimizer has at this step."""
+
+    step: int
+    settings: Sequence[float]
+    gradient: torch.Tensor
+    """As one row."""
+
+    def packed(self) -> torch.Tensor:
+        """As bytes to send; of the same length in every step."""
+        numbers = torch.tensor([self.step, *self.settings], dtype=torch.float64)
+        return torch.cat([numbers.view(torch.uint8), self.gradient.cpu().view(torch.uint8)])
+
+    @classmethod
+    def unpacked(cls, message: torch.Tensor, row: Row) -> "Push":
+        """What was sent of a row, on the memory of the message."""
+        weights = row.weights()
+        begin = len(message) - weights.nbytes
+        step, *settings = message[:begin].view(torch.float64).tolist()
+        return cls(int(step), settings, message[begin:].view(weights.dtype))
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A gradient as it came to a part."""
+
+    worker: int
+    step: int
+    version: int
+    """How often the part had been moved when the worker was given the weights that this gradient
+    was computed on."""
+
+
+class Part:
+    """Weights that all workers move; any thread may ask."""
+
+    def __init__(
+        self,
+        row: Row,
+        optimizer: torch.optim.Optimizer,
+        *,
+        workers: int,
+        staleness: int | None,
+        steps_taken: int,
+    ) -> None:
+        self.row = row
+        self.arrivals: deque[Arrival] = deque(maxlen=_RECORDED_ARRIVALS)
+        """The last gradients, in the order in which they came."""
+        self._parameters = [torch.nn.Parameter(each.cpu().clone()) for each in row.locals]
+        originals = [each.parameter for each in row.held]
+        self._optimizer, self._groups = _optimizer_like(optimizer, originals, self._parameters)
+        self._workers, self._staleness = workers, staleness
+        self._taken = [steps_taken] * workers
+        """Steps, by worker."""
+        self._version = 0
+        self._given = [0] * workers
+        """The version that a worker was given last."""
+        self._round: dict[int, torch.Tensor] = {}
+        """With no staleness: the gradients of this step that have come so far, by worker."""
+        self._failure: Exception | None = None
+        self._moved = threading.Condition()
+
+    def push(self, worker: int, push: Push) -> None:
+        """Take a worker's gradient; it is applied at once, or, with no staleness, as one mean with
+        those of the others."""
+        with self._moved:
+            self.arrivals.append(Arrival(worker, push.step, self._given[worker]))
+            self._taken[worker] = push.step
+            if self._staleness != 0:
+                # All workers together are to move the weights as far as their mean would.
+                self._apply(push.gradient, push.settings, rate=1 / self._workers)
+            else:
+                self._round[worker] = push.gradient
+                if len(self._round) == self._workers:
+                    # In the order of the workers: the same sum, whoever came first.
+                    mean = self._round[0].clone()
+                    for other in range(1, self._workers):
+                        mean += self._round[other]
+                    self._apply(mean.div_(self._workers), push.settings, rate=1.0)
+                    self._round.clear()
+            self._moved.notify_all()
+
+    def pull(self, worker: int) -> torch.Tensor:
+        """An answer with the weights, once the worker is not too far ahead of the slowest."""
+        with self._moved:
+            slack = self._taken[worker] if self._staleness is None else self._staleness
+            self._wait_until_all_have_taken(self._taken[worker] - slack)
+            self._given[worker] = self._version
+            all_there = self._parameters[0].new_tensor(_ALL_ARE_THERE)
+            return self.row.flat([*self._parameters, all_there])
+
+    def weights_after(self, step: int) -> torch.Tensor:
+        """The weights as one row, once all workers have taken a step."""
+        with self._moved:
+            self._wait_until_all_have_taken(step)
+            return self.row.flat(self._parameters)
+
+    def state_after(self, step: int) -> list[dict[str, Any]]:
+        """What the optimizer keeps of each parameter, once all workers have taken a step."""
+        with self._moved:
+            self._wait_until_all_have_taken(step)
+            return [dict(self._optimizer.state.get(each, {})) for each in self._parameters]
+
+    def fail(self, error: Exception) -> None:
+        """Let nobody wait for a worker that is lost."""
+        with self._moved:
+            self._failure = self._failure or error
+            self._moved.notify_all()
+
+    def _wait_until_all_have_taken(self, step: int) -> None:
+        self._moved.wait_for(lambda: self._failure is not None or min(self._taken) >= step)
+        if self._failure is not None:
+            raise self._failure
+
+    def _apply(self, gradient: torch.Tensor, settings: Sequence[float], *, rate: float) -> None:
+        for parameter, part in zip(self._parameters, self.row.views(gradient), strict=True):
+            parameter.grad = part.to(parameter.dtype)
+        _take_over(self._groups, settings)
+        if rate != 1.0:
+            for group in self._optimizer.param_groups:
+                group["lr"] = group["lr"] * rate
+        self._optimizer.step()
+        self._version += 1
+
+
+class Server:
+    """Answers the other workers about a part, until each of them has said goodbye."""
+
+    def __init__(self, part: Part, transport: Transport, message_bytes: int) -> None:
+        self.part = part
+        self._transport = transport
+        # Daemons, since after an error nobody says goodbye.
+        self._threads = [
+            threading.Thread(
+                target=self._serve,
+                args=(worker, torch.empty(message_bytes, dtype=torch.uint8)),
+                name=f"paceline-serve-{worker}",
+                daemon=True,
+            )
+            for worker in range(transport.workers)
+            if worker != transport.rank
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        """Wait until all workers have said goodbye."""
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self, worker: int, message: torch.Tensor) -> None:
+        try:
+            while True:
+                self._transport.listen(worker, message, tag=PUSH)
+                push = Push.unpacked(message, self.part.row)
+                if push.step == GOODBYE:
+                    return
+                self.part.push(worker, push)
+                self._transport.swap({worker: self.part.pull(worker)}, {}, sent_tag=ANSWER)
+        except Exception as error:
+            self.part.fail(error)
+            with suppress(Exception):  # unless it is this one that is lost
+                lost = room_for_answer(self.part.row.weights().cpu()).fill_(_ONE_IS_LOST)
+                self._transport.swap({worker: lost}, {}, sent_tag=ANSWER)
+
+
+def room_for_answer(row: torch.Tensor) -> torch.Tensor:
+    """For a row of weights, and a number that says whether all workers are there."""
+    return row.new_empty(len(row) + 1)
+
+
+def weights_in(answer: torch.Tensor) -> torch.Tensor:
+    """The weights that a server answered with."""
+    if answer[-1] == _ONE_IS_LOST:
+        raise RuntimeError("a server of weights lost a worker: remote process exited")
+    return answer[:-1]
+
+
+def settings_of(optimizer: torch.optim.Optimizer) -> list[float]:
+    """The numbers of all groups of an optimizer, which a schedule may change from step to step."""
+    return [
+        number
+        for group in optimizer.param_groups
+        for key in _settings(group)
+        for number in _numbers(group[key])
+    ]
+
+
+def _take_over(groups: Sequence[dict[str, Any]], settings: Sequence[float]) -> None:
+    left = iter(settings)
+    for group in groups:
+        for key in _settings(group):
+            group[key] = _replaced(group[key], left)
+
+
+def _settings(group: Mapping[str, Any]) -> list[str]:
+    return sorted(key for key in group if key != "params")
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, tuple | list):
+        return [number for each in value for number in _numbers(each)]
+    if isinstance(value, torch.Tensor):
+        return [float(value)]
+    return [float(value)] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def _replaced(value: Any, numbers: Iterator[float]) -> Any:
+    """A setting of the same form with the next numbers in it."""
+    if isinstance(value, tuple | list):
+        return type(value)(_replaced(each, numbers) for each in value)
+    if isinstance(value, torch.Tensor):
+        return torch.tensor(next(numbers), dtype=value.dtype)
+    return type(value)(next(numbers)) if _numbers(value) else value
+
+
+def _optimizer_like(
+    optimizer: torch.optim.Optimizer,
+    parameters: Sequence[torch.nn.Parameter],
+    copies: Sequence[torch.nn.Parameter],
+) -> tuple[torch.optim.Optimizer, list[dict[str, Any]]]:
+    """An optimizer like another one, with its settings and its state, for copies of some of its
+    parameters; and all groups of the other, of which it leaves out those with none of these."""
+    copy_of = dict(zip(parameters, copies, strict=True))
+    like: Any = object.__new__(type(optimizer))
+    # A class may keep what it likes beside groups and state; `step` is what a schedule has wrapped.
+    apart = ("step", "param_groups", "state")
+    vars(like).update({key: own for key, own in vars(optimizer).items() if key not in apart})
+    groups = [
+        {**group, "params": [copy_of[each] for each in group["params"] if each in copy_of]}
+        for group in optimizer.param_groups
+    ]
+    for group in groups:
+        if "capturable" in group:  # for graphs on an accelerator, where this part is not
+            group["capturable"] = False
+    like.param_groups = [group for group in groups if group["params"]]
+    like.state = defaultdict(dict)
+    for original, copied in copy_of.items():
+        for key, value in optimizer.state.get(original, {}).items():
+            like.state[copied][key] = _own_copy(value)
+    return like, groups
+
+
+def _own_copy(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    local: Callable[[], torch.Tensor] | None = getattr(value, "to_local", None)
+    return (local() if local else value).detach().cpu().clone()

@@ -1,0 +1,94 @@
+"""Exchanges between the replicas of a part of a model, and the bytes that they send.
+
+Every call returns when its result is there: who wants to go on meanwhile calls it on a `Lane`.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    Group = Callable[[], "dist.ProcessGroup | None"]
+
+
+_FOR_EVER = timedelta(days=3650)
+
+
+class Transport:
+    """A group of workers that is asked for anew at every call, so that it can be replaced."""
+
+    def __init__(self, group: "Group", device: torch.device, workers: int, rank: int) -> None:
+        self._group = group
+        self.device = device
+        self.workers = workers
+        """Those who agree."""
+        self.rank = rank
+        """Which of them this one is."""
+        self.sent_bytes = 0
+        """By this worker, without what the network adds."""
+        self._counting = threading.Lock()
+
+    def average(self, values: torch.Tensor) -> torch.Tensor:
+        """The mean over the workers, in place."""
+        if self.workers > 1:
+            dist.all_reduce(values, group=self._group())
+            values /= self.workers
+            self._count(2 * values.nbytes * (self.workers - 1) // self.workers)
+        return values
+
+    def gather(self, message: torch.Tensor) -> list[torch.Tensor]:
+        """The messages of all workers, in the order of their ranks."""
+        if self.workers == 1:
+            return [message]
+        messages = [torch.empty_like(message) for _ in range(self.workers)]
+        dist.all_gather(messages, message, group=self._group())
+        self._count(message.nbytes * (self.workers - 1))
+        return messages
+
+    def transpose(self, messages: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Send a message to each worker, all of one size; what each sent to this one."""
+        if self.workers == 1:
+            return list(messages)
+        sent = torch.cat(list(messages))
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received, sent, group=self._group())
+        self._count(sent.nbytes * (self.workers - 1) // self.workers)
+        return list(received.chunk(self.workers))
+
+    def swap(
+        self,
+        sent: Mapping[int, torch.Tensor],
+        received: Mapping[int, torch.Tensor],
+        *,
+        sent_tag: int = 0,
+        received_tag: int = 0,
+    ) -> None:
+        """Send to some workers and receive from some, each by its rank among those who agree.
+
+        Between two workers, threads may swap beside each other under tags of their own (Gloo).
+        """
+        group = self._group()
+        ways = ((dist.irecv, received, received_tag), (dist.isend, sent, sent_tag))
+        operations = [
+            dist.P2POp(operation, tensor, group=group, tag=tag, group_peer=peer)
+            for operation, messages, tag in ways
+            for peer, tensor in messages.items()
+        ]
+        # As a batch: one by one, two who swap by NCCL would both wait in their receive.
+        for work in dist.batch_isend_irecv(operations) if operations else ():
+            work.wait()
+        self._count(sum(tensor.nbytes for tensor in sent.values()))
+
+    def listen(self, source: int, message: torch.Tensor, *, tag: int) -> None:
+        """Receive from a worker, however long it has nothing to say; fails when it goes away."""
+        work = dist.irecv(message, group=self._group(), group_src=source, tag=tag)
+        if work is not None:
+            work.wait(_FOR_EVER)
+
+    def _count(self, sent_bytes: int) -> None:
+        with self._counting:
+            self.sent_bytes += sent_bytes

@@ -1,0 +1,58 @@
+"""Replicas that are themselves spread over workers agree as single workers do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import Subset
+
+from layouts import models
+from paceline.specs import Layout, Sync
+from ranks import RankFailed, run_ranks
+from sync.simulated import planned
+
+WORDS = {
+    "shards": "diloco:every=3,fragments=2,overlap=1",
+    "slices": "diloco:every=3,fragments=2,overlap=1",
+    "stages": "diloco:every=3,overlap=1",
+}
+ISLANDS = {
+    "shards": Layout(replicas=2, shards=2),
+    "slices": Layout(replicas=2, tensor=2),
+    "stages": Layout(replicas=2, pipeline=2),
+}
+
+
+def result(folder: Path, layout: Layout, words: str) -> dict[str, Any]:
+    run = planned(folder, layout.workers, Sync.parse(words), layout)
+    # Shares of every batch that two and four workers divide alike.
+    changes = {"data": Subset(models.data_for("gpt"), range(48)), "steps": 10}
+    arguments = ("gpt", str(folder), changes)
+    found: dict[str, Any] = run_ranks(
+        models.trained, layout.workers, folder, *arguments, run=run, seconds=100
+    )[0]
+    return found
+
+
+@pytest.mark.parametrize("name", ISLANDS)
+def test_islands_take_steps_of_their_own(name: str, tmp_path: Path) -> None:
+    single_workers = result(tmp_path / "single", Layout(replicas=2), WORDS[name])
+    found = result(tmp_path / "islands", ISLANDS[name], WORDS[name])
+    assert found["losses"] == pytest.approx(single_workers["losses"], rel=1e-4)
+    assert found["weights"] == pytest.approx(single_workers["weights"], rel=1e-4, abs=1e-5)
+    assert found["evaluation"].loss == pytest.approx(single_workers["evaluation"].loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["slices", "stages"])
+def test_islands_send_codes_of_their_gradients(name: str, tmp_path: Path) -> None:
+    """16 bits lose little: the islands stay close to those that lose nothing, and are not equal."""
+    plain = result(tmp_path / "plain", ISLANDS[name], "allreduce")
+    found = result(tmp_path / "coded", ISLANDS[name], "allreduce:compress=bf16")
+    assert found["weights"] != plain["weights"]
+    assert found["weights"] == pytest.approx(plain["weights"], rel=1e-2, abs=2e-3)
+
+
+@pytest.mark.parametrize("words", ["allreduce:compress=int8", "diloco:every=4,fragments=2"])
+def test_stages_that_share_a_weight_must_find_the_same_for_it(words: str, tmp_path: Path) -> None:
+    with pytest.raises(RankFailed, match="stages of TiedGPT share a weight"):
+        result(tmp_path, ISLANDS["stages"], words)

@@ -1,0 +1,68 @@
+"""Local steps that go on from a checkpoint, on as many workers and on others."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import paceline
+from paceline.recover.storage import Folder
+from paceline.specs import Layout, Plan, Saving, Sync
+from ranks import run_ranks
+from sync.simulated import planned
+from sync.stepwise import SAVE_EVERY, whole_and_resumed
+from train.trainings import classification, fit_and_read
+
+STEPS = 18
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "diloco:every=4,fragments=3,overlap=2,compress=int8",
+        "sparseloco:every=3",
+        "local:every=7",
+    ],
+)
+def test_local_steps_go_on_as_they_would_have(tmp_path: Path, words: str) -> None:
+    """The checkpoint is taken between two exchanges, with one of them under way."""
+    whole, resumed = whole_and_resumed(tmp_path, 2, Sync.parse(words), steps=STEPS)
+    torch.testing.assert_close(resumed, whole, atol=0, rtol=0)
+
+
+def begun(changes: dict[str, Any]) -> list[float]:
+    """What a rank has when it goes on from a checkpoint, before its first step."""
+    with paceline.start(classification(**changes)) as trainer:
+        row = torch.cat([each.detach().flatten() for each in trainer.model.parameters()])
+    return row.tolist()
+
+
+@pytest.mark.parametrize("words", ["diloco:every=4,overlap=1", "allreduce"])
+def test_other_replicas_begin_with_the_mean_of_those_before(tmp_path: Path, words: str) -> None:
+    """Also where they agree in another way from now on."""
+    changes = {"steps": STEPS}
+    sync = Sync.parse("local:every=100")
+    run = planned(tmp_path, 2, sync, saving=Saving(every_steps=SAVE_EVERY, keep_last=9))
+    run_ranks(fit_and_read, 2, tmp_path, changes, run=run)
+    checkpoints = Folder(run.checkpoints)
+    for step in checkpoints.steps():
+        if step > SAVE_EVERY:
+            checkpoints.remove(step)
+    run.job.model_copy(update={"first_generation": 1}).write(run.job_file)
+    before = run_ranks(begun, 2, tmp_path, {"steps": SAVE_EVERY + 1}, run=run)
+    assert before[0] != before[1]
+
+    Plan(layout=Layout(replicas=3), saving=Saving(every_steps=0), sync=Sync.parse(words)).write(
+        run.plan_file
+    )
+    job = run.job.model_copy(update={"first_generation": 2, "devices_per_node": 3})
+    job.write(run.job_file)
+    after = run_ranks(begun, 3, tmp_path, changes, run=run)
+    mean = torch.tensor(before).mean(0)
+    for row in after:
+        torch.testing.assert_close(torch.tensor(row), mean)
+    job.model_copy(update={"first_generation": 3}).write(run.job_file)
+    finished = run_ranks(fit_and_read, 3, tmp_path, changes, run=run)
+    assert finished[0][1] == finished[1][1] == finished[2][1]
+    assert finished[0][0][-1] < finished[0][0][0]
