@@ -20,12 +20,12 @@ from paceline.sync.flat import rows_of
 from paceline.sync.mode import Held
 from paceline.sync.server import Arrival
 from paceline.sync.stale import StaleWeights
-from ranks import run_ranks
+from ranks import RankFailed, run_ranks
 from sync.simulated import Replicas, planned, trained
 from sync.stepwise import whole_and_resumed
 from train.trainings import CLASSES, FEATURES, classification, fit_and_read
 
-STEPS = 20
+STEPS = 12
 RECIPE: dict[str, Any] = {"steps": STEPS, "batch": 30}
 
 momentum = partial(torch.optim.SGD, lr=0.2, momentum=0.9)
@@ -51,7 +51,7 @@ class Slowed(nn.Sequential):
 
     def forward(self, inputs: torch.Tensor) -> Any:
         if int(os.environ["PACELINE_RANK"]) + 1 == int(os.environ["PACELINE_WORKERS"]):
-            time.sleep(0.01)
+            time.sleep(0.03)
         return super().forward(inputs)  # type: ignore[no-untyped-call]
 
 
@@ -133,6 +133,7 @@ def leads(arrivals: list[Arrival], workers: int) -> list[int]:
 @pytest.mark.parametrize(
     ("workers", "servers", "changes"),
     [
+        (1, 1, {"optimizer": momentum}),
         (2, 1, {"optimizer": momentum}),
         (2, 2, {"optimizer": decaying}),
         (3, 2, {"optimizer": two_groups, "schedule": warming_up}),
@@ -183,28 +184,27 @@ def test_without_a_bound_a_slow_worker_is_left_behind(tmp_path: Path) -> None:
     found = trained(
         tmp_path, 3, Sync(mode="stale"), function=fit_and_record, model=slowed, **RECIPE
     )
-    assert max(leads(found[0][1], 3)) > 5
+    assert max(leads(found[0][1], 3)) > 3
 
 
 def test_many_exchanges_beside_each_other(tmp_path: Path) -> None:
     """Gradients and answers between the same two workers are not mistaken for one another."""
     sync = Sync.parse("stale:staleness=3,servers=3")
-    found = trained(tmp_path, 3, sync, function=fit_and_record, steps=300, batch=30)
+    found = trained(tmp_path, 3, sync, function=fit_and_record, steps=200, batch=30)
     for weights, arrivals, _ in found:
         assert weights == found[0][0]
         for worker in range(3):
             steps = [arrival.step for arrival in arrivals if arrival.worker == worker]
-            assert steps == list(range(1, 301))
+            assert steps == list(range(1, 201))
 
 
-@pytest.mark.parametrize("optimizer", [momentum, decaying])
-def test_resumed_it_goes_on_as_it_would_have(tmp_path: Path, optimizer: Any) -> None:
+def test_resumed_it_goes_on_as_it_would_have(tmp_path: Path) -> None:
     sync = Sync.parse("stale:staleness=0,servers=2")
-    whole, resumed = whole_and_resumed(tmp_path, 3, sync, optimizer=optimizer, **RECIPE)
+    whole, resumed = whole_and_resumed(tmp_path, 3, sync, optimizer=decaying, **RECIPE)
     assert torch.equal(whole, resumed)
 
 
-@pytest.mark.parametrize("words", ["stale:staleness=0", "stale:staleness=1,servers=2", "allreduce"])
+@pytest.mark.parametrize("words", ["stale:staleness=1,servers=2", "allreduce"])
 def test_another_number_of_workers_goes_on(tmp_path: Path, words: str) -> None:
     """And in another mode, too: a checkpoint holds what the servers had."""
     changes: dict[str, Any] = {"batch": 30, "optimizer": decaying, "steps": STEPS}
@@ -303,3 +303,30 @@ def test_what_cannot_be_served_is_said() -> None:
         Sync.parse("stale:servers=3").check(Layout(replicas=2))
     with pytest.raises(PacelineError, match="fp16"):
         Sync.parse("stale").check(Layout(replicas=2, precision="fp16"))
+    with pytest.raises(PacelineError, match="tensor"):
+        Sync.parse("stale").check(Layout(replicas=2, tensor=2))
+
+
+class Passing(torch.optim.Optimizer):
+    """Has the groups of another optimizer."""
+
+    def __init__(self, parameters: Any) -> None:
+        self.inner = momentum(parameters)
+
+    param_groups = property(lambda self: self.inner.param_groups)
+    state = property(lambda self: self.inner.state)
+
+
+class WithoutRate(torch.optim.Optimizer):
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {})
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"), [(Passing, "passes on those of another"), (WithoutRate, "has no `lr`")]
+)
+def test_an_optimizer_that_servers_cannot_have_is_refused(
+    tmp_path: Path, optimizer: Any, words: str
+) -> None:
+    with pytest.raises(RankFailed, match=words):
+        trained(tmp_path, 1, Sync(mode="stale"), optimizer=optimizer)

@@ -177,6 +177,12 @@ class Sync(Spec):
                 " are the servers",
                 fix=f"use at most servers={layout.replicas}",
             )
+        if self.staleness != 0 and layout.tensor > 1:
+            raise PacelineError(
+                "mode=stale was given together with tensor: slices hold some weights alike, but"
+                " gradients come to their servers in different orders",
+                fix="use staleness=0, or shards in place of tensor",
+            )
         if layout.precision == "fp16":
             raise PacelineError(
                 "mode=stale was given together with precision=fp16: a server cannot tell by which"

@@ -34,6 +34,9 @@ class Traffic:
     """That an exchange may take while training goes on, beside the backward of `allreduce`."""
     device_bytes: float
     """That a worker reads and writes in its memory for one exchange: encoding, decoding, adding."""
+    crossing: float = 1.0
+    """Of the time of these transfers one after the other, what is left where those of several
+    workers cross each other on a link, which carries as much in one direction as in the other."""
 
     @property
     def bytes_per_step(self) -> float:
@@ -133,8 +136,8 @@ Those of compression are added, the others multiplied by what `extra_samples` sa
 behind them is thin. In a prototype with two workers, int8 with what it lost carried over gave the
 loss of the plain sum step for step, so it costs nothing here; 20 steps of their own took 1.2 to 1.3
 times the steps to a given loss. Published runs of DiLoCo with eight workers and 30 steps of their
-own end within 1 % of the loss (recalled), which is worth about as many samples. With 0.02, these two
-are 1.13 and 1.25. Learning rates were not tuned for each mode, which would bring them down."""
+own end within 1 % of the loss (recalled), which is worth about as many samples. With 0.02, these
+two are 1.13 and 1.25. Learning rates tuned for each mode would bring them down."""
 
 
 def extra_samples(sync: Sync, workers: int) -> float:
@@ -164,6 +167,12 @@ def _with_servers(sync: Sync, workers: int, parameters: int) -> Traffic:
     """Gradients from all workers, then weights to them, over the link of a server."""
     servers = min(sync.servers, workers)
     part = NUMBER_BYTES * -(-parameters // servers)
+    crossing = 1.0
+    if sync.staleness != 0 and workers > 1:
+        # Some are answered while others still send. A server is a worker of the other servers, too;
+        # and no worker is answered before it has sent all.
+        over_its_link, in_turn = workers + servers - 2, 2 * min(servers, workers - 1)
+        crossing = max(over_its_link, in_turn) / (2 * (workers - 1))
     return Traffic(
         (
             _transfer("receive", 2, part, workers - 1),
@@ -173,6 +182,7 @@ def _with_servers(sync: Sync, workers: int, parameters: int) -> Traffic:
         per_step=1.0,
         hidden_steps=0,
         device_bytes=_copied(parameters, 6.0 + 2.0 * workers / servers),
+        crossing=crossing,
     )
 
 

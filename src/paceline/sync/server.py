@@ -16,40 +16,10 @@ from typing import Any
 import torch
 
 from paceline.sync.flat import Row
+from paceline.sync.messages import ANSWER, GOODBYE, PUSH, Push, answer, room_for_answer
 from paceline.sync.transport import Transport
 
-PUSH, ANSWER = 1, 2
-"""Tags: a server's answers and a worker's gradients pass between the same two workers."""
-
-GOODBYE = 0
-"""In the place of a step: the worker has no more gradients."""
-
-_ALL_ARE_THERE, _ONE_IS_LOST = 0.0, 1.0
-
 _RECORDED_ARRIVALS = 10_000
-
-
-@dataclass(frozen=True)
-class Push:
-    """A worker's gradient of a part, with the numbers that its optimizer has at this step."""
-
-    step: int
-    settings: Sequence[float]
-    gradient: torch.Tensor
-    """As one row."""
-
-    def packed(self) -> torch.Tensor:
-        """As bytes to send; of the same length in every step."""
-        numbers = torch.tensor([self.step, *self.settings], dtype=torch.float64)
-        return torch.cat([numbers.view(torch.uint8), self.gradient.cpu().view(torch.uint8)])
-
-    @classmethod
-    def unpacked(cls, message: torch.Tensor, row: Row) -> "Push":
-        """What was sent of a row, on the memory of the message."""
-        weights = row.weights()
-        begin = len(message) - weights.nbytes
-        step, *settings = message[:begin].view(torch.float64).tolist()
-        return cls(int(step), settings, message[begin:].view(weights.dtype))
 
 
 @dataclass(frozen=True)
@@ -118,8 +88,7 @@ class Part:
             slack = self._taken[worker] if self._staleness is None else self._staleness
             self._wait_until_all_have_taken(self._taken[worker] - slack)
             self._given[worker] = self._version
-            all_there = self._parameters[0].new_tensor(_ALL_ARE_THERE)
-            return self.row.flat([*self._parameters, all_there])
+            return answer(self._parameters)
 
     def weights_after(self, step: int) -> torch.Tensor:
         """The weights as one row, once all workers have taken a step."""
@@ -158,14 +127,16 @@ class Part:
 class Server:
     """Answers the other workers about a part, until each of them has said goodbye."""
 
-    def __init__(self, part: Part, transport: Transport, message_bytes: int) -> None:
+    def __init__(self, part: Part, transport: Transport, settings: Sequence[float]) -> None:
         self.part = part
         self._transport = transport
+        self._like = part.row.weights().cpu()
+        message = Push(GOODBYE, settings, self._like).packed()
         # Daemons, since after an error nobody says goodbye.
         self._threads = [
             threading.Thread(
                 target=self._serve,
-                args=(worker, torch.empty(message_bytes, dtype=torch.uint8)),
+                args=(worker, torch.empty_like(message)),
                 name=f"paceline-serve-{worker}",
                 daemon=True,
             )
@@ -184,7 +155,7 @@ class Server:
         try:
             while True:
                 self._transport.listen(worker, message, tag=PUSH)
-                push = Push.unpacked(message, self.part.row)
+                push = Push.unpacked(message, self._like)
                 if push.step == GOODBYE:
                     return
                 self.part.push(worker, push)
@@ -192,20 +163,8 @@ class Server:
         except Exception as error:
             self.part.fail(error)
             with suppress(Exception):  # unless it is this one that is lost
-                lost = room_for_answer(self.part.row.weights().cpu()).fill_(_ONE_IS_LOST)
-                self._transport.swap({worker: lost}, {}, sent_tag=ANSWER)
-
-
-def room_for_answer(row: torch.Tensor) -> torch.Tensor:
-    """For a row of weights, and a number that says whether all workers are there."""
-    return row.new_empty(len(row) + 1)
-
-
-def weights_in(answer: torch.Tensor) -> torch.Tensor:
-    """The weights that a server answered with."""
-    if answer[-1] == _ONE_IS_LOST:
-        raise RuntimeError("a server of weights lost a worker: remote process exited")
-    return answer[:-1]
+                unanswered = room_for_answer(self._like)
+                self._transport.swap({worker: unanswered}, {}, sent_tag=ANSWER)
 
 
 def settings_of(optimizer: torch.optim.Optimizer) -> list[float]:

@@ -10,14 +10,14 @@ reference for what synchronous training comes to, right, but not meant to be fas
 With s > 0 every gradient is a step of the optimizer as it arrives, at a learning rate divided by
 the number of workers: a round of all workers then moves plain SGD as far as one synchronous step
 would, and Adam and weight decay about as far. What an optimizer remembers from step to step
-(momentum, the averages of Adam) lasts for as many steps as ever, which are fewer rounds.
+(momentum, the averages of Adam) lasts for as many steps as ever, which are fewer rounds. Where
+gradients are clipped, each worker clips its own before it sends it, with any s.
 
 What a checkpoint holds is what the servers have: weights and the optimizer's state, in the form in
 which synchronous training has them, so that any number of workers can go on, in any mode.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -25,19 +25,18 @@ import torch
 
 from paceline.specs import PacelineError
 from paceline.sync.flat import rows_of
-from paceline.sync.mode import Bound, Held, Mode
-from paceline.sync.server import (
+from paceline.sync.messages import (
     ANSWER,
     GOODBYE,
     PUSH,
-    Arrival,
-    Part,
     Push,
-    Server,
+    packed_states,
     room_for_answer,
-    settings_of,
+    unpacked_states,
     weights_in,
 )
+from paceline.sync.mode import Bound, Held, Mode
+from paceline.sync.server import Arrival, Part, Server, settings_of
 
 _BY_ELEMENT = {
     "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop",
@@ -138,8 +137,7 @@ class StaleWeights(Mode):
                 staleness=bound.sync.staleness,
                 steps_taken=steps_taken,
             )
-            message = Push(GOODBYE, settings_of(bound.optimizer), row.weights()).packed()
-            self._server = Server(part, transport, len(message))
+            self._server = Server(part, transport, settings_of(bound.optimizer))
         bound.optimizer.state.clear()  # the servers have it now
 
     def _exchange(self, pushes: Sequence[Push]) -> list[torch.Tensor]:
@@ -205,7 +203,9 @@ class StaleWeights(Mode):
     def _take_over_state(self) -> None:
         """The state of the servers' optimizers as that of this worker's."""
         packed = (
-            _packed(self._server.part.state_after(self._step)) if self._server else torch.empty(0)
+            packed_states(self._server.part.state_after(self._step))
+            if self._server
+            else torch.empty(0)
         )
         sizes = self._from_servers(
             lambda part: torch.tensor([len(packed)]),
@@ -214,7 +214,7 @@ class StaleWeights(Mode):
         rooms = [torch.empty(int(size), dtype=torch.uint8) for size in sizes]
         received = self._from_servers(lambda part: packed, rooms)
         for row, message in zip(self._rows, received, strict=True):
-            for of, state in zip(row.held, _unpacked(message), strict=True):
+            for of, state in zip(row.held, unpacked_states(message), strict=True):
                 if state:
                     self.bound.optimizer.state[of.parameter] = {
                         key: _placed(value, of) for key, value in state.items()
@@ -228,43 +228,6 @@ def _gradient(of: Held) -> torch.Tensor:
         return torch.zeros_like(of.local)
     local: Callable[[], torch.Tensor] | None = getattr(gradient, "to_local", None)
     return local() if local else gradient
-
-
-def _packed(states: Sequence[Mapping[str, Any]]) -> torch.Tensor:
-    """What a checkpoint keeps of an optimizer's state, as bytes: what there is, then tensors."""
-    tensors: list[torch.Tensor] = []
-    described: list[dict[str, Any]] = [{} for _ in states]
-    for state, words_of_it in zip(states, described, strict=True):
-        for key, value in state.items():
-            if isinstance(value, torch.Tensor):
-                dtype = str(value.dtype).removeprefix("torch.")
-                words_of_it[key] = {"dtype": dtype, "shape": list(value.shape)}
-                tensors.append(value)
-            elif isinstance(value, bool | int | float):
-                words_of_it[key] = value
-    words = json.dumps(described).encode()
-    return torch.cat(
-        [
-            torch.tensor([len(words)]).view(torch.uint8),
-            torch.frombuffer(bytearray(words), dtype=torch.uint8),
-            *(tensor.detach().contiguous().flatten().view(torch.uint8) for tensor in tensors),
-        ]
-    )
-
-
-def _unpacked(message: torch.Tensor) -> list[dict[str, Any]]:
-    begin = 8 + int(message[:8].view(torch.int64))
-    described = json.loads(bytes(message[8:begin].tolist()))
-    for state in described:
-        for key, value in state.items():
-            if isinstance(value, dict):
-                dtype, shape = getattr(torch, value["dtype"]), value["shape"]
-                end = begin + torch.Size(shape).numel() * dtype.itemsize
-                # A copy, since numbers of several bytes may lie anywhere in the message.
-                state[key] = message[begin:end].clone().view(dtype).view(shape)
-                begin = end
-    found: list[dict[str, Any]] = described
-    return found
 
 
 def _placed(value: Any, of: Held) -> Any:

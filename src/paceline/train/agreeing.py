@@ -53,6 +53,13 @@ def agreeing(
 
 def _check_shared(sync: Sync, arranged: Arranged) -> None:
     """The stages that share a weight must find the same for it, whatever it is sent beside."""
+    if arranged.shares_weights and sync.mode == "stale" and sync.staleness != 0:
+        raise PacelineError(
+            "mode=stale was given together with pipeline, but stages of"
+            f" {type(arranged.model).__name__} share a weight, and gradients come to their servers"
+            " in different orders",
+            fix="use staleness=0, or shards in place of pipeline",
+        )
     packed = sync.compress not in ("none", "bf16")
     if arranged.shares_weights and (packed or sync.fragments > 1):
         what = f"compress={sync.compress}" if packed else f"fragments={sync.fragments}"
