@@ -33,7 +33,7 @@ def test_a_plan_file_says_it_as_the_command_line_does(tmp_path: Path) -> None:
     st.sampled_from(["none", "int8", "topk"]),
 )
 def test_what_a_table_shows_can_be_typed(mode: str, every: int, compress: str) -> None:
-    sync = Sync(mode=mode, every=every, compress=compress)  # type: ignore[arg-type]
+    sync = Sync(mode=mode, every=every, compress=compress)
     assert Sync.parse(sync.short()) == sync
 
 

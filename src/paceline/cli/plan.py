@@ -10,7 +10,7 @@ from paceline.cli.words import Json, Quiet, print_json, say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paceline.plan.scaling import Best
+    from paceline.plan.best import Best
     from paceline.specs import Answer, Cluster
 
 Precisions = Literal["fp32", "bf16", "fp16"]
@@ -72,6 +72,14 @@ def plan(
     precision: Annotated[
         Precisions | None, typer.Option("--precision", help="Look at this one only.")
     ] = None,
+    sync: Annotated[
+        str | None,
+        typer.Option(
+            "--sync",
+            metavar="MODE[:key=value,…]",
+            help="How replicas are to agree, such as diloco:every=20; chosen if not given.",
+        ),
+    ] = None,
     calibrate: Annotated[
         list[Path] | None,
         typer.Option(
@@ -101,6 +109,7 @@ def plan(
         asked_cluster,
         asked_counts,
         asked_model,
+        asked_sync,
         check_given,
     )
     from paceline.cli.plan_runs import learned
@@ -115,7 +124,8 @@ def plan(
     file = None if device else cluster or DEFAULT_CLUSTER
     found = learned(calibrate or [], where, file, quiet=json or quiet)
     limits = _limits(deadline, budget, what.steps, where)
-    said, best = answer(what.profiles, where, what.batch, counts, found, goal, limits)
+    agreed = asked_sync(sync)
+    said, best = answer(what.profiles, where, what.batch, counts, found, goal, limits, agreed)
     said = _with_training(said, best, where, what.steps, slot)
     plan_of(said).write(output)
     picture = _drawn(said, output.with_suffix(".svg"))

@@ -12,7 +12,7 @@ from paceline.cli.words import say
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
-    from paceline.specs import Cluster, Profile, TrainingProfile
+    from paceline.specs import Cluster, Profile, Sync, TrainingProfile
     from paceline.train.training import Training
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -105,6 +105,14 @@ def asked_counts(nodes: str | None, cluster: "Cluster") -> list[int]:
             fix="give fewer, or write the nodes that it will have into the cluster's file",
         )
     return counts
+
+
+def asked_sync(text: str | None) -> "Sync | None":
+    """How replicas are to agree; None where the planner is to choose."""
+    from paceline.specs import Sync
+
+    sync = Sync.parse(text) if text is not None else None
+    return None if sync is None or sync.mode == "auto" else sync
 
 
 def _numbers(text: str) -> list[int]:

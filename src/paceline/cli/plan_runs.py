@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from paceline.cli.words import say
@@ -50,13 +51,16 @@ def _ran(path: Path, cluster: "Cluster", profiles: "Profiles") -> "Ran":
     from paceline.specs import PacelineError, Run
 
     run = Run.open(path)
-    figures = summary(RunReader(run).refresh())
+    state = RunReader(run).refresh()
+    figures = summary(state)
     train = run.job.train
     if train is None or figures.median_step_seconds is None or figures.batch is None:
         raise PacelineError(
             f"{path} has no steps to learn from", fix="give runs that have trained for a while"
         )
-    layout = run.plan.layout
+    layout, sync = run.plan.layout, run.plan.sync
+    # The first step has all that happens once.
+    average = fmean(state.seconds[1:] or state.seconds)
     key = Target(train, run.job.function), layout.precision
     if key not in profiles:
         profiles[key] = profile_on(*key, cluster)
@@ -66,7 +70,8 @@ def _ran(path: Path, cluster: "Cluster", profiles: "Profiles") -> "Ran":
         nodes=figures.nodes,
         devices_per_node=figures.workers // figures.nodes,
         batch=figures.batch,
-        step_seconds=figures.median_step_seconds,
+        step_seconds=average if sync.replicas_differ else figures.median_step_seconds,
+        sync=sync,
     )
 
 

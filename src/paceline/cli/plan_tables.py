@@ -7,9 +7,9 @@ from paceline.cli.tables import console, table
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from paceline.plan.best import Best
     from paceline.plan.calibrate import Fit
-    from paceline.plan.scaling import Best
-    from paceline.specs import Amount, Answer, TrainingCost
+    from paceline.specs import Amount, Answer, Layout, Sync, TrainingCost
 
 
 def show(said: "Answer") -> None:
@@ -29,6 +29,8 @@ def show(said: "Answer") -> None:
     out.print(_curve(said))
     out.print(_others(said))
     out.print(f"A step: {bound(said.estimate)}.", markup=False)
+    if said.agreeing:
+        out.print(said.agreeing, markup=False)
     for sentence in _sentences(said):
         out.print(sentence, markup=False)
     for remark in said.remarks:
@@ -51,7 +53,6 @@ def show_arithmetic(best: "Best", found: "Fit") -> None:
 
 
 def _curve(said: "Answer") -> "Table":
-    from paceline.plan.reasons import words
     from paceline.report.wording import percent, rate
 
     columns = ("", "nodes", "workers", "layout", "step", "9 of 10 within", "samples/s")
@@ -62,7 +63,7 @@ def _curve(said: "Answer") -> "Table":
             "->" if here else "",
             f"{point.nodes:,}",
             f"{point.devices:,}",
-            words(point.layout),
+            _words(point.layout, point.sync),
             *_interval(point.step_seconds),
             rate(point.samples_per_second),
             percent(point.efficiency),
@@ -72,7 +73,6 @@ def _curve(said: "Answer") -> "Table":
 
 
 def _others(said: "Answer") -> "Table":
-    from paceline.plan.reasons import words
     from paceline.report.wording import count, duration, size
 
     chosen = said.estimate
@@ -81,7 +81,7 @@ def _others(said: "Answer") -> "Table":
     shown = table(where, "layout", "step", "memory", "why not", words=words_of)
     shown.add_row(
         "chosen",
-        words(chosen.layout),
+        _words(chosen.layout, chosen.sync),
         duration(chosen.step_seconds.value),
         size(round(chosen.peak_bytes.value)),
         "",
@@ -90,12 +90,20 @@ def _others(said: "Answer") -> "Table":
     for other in said.alternatives:
         shown.add_row(
             other.what,
-            words(other.layout),
+            _words(other.layout, other.sync),
             "-" if other.step_seconds is None else duration(other.step_seconds),
             size(round(other.peak_bytes)),
             other.why,
         )
     return shown
+
+
+def _words(layout: "Layout", sync: "Sync") -> str:
+    """A layout, and how its replicas agree where that is not by a plain sum."""
+    from paceline.plan.reasons import words
+
+    # With spaces, so that a narrow column can break it.
+    return words(layout) + ("" if sync.by_engine else f", {sync.short().replace(',', ', ')}")
 
 
 def _sentences(said: "Answer") -> list[str]:

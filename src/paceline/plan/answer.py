@@ -5,13 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.plan.agreeing import extra
+from paceline.plan.agreement import agreement, assumed, other_ways
+from paceline.plan.best import Best, Profiles
 from paceline.plan.calibrate import Fit
 from paceline.plan.finalists import simulated
 from paceline.plan.reasons import alternatives, helps
-from paceline.plan.scaling import Best, Goal, Profiles, bests_on, choose, curve, wasted_beyond
+from paceline.plan.scaling import Goal, bests_on, choose, curve, wasted_beyond
 from paceline.specs.cluster import Cluster
 from paceline.specs.estimate import Answer
 from paceline.specs.plan import Plan
+from paceline.specs.sync import Sync
 
 NORMALISED = (
     "batch normalisation is planned over each worker's own share (batch_norm = local); what a whole"
@@ -29,9 +33,13 @@ def answer(
     found: Fit,
     goal: Goal,
     within: Callable[[Best], bool],
+    sync: Sync | None = None,
 ) -> tuple[Answer, Best]:
-    """Search on each number of nodes, choose one by the goal, and say why."""
-    bests = bests_on(profiles, cluster, batch, found, counts)
+    """Search on each number of nodes, choose one by the goal, and say why.
+
+    `sync`: how replicas are to agree, where that is not to be chosen.
+    """
+    bests = bests_on(profiles, cluster, batch, found, counts, sync)
     best = _simulated(choose(bests, goal, cluster, within), found)
     profile = profiles[best.precision]
     if profile.batch_norm:
@@ -47,13 +55,18 @@ def answer(
         nodes=best.nodes,
         devices_per_node=cluster.devices_per_node,
         estimate=best.estimate,
-        alternatives=alternatives(best, found),
+        agreeing=agreement(best, found, asked=sync is not None),
+        alternatives=(*other_ways(best), *alternatives(best, found)),
         curve=curve(bests),
         wasted_beyond=wasted_beyond(bests),
         too_few=max((count for count in counts if count < bests[0].nodes), default=None),
-        helps=helps(best, profiles, there, found),
-        scored=sum(each.found.scored for each in bests) * len(profiles),
-        remarks=(*cluster.remarks, *([NORMALISED] if profile.batch_norm else [])),
+        helps=helps(best, profiles, there, found, sync),
+        scored=sum(each.layouts_scored for each in bests) * len(profiles),
+        remarks=(
+            *cluster.remarks,
+            *assumed(best),
+            *([NORMALISED] if profile.batch_norm else []),
+        ),
     )
     return said, best
 
@@ -64,10 +77,11 @@ def _simulated(best: Best, found: Fit) -> Best:
     number = min(FINALISTS, len(scored.seconds))
     few = scored.steps.take(np.arange(number))
     seconds = np.array([each.seconds for each in simulated(few, found.model(few).numbers)])
-    places = np.append(np.argsort(seconds, kind="stable"), np.arange(number, len(scored.seconds)))
+    learning = seconds * extra(few.engine.sync, few.layouts.replicas)
+    places = np.append(np.argsort(learning, kind="stable"), np.arange(number, len(scored.seconds)))
     ranked = replace(scored, steps=scored.steps.take(places), seconds=scored.seconds[places])
     (estimate,) = ranked.best(found, 1, best.precision)
-    told = estimate.model_copy(update={"simulated_seconds": float(seconds.min())})
+    told = estimate.model_copy(update={"simulated_seconds": float(seconds[places[0]])})
     return replace(best, found=ranked, estimate=told)
 
 
@@ -75,6 +89,7 @@ def plan_of(said: Answer) -> Plan:
     """The plan that `run` and `submit` take."""
     return Plan(
         layout=said.estimate.layout,
+        sync=said.estimate.sync,
         nodes=said.nodes,
         devices_per_node=said.devices_per_node,
         estimate=said.estimate,

@@ -8,6 +8,7 @@ from paceline.specs.base import Spec
 from paceline.specs.cluster import Cluster
 from paceline.specs.layout import Layout
 from paceline.specs.profile import Profile
+from paceline.specs.sync import Sync
 
 SHARDED_LAUNCHES = 250
 """On CPUs: measured 80 to 170 alone, above 400 beside a busy neighbour (GPT example, FSDP2)."""
@@ -62,9 +63,17 @@ class Engine(Spec):
     """A stage has a place to receive every micro-batch of a step."""
     base_bytes: NonNegativeInt = 0
     """On every device, whatever is trained."""
+    sync: Sync = Sync()
+    """How replicas agree; the sum of gradients in backward is that of the engine itself."""
 
     @classmethod
-    def of_paceline(cls, profile: Profile, cluster: Cluster, precision: str) -> "Engine":
+    def of_paceline(
+        cls,
+        profile: Profile,
+        cluster: Cluster,
+        precision: str,
+        sync: Sync = Sync(),  # noqa: B008 -- frozen
+    ) -> "Engine":
         """Paceline's: weights stay in fp32 where they are gathered, and products are cast; replicas
         of a pipeline exchange after its last micro-batch."""
         on_cpus = cluster.device.kind == "cpu"
@@ -78,4 +87,5 @@ class Engine(Spec):
             bucket_bytes=Layout().bucket_megabytes << 20,
             kept_cast_bytes=0 if precision == "fp32" else 2,
             buffers_for_all=True,
+            sync=sync,
         )

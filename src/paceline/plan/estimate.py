@@ -3,6 +3,7 @@
 from dataclasses import fields
 from typing import Literal
 
+from paceline.plan.agreeing import extra
 from paceline.plan.calibrate import Fit, Steps
 from paceline.plan.memory import memory
 from paceline.specs.estimate import Amount, Estimate
@@ -19,10 +20,14 @@ def estimates(found: Fit, steps: Steps, precision: Trained) -> list[Estimate]:
     held = memory(steps.profile, steps.layouts, steps.batch, steps.engine)
     total = held.total
     origins = found.origin(steps)
+    sync = steps.engine.sync
+    samples = extra(sync, steps.layouts.replicas)
     room = steps.cluster.device.memory_bytes
     return [
         Estimate(
             layout=steps.layouts.layout(index, precision),
+            sync=sync,
+            extra_samples=float(samples[index]),
             batch=int(steps.batch[index]),
             step_seconds=Amount(
                 value=float(seconds[index]),

@@ -4,10 +4,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from paceline.plan.agreement import sync_words
+from paceline.plan.best import Best
 from paceline.plan.calibrate import Fit, Steps
 from paceline.plan.compute import Passes
 from paceline.plan.numbers import GUESSES
-from paceline.plan.scaling import Best
 
 _MILLI = 1e3
 
@@ -56,7 +57,8 @@ def explained(best: Best, found: Fit) -> list[Line]:
         f" {layouts.tensor[0]:,.0f} slices",
         "transfer": f"{micro_batches:,.0f} x exchanges with the stages beside it",
         "bubble": f"the other {layouts.pipeline[0] - 1:,.0f} stages, filled and emptied once",
-        "data": f"{held / 1e6:,.1f} million parameters of a worker, less what computing hides",
+        "data": f"{held / 1e6:,.1f} million parameters of a worker,"
+        f" {sync_words(steps.engine.sync)}, less what computing hides",
         "optimizer": "measured"
         if steps.profile.optimizer_seconds is not None
         else f"{held / 1e6:,.1f} million parameters, read and written",

@@ -1,7 +1,7 @@
 """What runs have shown: their steps as rows to fit to, and the numbers that they leave behind."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from paceline.plan.numbers import GUESSES
 from paceline.specs.cluster import Cluster, FittedNumber
 from paceline.specs.layout import Layout
 from paceline.specs.profile import Profile
+from paceline.specs.sync import Sync
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Ran:
     devices_per_node: int
     batch: int
     step_seconds: float
-    """Median over the steps."""
+    """Of a usual step; on average, where not all exchange something."""
+    sync: Sync = field(default_factory=Sync)
 
 
 def rows(runs: Sequence[Ran], cluster: Cluster) -> list[Steps]:
@@ -36,7 +38,7 @@ def rows(runs: Sequence[Ran], cluster: Cluster) -> list[Steps]:
                 update={"nodes": run.nodes, "devices_per_node": run.devices_per_node}
             ),
             precision=run.layout.precision,
-            engine=Engine.of_paceline(run.profile, cluster, run.layout.precision),
+            engine=Engine.of_paceline(run.profile, cluster, run.layout.precision, run.sync),
             layouts=Layouts.of([run.layout], micro_batch=-(-run.batch // run.layout.data_workers)),
             batch=np.array([float(run.batch)]),
             seconds=np.array([run.step_seconds]),

@@ -36,18 +36,21 @@ def pipelines(steps: Steps, numbers: Numbers) -> list[Pipeline]:
         one = np.array([index])
         chunks = int(layouts.chunks[index])
         micro_batches = int(every_micro_batches[index])
-        sharded, piped = layouts.shards[index] > 1, layouts.pipeline[index] > 1
+        # What the closed form has behind the last backward: of shards, and of replicas that agree
+        # in another way than by their gradients.
+        follows = layouts.shards[index] > 1 or engine.sync.mode != "allreduce"
+        piped = layouts.pipeline[index] > 1
         # The closed form has a worker hand over what it computed before it goes on.
         handover = float(times.transfer[index]) / (2 * micro_batches * chunks)
         forward, backward = _stages(steps, layouts.take(one), [each.take(one) for each in passes])
-        exposed = float(times.data[index]) if sharded else 0.0
+        exposed = float(times.data[index]) if follows else 0.0
         found.append(
             Pipeline(
                 schedule="interleaved" if chunks > 1 else "1f1b",
                 micro_batches=micro_batches,
                 forward_seconds=forward + handover,
                 backward_seconds=backward + handover,
-                gradient_seconds=0.0 if sharded else float(whole.data[index]) / chunks,
+                gradient_seconds=0.0 if follows else float(whole.data[index]) / chunks,
                 buckets=BUCKETS,
                 overlap=engine.overlap_data and (engine.overlap_piped or not piped),
                 after_seconds=float(times.optimizer[index] + times.host[index]) + exposed,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from paceline.cluster.collectives import Array
+from paceline.plan.agreeing import kept as kept_to_agree
 from paceline.plan.engine import Engine
 from paceline.plan.layouts import RECOMPUTE, Layouts
 from paceline.specs.profile import LayerCost, Profile
@@ -32,6 +33,8 @@ class Bytes:
     """What the block at work needs besides: computed again, or on its way."""
     logits: Array
     """The last stage's outputs and their gradients."""
+    agreeing: Array
+    """What replicas keep to agree: where they last did, what compression lost."""
     base: Array
 
     @property
@@ -96,6 +99,9 @@ def stage(
         + np.where(piped & engine.buffers_for_all, samples * micro_batches * handed, 0.0),
         working=samples * repeated,
         logits=samples * logits if last else np.where(piped, 0.0, samples * logits),
+        agreeing=zero
+        if engine.sync.by_engine
+        else held * kept_to_agree(engine.sync, layouts.replicas) / layouts.shards,
         base=zero + engine.base_bytes,
     )
 

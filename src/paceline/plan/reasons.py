@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from paceline.plan.best import Best, Profiles, best_on
 from paceline.plan.calibrate import Fit
 from paceline.plan.layouts import RECOMPUTE, Layouts
-from paceline.plan.scaling import Best, Profiles, best_on
 from paceline.specs.cluster import Cluster
 from paceline.specs.estimate import Alternative, Estimate, Help
 from paceline.specs.layout import Layout
+from paceline.specs.sync import Sync
 
 PARTS = {
     "compute": "computing",
@@ -78,6 +79,7 @@ def _slower(best: Best, found: Fit, what: str, place: int) -> list[Alternative]:
         Alternative(
             what=what,
             layout=estimate.layout,
+            sync=estimate.sync,
             step_seconds=estimate.step_seconds.value,
             peak_bytes=estimate.peak_bytes.value,
             why=_lost(best.estimate, estimate),
@@ -107,6 +109,7 @@ def _too_large(
         Alternative(
             what=what,
             layout=best.found.too_large.layout(smallest, best.precision),
+            sync=best.estimate.sync,
             peak_bytes=float(held.min()),
             why=f"needs {held.min() / 1e9:.1f} GB of {room / 1e9:.1f} GB on a device",
         )
@@ -123,7 +126,9 @@ def bound(estimate: Estimate) -> str:
     return ", ".join(said)
 
 
-def helps(best: Best, profiles: Profiles, cluster: Cluster, found: Fit) -> tuple[Help, ...]:
+def helps(
+    best: Best, profiles: Profiles, cluster: Cluster, found: Fit, sync: Sync | None
+) -> tuple[Help, ...]:
     """What twice of something would bring, each with the layout that is best then."""
     batch = best.estimate.batch
     device = cluster.device
@@ -142,8 +147,8 @@ def helps(best: Best, profiles: Profiles, cluster: Cluster, found: Fit) -> tuple
     }
     told = []
     for change, (changed, samples) in changes.items():
-        then = best_on(profiles, changed, samples, found)
-        faster = then.samples_per_second / best.samples_per_second if then else 1.0
+        then = best_on(profiles, changed, samples, found, sync)
+        faster = then.learned_per_second / best.learned_per_second if then else 1.0
         if faster > WORTH_SAYING:
             told.append(Help(change=change, faster=faster))
     return tuple(sorted(told, key=lambda each: -each.faster))

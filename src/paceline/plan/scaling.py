@@ -1,42 +1,23 @@
 """The best layout on every number of nodes, and which number to take."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
+from paceline.plan.best import Best, Profiles, best_on
 from paceline.plan.calibrate import Fit
 from paceline.plan.energy import step_joules
-from paceline.plan.estimate import Trained
-from paceline.plan.search import Found, search
+from paceline.plan.search import search
 from paceline.specs.cluster import Cluster
 from paceline.specs.errors import PacelineError
-from paceline.specs.estimate import Estimate, ScalingPoint
-from paceline.specs.profile import Profile
+from paceline.specs.estimate import ScalingPoint
+from paceline.specs.sync import Sync
 
 Goal = Literal["fastest", "cheapest", "greenest", "knee"]
 WORTHWHILE = 0.5
 """Of what a node of the smallest number brings, what a further one has to."""
-
-Profiles = Mapping[Trained, Profile]
-"""A model, as it is in each precision that may be chosen."""
-
-
-@dataclass(frozen=True)
-class Best:
-    """The fastest layout on some number of nodes."""
-
-    nodes: int
-    precision: Trained
-    found: Found
-    estimate: Estimate
-
-    @property
-    def samples_per_second(self) -> float:
-        """Of the whole training."""
-        return self.estimate.batch / self.estimate.step_seconds.value
 
 
 def node_counts(most: int) -> list[int]:
@@ -44,33 +25,24 @@ def node_counts(most: int) -> list[int]:
     return sorted({*(2**power for power in range(most.bit_length())), most})
 
 
-def best_on(profiles: Profiles, cluster: Cluster, batch: int, found: Fit) -> Best | None:
-    """The fastest layout on all nodes of a cluster; none where none fits or divides the batch."""
-    bests = []
-    for precision, profile in profiles.items():
-        try:
-            scored = search(profile, cluster, batch, found, precision)
-        except PacelineError:
-            continue
-        if len(scored.seconds):
-            estimate = scored.best(found, 1, precision)[0]
-            bests.append(Best(cluster.nodes, precision, scored, estimate))
-    return min(bests, key=lambda each: each.estimate.step_seconds.value, default=None)
-
-
 def bests_on(
-    profiles: Profiles, cluster: Cluster, batch: int, found: Fit, counts: Sequence[int]
+    profiles: Profiles,
+    cluster: Cluster,
+    batch: int,
+    found: Fit,
+    counts: Sequence[int],
+    sync: Sync | None = None,
 ) -> list[Best]:
     """The best on each number of nodes that has one, from few to many."""
     each = (
-        best_on(profiles, cluster.model_copy(update={"nodes": count}), batch, found)
+        best_on(profiles, cluster.model_copy(update={"nodes": count}), batch, found, sync)
         for count in sorted(counts)
     )
     bests = [best for best in each if best is not None]
     if bests:
         return bests
     largest = cluster.model_copy(update={"nodes": max(counts)})
-    raise _nothing_fits(profiles, largest, batch, found)
+    raise _nothing_fits(profiles, largest, batch, found, sync or Sync())
 
 
 def choose(
@@ -91,7 +63,7 @@ def choose(
     if goal == "fastest":
         return min(allowed, key=_seconds)
     if goal == "cheapest":
-        return min(allowed, key=lambda best: best.nodes / best.samples_per_second)
+        return min(allowed, key=lambda best: best.nodes / best.learned_per_second)
     if goal == "greenest":
         return min(allowed, key=lambda best: _joules(best, cluster))
     knee = wasted_beyond(bests) or bests[-1].nodes
@@ -101,9 +73,9 @@ def choose(
 def wasted_beyond(bests: Sequence[Best]) -> int | None:
     """The number of nodes beyond which a further one brings less than half of what those of the
     smallest number do; none where all are worth it."""
-    first = bests[0].samples_per_second / bests[0].nodes
+    first = bests[0].learned_per_second / bests[0].nodes
     for fewer, more in pairwise(bests):
-        gained = more.samples_per_second - fewer.samples_per_second
+        gained = more.learned_per_second - fewer.learned_per_second
         if gained < WORTHWHILE * first * (more.nodes - fewer.nodes):
             return fewer.nodes
     return None
@@ -111,22 +83,24 @@ def wasted_beyond(bests: Sequence[Best]) -> int | None:
 
 def curve(bests: Sequence[Best]) -> tuple[ScalingPoint, ...]:
     """For a table and a picture."""
-    first = bests[0].samples_per_second / bests[0].nodes
+    first = bests[0].learned_per_second / bests[0].nodes
     return tuple(
         ScalingPoint(
             nodes=best.nodes,
             devices=best.estimate.layout.workers,
             layout=best.estimate.layout,
+            sync=best.estimate.sync,
             step_seconds=best.estimate.step_seconds,
             samples_per_second=best.samples_per_second,
-            efficiency=best.samples_per_second / best.nodes / first,
+            efficiency=best.learned_per_second / best.nodes / first,
         )
         for best in bests
     )
 
 
 def _seconds(best: Best) -> float:
-    return best.estimate.step_seconds.value
+    """Of a step, and more where less is learned in it."""
+    return best.estimate.step_seconds.value * best.estimate.extra_samples
 
 
 def _joules(best: Best, cluster: Cluster) -> float:
@@ -136,15 +110,17 @@ def _joules(best: Best, cluster: Cluster) -> float:
             f"nobody knows what power {cluster.device.name} draws, so no plan is the greenest",
             fix="write `watts`, its power limit, into [device] of the cluster's file",
         )
-    return found
+    return found * best.estimate.extra_samples
 
 
-def _nothing_fits(profiles: Profiles, cluster: Cluster, batch: int, found: Fit) -> PacelineError:
+def _nothing_fits(
+    profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: Sync
+) -> PacelineError:
     """Say why; a batch that cannot be divided says so itself."""
     least = np.inf
     scored = 0
     for precision, profile in profiles.items():
-        some = search(profile, cluster, batch, found, precision)
+        some = search(profile, cluster, batch, found, precision, sync)
         scored += some.scored
         least = min(least, float(some.too_large_held.min()))
     return PacelineError(

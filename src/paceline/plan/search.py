@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.cluster.collectives import Array
+from paceline.plan.agreeing import extra
 from paceline.plan.calibrate import Fit, Steps
 from paceline.plan.engine import Engine
 from paceline.plan.estimate import MEMORY_SPREAD, Trained, estimates
@@ -14,6 +15,7 @@ from paceline.specs.cluster import Cluster
 from paceline.specs.errors import PacelineError
 from paceline.specs.estimate import Estimate
 from paceline.specs.profile import Profile
+from paceline.specs.sync import Sync
 
 MOST_TENSOR = 16
 """Workers that slice a layer: beyond two nodes of eight no published run does."""
@@ -24,7 +26,7 @@ MODES = ("none", "selective", "block")
 
 @dataclass(frozen=True)
 class Found:
-    """Layouts that fit, the fastest first, and those that do not."""
+    """Layouts that fit, those that learn fastest first, and those that do not."""
 
     steps: Steps
     seconds: Array
@@ -52,16 +54,22 @@ def search(
     batch: int,
     found: Fit,
     precision: Trained = "bf16",
+    sync: Sync = Sync(),  # noqa: B008 -- frozen
 ) -> Found:
-    """Score every layout of `batch` samples on all devices of the cluster."""
-    engine = Engine.of_paceline(profile, cluster, precision)
+    """Score every layout of `batch` samples on all devices of the cluster.
+
+    Where replicas are to agree in a way of their own, only layouts that have some.
+    """
+    engine = Engine.of_paceline(profile, cluster, precision, sync)
     layouts = every(profile, cluster, batch)
+    if sync != Sync() and cluster.devices > 1:
+        layouts = _replicated(layouts, sync, precision)
     steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
     held = memory(profile, layouts, float(batch), engine).total
     fits = held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes
     fitting = steps.take(np.flatnonzero(fits))
     seconds = found.model(steps).times(fitting.layouts, float(batch)).total
-    order = np.argsort(seconds, kind="stable")
+    order = np.argsort(seconds * extra(sync, fitting.layouts.replicas), kind="stable")
     return Found(
         steps=fitting.take(order),
         seconds=seconds[order],
@@ -87,6 +95,21 @@ def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
             fix="give a batch that a divisor of the devices divides",
         )
     return Layouts(*np.concatenate(rows).T)
+
+
+def _replicated(layouts: Layouts, sync: Sync, precision: Trained) -> Layouts:
+    """Those whose replicas can agree that way; if none can, why the one with most cannot."""
+    refused: dict[float, PacelineError] = {}
+    for replicas in np.unique(layouts.replicas):
+        one = int(np.flatnonzero(layouts.replicas == replicas)[0])
+        try:
+            sync.check(layouts.layout(one, precision))
+        except PacelineError as error:
+            refused[float(replicas)] = error
+    kept = np.flatnonzero(~np.isin(layouts.replicas, list(refused)))
+    if not len(kept):
+        raise refused[max(refused)]
+    return layouts.take(kept)
 
 
 def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) -> Array:

@@ -5,11 +5,12 @@ filling and emptying of the pipeline; what of the exchange of gradients and weig
 the optimizer; and what the host adds. `docs/planning.md` has the formulas with their sources.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from paceline.cluster.collectives import COLLECTIVES, Array
+from paceline.plan.agreeing import Exchange, exchange, exposed
 from paceline.plan.compute import UNHIDDEN, Compute
 from paceline.plan.engine import Engine
 from paceline.plan.groups import group_of
@@ -102,7 +103,11 @@ class StepModel:
         data = self._data(layouts, micro_batches, forward, compute + again - forward)
         optimizer = self._optimizer(layouts)
         one = np.ones_like(compute)
+        step_host = numbers.step_seconds * one + self._sharded_host(layouts)
         busy = micro_batches * (slowest + transfer) + bubble + data
+        if self.engine.sync.mode != "allreduce":  # which has its exchange in the backward
+            agreeing = exposed(self._exchange(layouts), busy + optimizer + step_host)
+            data, busy = data + agreeing, busy + agreeing
         devices = np.maximum(layouts.devices, 1.0)
         return Times(
             compute=micro_batches * compute,
@@ -112,7 +117,7 @@ class StepModel:
             bubble=bubble,
             data=data,
             optimizer=optimizer * one,
-            host=numbers.step_seconds * one + self._sharded_host(layouts),
+            host=step_host,
             jitter=busy * numbers.jitter * np.sqrt(2.0 * np.log(devices)),
         )
 
@@ -197,10 +202,16 @@ class StepModel:
         if engine.overlap_shards:  # nothing is computed yet that could hide it
             first = gather * layouts.pipeline / self.profile.block.count
 
+        sharded = sharded + np.where(shards > 1, first, 0.0)
+        if engine.sync.mode != "allreduce":
+            return sharded
         part = engine.gradient_bytes * held / shards
         group = group_of(self.cluster, self.numbers, replicas, stride * shards)
-        calls = np.where(shards > 1, calls, 1.0)
-        summed = calls * COLLECTIVES["all-reduce"](part / calls, group) / rate
+        if engine.sync.by_engine:
+            calls = np.where(shards > 1, calls, 1.0)
+            summed = calls * COLLECTIVES["all-reduce"](part / calls, group) / rate
+        else:
+            summed = self._exchange(layouts).seconds
         back = np.zeros(())
         divided = layouts.optimizer_shards > 0
         if divided.any():
@@ -221,7 +232,22 @@ class StepModel:
         replicated = self._behind(summed, free, part, overlap) + np.maximum(
             back - window * forward, UNHIDDEN_DATA * overlap * back
         )
-        return sharded + np.where(shards > 1, first, 0.0) + replicated
+        return sharded + replicated
+
+    def _exchange(self, layouts: Layouts) -> Exchange:
+        """Of replicas that agree in another way than by a plain sum."""
+        stride = layouts.tensor * layouts.shards
+        group = group_of(self.cluster, self.numbers, layouts.replicas, stride)
+        parameters = self.held_parameters(layouts) / layouts.shards
+        found = exchange(
+            self.engine,
+            layouts.replicas,
+            parameters,
+            group,
+            self.compute.memory_rate,
+            self.numbers.launch_seconds,
+        )
+        return replace(found, seconds=found.seconds / self.numbers.exchange_rate)
 
     def _behind(self, summed: Array, free: Array, nbytes: Array, overlap: Array) -> Array:
         """What of a sum over replicas is left when the backward that hides it is over.

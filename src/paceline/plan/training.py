@@ -1,8 +1,8 @@
 """A whole training by a plan: time with failures and checkpoints, energy, money, time slots."""
 
+from paceline.plan.best import Best
 from paceline.plan.energy import money, step_joules
 from paceline.plan.goodput import goodput, time_slots
-from paceline.plan.scaling import Best
 from paceline.specs.cluster import Cluster
 from paceline.specs.estimate import Amount, TrainingCost
 
@@ -20,7 +20,8 @@ def training_cost(
     """What `steps` steps take on the nodes of a cluster."""
     step = best.estimate.step_seconds
     parts = best.estimate.bytes
-    saving = (parts["weights"] + parts["optimizer"]) * cluster.devices_per_node
+    kept = parts["weights"] + parts["optimizer"] + parts["agreeing"]
+    saving = kept * cluster.devices_per_node
     checkpoint_seconds = max(saving / SAVED_BYTES_PER_SECOND, 1e-3)
     good = goodput(cluster, checkpoint_seconds, START_SECONDS)
     hours = steps * step.value / good.fraction / HOUR

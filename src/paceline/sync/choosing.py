@@ -45,6 +45,7 @@ def candidates(measured: Measured, workers: int, parameters: int) -> Iterator[Sy
     """Ways to agree, the plainest first."""
     yield Sync()
     yield Sync(compress="int8")
+    yield Sync(compress="int4")
     for compress in ("none", "int8"):
         every = 4
         while every <= LONGEST:

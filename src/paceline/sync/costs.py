@@ -16,6 +16,8 @@ NUMBER_BYTES = 4
 FIRST_BUCKET_BYTES = 1 << 20
 CHUNK = 4096
 """Numbers among which `topk` looks for the largest."""
+PIECE = 1 << 17
+"""Numbers that are encoded at a time; about as many operations for them as copies take as long."""
 ASSUMED_WIDTH = 1024
 """Of the square matrices that `powersgd` is taken to work on where nobody gives their shapes."""
 
@@ -34,6 +36,9 @@ class Traffic:
     """That an exchange may take while training goes on, beside the backward of `allreduce`."""
     device_bytes: float
     """That a worker reads and writes in its memory for one exchange: encoding, decoding, adding."""
+    launches: float = 0.0
+    """Operations that encoding and decoding take; on accelerators, the host may need longer for
+    these than the device for the bytes."""
     crossing: float = 1.0
     """Of the time of these transfers one after the other, what is left where those of several
     workers cross each other on a link, which carries as much in one direction as in the other."""
@@ -64,6 +69,7 @@ def traffic(
         summed = _transfer("all-reduce", workers, NUMBER_BYTES * parameters)
         # It begins before forward and ends after the update: a step hides it.
         return Traffic((summed,), workers, 1 / sync.every, 1, _copied(parameters, 6.0))
+    coding = _coding(sync, workers)
     if sync.mode in LOCAL_STEPS:
         each = -(-parameters // sync.fragments)
         return Traffic(
@@ -71,12 +77,14 @@ def traffic(
             workers,
             sync.fragments / sync.every,
             sync.overlap,
-            _copied(each, _coding(sync, workers) + (11.0 if sync.outer_momentum else 8.0)),
+            _copied(each, coding + (11.0 if sync.outer_momentum else 8.0)),
+            launches=coding * -(-each // PIECE),
         )
     rest = max(0, NUMBER_BYTES * parameters - FIRST_BUCKET_BYTES)
     buckets = 1 + -(-rest // bucket_bytes) if sync.compress != "none" else 1
     averaged = _averaged(sync, workers, -(-parameters // buckets), buckets, shapes)
-    return Traffic(averaged, workers, 1.0, 0, _copied(parameters, _coding(sync, workers)))
+    copied, pieces = _copied(parameters, coding), buckets - 1 + -(-parameters // PIECE)
+    return Traffic(averaged, workers, 1.0, 0, copied, launches=coding * pieces)
 
 
 def message_bytes(sync: Sync, elements: int) -> int:

@@ -1,6 +1,5 @@
 """The optimizer step as the unit: forward, backward, synchronise, clip, update, schedule."""
 
-import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -18,12 +17,13 @@ from paceline.data.loader import Batch, load
 from paceline.data.order import fingerprint
 from paceline.specs import Layout, Outcome, PacelineError, Sync
 from paceline.train.agreeing import agreeing
+from paceline.train.draws import draw_anew
 from paceline.train.evaluate import Evaluation, evaluate
 from paceline.train.export import export
 from paceline.train.groups import Groups
 from paceline.train.layouts.arrange import arrange
 from paceline.train.layouts.arranged import Arranged
-from paceline.train.parts import held
+from paceline.train.layouts.norm import clip
 from paceline.train.place import speeds_of_data_workers
 from paceline.train.recovery import Recovery
 from paceline.train.scaling import LossScaling
@@ -117,7 +117,9 @@ class Trainer:
         arranged = self._still_arranged()
         if not self._begun:
             self._begin()
-        self._draw_anew()
+        # Slices of a layer must draw the same.
+        whose = self._groups.place.rank // self._layout.tensor
+        draw_anew(self._groups.device, self.training.seed, self._done, whose)
         self._mode.before_forward(self._done + 1)
         loss, weight = self._forward_and_backward(arranged, batch)
         self._update(arranged)
@@ -239,19 +241,6 @@ class Trainer:
                 samples=self._batches.order.samples,
             )
 
-    def _draw_anew(self) -> None:
-        """Random numbers (dropout) as a function of the step, so that a run which is resumed draws
-        what it would have drawn; slices of a layer must draw the same."""
-        whose = self._groups.place.rank // self._layout.tensor
-        digest = hashlib.blake2b(
-            f"{self.training.seed}/{self._done}/{whose}".encode(), digest_size=8
-        ).digest()
-        number = int.from_bytes(digest, "little")
-        # torch.manual_seed would ask for every kind of device and take a hundred times as long.
-        torch.default_generator.manual_seed(number)
-        if (device := self._groups.device.type) != "cpu":
-            torch.get_device_module(device).manual_seed(number)
-
     def _begin(self) -> None:
         self._begun = True
         self._telemetry.started(
@@ -289,20 +278,13 @@ class Trainer:
         self._mode.after_backward(step)
         self._scaling.unscale(self.optimizer)
         if self.training.clip is not None:
-            _clip(arranged, self.training.clip)
+            clip(arranged, self.training.clip)
         if self._mode.before_step(step):
             self._scaling.step(self.optimizer)
         self.optimizer.zero_grad()
         if self.schedule is not None:
             self.schedule.step()
         self._mode.after_step(step)
-
-
-def _clip(arranged: Arranged, largest_norm: float) -> None:
-    """Scale the gradient down to a norm over all parameters of the model, wherever they are."""
-    factor = (largest_norm / (arranged.squared_norm().sqrt() + 1e-6)).clamp(max=1.0)
-    gradients = [held(each.grad) for each in arranged.parameters() if each.grad is not None]
-    torch._foreach_mul_(gradients, factor)
 
 
 def _age_seconds() -> float:

@@ -1,6 +1,7 @@
 """The norm of a gradient that lies on several workers, each part of it counted once."""
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -8,6 +9,9 @@ from torch import nn
 from paceline.specs import Layout
 from paceline.train.groups import Groups
 from paceline.train.parts import held
+
+if TYPE_CHECKING:
+    from paceline.train.layouts.arranged import Arranged
 
 
 def squared_norm(
@@ -40,3 +44,10 @@ def squared_norm(
         groups.sum(total)
         total /= layout.replicas
     return total
+
+
+def clip(arranged: "Arranged", largest_norm: float) -> None:
+    """Scale the gradient down to a norm over all parameters of the model, wherever they are."""
+    factor = (largest_norm / (arranged.squared_norm().sqrt() + 1e-6)).clamp(max=1.0)
+    gradients = [held(each.grad) for each in arranged.parameters() if each.grad is not None]
+    torch._foreach_mul_(gradients, factor)
