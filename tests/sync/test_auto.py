@@ -31,7 +31,13 @@ def test_a_fast_link_asks_for_nothing_but_a_mean_gradient() -> None:
 
 
 def test_a_slow_link_asks_for_steps_of_ones_own() -> None:
-    assert chosen(4).mode == chosen(16).mode == "local"
+    assert chosen(4).compress == "int4"
+    assert chosen(16).mode == chosen(64).mode == "diloco"
+
+
+def test_a_link_that_takes_long_to_answer_asks_for_few_messages() -> None:
+    measured = Measured(0.1, 1e12, latency_seconds=0.2)
+    assert best(measured, 4, PARAMETERS).sync.mode == "diloco"
 
 
 @given(st.floats(0.001, 1000), st.floats(1.1, 100), st.integers(2, 64))
@@ -61,8 +67,8 @@ def changing(changes: dict[str, Any], rates: list[float]) -> tuple[list[str], li
     what was chosen after them, and the weights in the end."""
     told = iter(rates)
 
-    def measured(compute_seconds: float, bytes_per_second: float) -> Measured:
-        del compute_seconds, bytes_per_second
+    def measured(**figures: float) -> Measured:
+        del figures
         return Measured(0.1, next(told))
 
     with (
@@ -88,7 +94,7 @@ def test_a_run_changes_when_the_link_does(tmp_path: Path) -> None:
     found = trained(
         tmp_path, 2, Sync(mode="auto"), function=changing_on(rates), steps=80, samples=400
     )
-    assert found[0][0] == ["allreduce", "local", "allreduce"]
+    assert found[0][0] == ["allreduce", "diloco", "allreduce"]
     assert found[0][1] == found[1][1]
 
 

@@ -34,7 +34,9 @@ def result(folder: Path, layout: Layout, words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ISLANDS)
+@pytest.mark.parametrize(
+    "name", ["shards", "slices", pytest.param("stages", marks=pytest.mark.nightly)]
+)
 def test_islands_take_steps_of_their_own(name: str, tmp_path: Path) -> None:
     single_workers = result(tmp_path / "single", Layout(replicas=2), WORDS[name])
     found = result(tmp_path / "islands", ISLANDS[name], WORDS[name])
@@ -43,7 +45,7 @@ def test_islands_take_steps_of_their_own(name: str, tmp_path: Path) -> None:
     assert found["evaluation"].loss == pytest.approx(single_workers["evaluation"].loss, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["slices", "stages"])
+@pytest.mark.parametrize("name", ["stages", pytest.param("slices", marks=pytest.mark.nightly)])
 def test_islands_send_codes_of_their_gradients(name: str, tmp_path: Path) -> None:
     """16 bits lose little: the islands stay close to those that lose nothing, and are not equal."""
     plain = result(tmp_path / "plain", ISLANDS[name], "allreduce")
@@ -52,7 +54,13 @@ def test_islands_send_codes_of_their_gradients(name: str, tmp_path: Path) -> Non
     assert found["weights"] == pytest.approx(plain["weights"], rel=1e-2, abs=2e-3)
 
 
-@pytest.mark.parametrize("words", ["allreduce:compress=int8", "diloco:every=4,fragments=2"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "diloco:every=4,fragments=2",
+        pytest.param("allreduce:compress=int8", marks=pytest.mark.nightly),
+    ],
+)
 def test_stages_that_share_a_weight_must_find_the_same_for_it(words: str, tmp_path: Path) -> None:
     with pytest.raises(RankFailed, match="stages of TiedGPT share a weight"):
         result(tmp_path, ISLANDS["stages"], words)

@@ -15,7 +15,14 @@ from sync.stepwise import whole_and_resumed
 from train.trainings import classification
 
 STEPS = 12
-CODES = ["bf16", "int8", "int4", "int2", "sign", "topk:keep=0.1", "topk2:keep=0.1"]
+CODES = [
+    "int8",
+    "topk:keep=0.1",
+    *(
+        pytest.param(code, marks=pytest.mark.nightly)
+        for code in ("bf16", "int4", "int2", "sign", "topk2:keep=0.1")
+    ),
+]
 
 
 def sync_of(code: str, *more: str) -> Sync:
@@ -111,7 +118,7 @@ def whole_weights(changes: dict[str, Any]) -> tuple[None, list[float]]:
     return None, torch.cat([each.detach().flatten() for each in parameters]).tolist()
 
 
-@pytest.mark.parametrize("code", ["int8", "topk:keep=0.1"])
+@pytest.mark.parametrize("code", ["topk:keep=0.1", pytest.param("int8", marks=pytest.mark.nightly)])
 def test_replicas_of_shards_compress_shard_by_shard(tmp_path: Path, code: str) -> None:
     sync = sync_of(code)
     found = trained(
@@ -153,7 +160,10 @@ def test_without_a_loss_of_rank_powersgd_is_all_reduce(tmp_path: Path) -> None:
     assert low[0][1] != plain[0][1]
 
 
-@pytest.mark.parametrize("code", ["int8", "topk:keep=0.1", "powersgd"])
+@pytest.mark.parametrize(
+    "code",
+    ["int8", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("topk", "powersgd"))],
+)
 def test_compressed_training_goes_on_as_it_would_have(tmp_path: Path, code: str) -> None:
     whole, resumed = whole_and_resumed(tmp_path, 2, sync_of(code), steps=STEPS)
     torch.testing.assert_close(resumed, whole, atol=0, rtol=0)

@@ -83,7 +83,7 @@ def _trained(sync: Sync, layout: Layout, groups: Any, steps: int) -> tuple[int, 
     return mode.bound.transport.sent_bytes, sum(kept)
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_modes_send_and_keep_what_they_declare(tmp_path: Path, workers: int) -> None:
     syncs = [Sync.parse(words) for words in WORDS]
     run = new_run(tmp_path, workers)

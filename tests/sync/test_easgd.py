@@ -32,7 +32,12 @@ def simulated(workers: int, sync: Sync) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("workers", "words"), [(2, "easgd"), (3, "easgd:every=1,pull=0.3"), (4, "easgd:every=5")]
+    ("workers", "words"),
+    [
+        (3, "easgd:every=1,pull=0.3"),
+        pytest.param(2, "easgd", marks=pytest.mark.nightly),
+        pytest.param(4, "easgd:every=5", marks=pytest.mark.nightly),
+    ],
 )
 def test_steps_are_those_of_the_formula(tmp_path: Path, workers: int, words: str) -> None:
     sync = Sync.parse(words)

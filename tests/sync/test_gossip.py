@@ -59,8 +59,8 @@ def simulated(workers: int, sync: Sync) -> torch.Tensor:
     [
         (4, "gossip"),
         (3, "gossip:graph=random,overlap=1"),
-        (4, "gossip:graph=ring,overlap=1"),
-        (2, "gossip:every=3"),
+        pytest.param(4, "gossip:graph=ring,overlap=1", marks=pytest.mark.nightly),
+        pytest.param(2, "gossip:every=3", marks=pytest.mark.nightly),
     ],
 )
 def test_steps_are_those_of_the_algorithm(tmp_path: Path, workers: int, words: str) -> None:
@@ -98,7 +98,13 @@ def test_between_two_replicas_of_shards_it_is_the_mean_gradient(tmp_path: Path) 
         torch.testing.assert_close(found[1][name], tensor, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("words", ["gossip:graph=random", "gossip:overlap=1,every=2"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "gossip:graph=random",
+        pytest.param("gossip:overlap=1,every=2", marks=pytest.mark.nightly),
+    ],
+)
 def test_resumed_it_goes_on_as_it_would_have_and_twice_the_same(tmp_path: Path, words: str) -> None:
     whole, resumed = whole_and_resumed(tmp_path, 3, Sync.parse(words), steps=STEPS, batch=30)
     assert torch.equal(whole, resumed)

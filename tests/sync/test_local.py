@@ -54,7 +54,7 @@ def simulated(workers: int, sync: Sync) -> torch.Tensor:
     "words",
     ["local:every=4", "local:every=1", "diloco:every=5", "diloco:every=6,overlap=2"],
 )
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_local_steps_are_those_of_the_algorithm(tmp_path: Path, words: str, workers: int) -> None:
     sync = Sync.parse(words)
     expected = simulated(workers, sync)

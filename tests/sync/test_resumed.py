@@ -21,8 +21,8 @@ STEPS = 18
     "words",
     [
         "diloco:every=4,fragments=3,overlap=2,compress=int8",
-        "sparseloco:every=3",
-        "local:every=7",
+        pytest.param("sparseloco:every=3", marks=pytest.mark.nightly),
+        pytest.param("local:every=7", marks=pytest.mark.nightly),
     ],
 )
 def test_local_steps_go_on_as_they_would_have(tmp_path: Path, words: str) -> None:

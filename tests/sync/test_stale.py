@@ -133,8 +133,8 @@ def leads(arrivals: list[Arrival], workers: int) -> list[int]:
 @pytest.mark.parametrize(
     ("workers", "servers", "changes"),
     [
-        (1, 1, {"optimizer": momentum}),
-        (2, 1, {"optimizer": momentum}),
+        pytest.param(1, 1, {"optimizer": momentum}, marks=pytest.mark.nightly),
+        pytest.param(2, 1, {"optimizer": momentum}, marks=pytest.mark.nightly),
         (2, 2, {"optimizer": decaying}),
         (3, 2, {"optimizer": two_groups, "schedule": warming_up}),
     ],
@@ -153,8 +153,8 @@ def test_without_staleness_steps_are_synchronous(
     ("workers", "words", "optimizer"),
     [
         (3, "stale:staleness=1", momentum),
-        (2, "stale:servers=2", momentum),
-        (4, "stale:servers=2", decaying),
+        pytest.param(2, "stale:servers=2", momentum, marks=pytest.mark.nightly),
+        pytest.param(4, "stale:servers=2", decaying, marks=pytest.mark.nightly),
     ],
 )
 def test_each_gradient_is_applied_as_it_arrives(
@@ -171,7 +171,7 @@ def test_each_gradient_is_applied_as_it_arrives(
         assert not left
 
 
-@pytest.mark.parametrize("staleness", [0, 2])
+@pytest.mark.parametrize("staleness", [pytest.param(0, marks=pytest.mark.nightly), 2])
 def test_nobody_is_further_ahead_of_the_slowest_than_allowed(
     tmp_path: Path, staleness: int
 ) -> None:
@@ -204,7 +204,10 @@ def test_resumed_it_goes_on_as_it_would_have(tmp_path: Path) -> None:
     assert torch.equal(whole, resumed)
 
 
-@pytest.mark.parametrize("words", ["stale:staleness=1,servers=2", "allreduce"])
+@pytest.mark.parametrize(
+    "words",
+    ["stale:staleness=1,servers=2", pytest.param("allreduce", marks=pytest.mark.nightly)],
+)
 def test_another_number_of_workers_goes_on(tmp_path: Path, words: str) -> None:
     """And in another mode, too: a checkpoint holds what the servers had."""
     changes: dict[str, Any] = {"batch": 30, "optimizer": decaying, "steps": STEPS}
@@ -235,7 +238,7 @@ def evaluate_and_export(changes: dict[str, Any], path: Path) -> float:
     return loss
 
 
-@pytest.mark.parametrize("name", ["shards", "tensor"])
+@pytest.mark.parametrize("name", ["shards", pytest.param("tensor", marks=pytest.mark.nightly)])
 def test_servers_of_what_a_worker_holds_of_a_model(tmp_path: Path, name: str) -> None:
     """In one go with the mean gradient, and by servers with a checkpoint in between."""
     layout = Layout(**{"replicas": 2, name: 2})
@@ -269,7 +272,11 @@ def fail_at_the_fifth_step(changes: dict[str, Any], rank: int) -> str:
 
 @pytest.mark.parametrize(
     ("rank", "words"),
-    [(0, "stale:staleness=1"), (2, "stale:staleness=0,servers=2"), (2, "stale:servers=1")],
+    [
+        (0, "stale:staleness=1"),
+        pytest.param(2, "stale:staleness=0,servers=2", marks=pytest.mark.nightly),
+        pytest.param(2, "stale:servers=1", marks=pytest.mark.nightly),
+    ],
 )
 def test_when_a_worker_fails_nobody_waits_for_ever(tmp_path: Path, rank: int, words: str) -> None:
     run = planned(tmp_path, 3, Sync.parse(words))

@@ -83,7 +83,9 @@ def counted(all_reduce: AllReduce, length: int, groups: Groups) -> tuple[int, in
     return transport.rounds, transport.sent_bytes
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "workers", [4, *(pytest.param(each, marks=pytest.mark.nightly) for each in (2, 3, 5))]
+)
 def test_sums_rounds_and_bytes(tmp_path: Path, workers: int) -> None:
     found = run_ranks(studied, workers, tmp_path)
     for number, length in enumerate(LENGTHS):

@@ -120,6 +120,7 @@ class Auto(Mode):
     def _look_anew(self) -> None:
         self._compute: list[float] = []
         self._sent = self.bound.transport.sent_bytes
+        self._calls = self.bound.transport.calls
         self._busy = self.bound.lane.busy_seconds
 
     @torch.no_grad()
@@ -129,15 +130,27 @@ class Auto(Mode):
         sent, busy = transport.sent_bytes - self._sent, lane.busy_seconds - self._busy
         if not sent:
             return  # nothing has been exchanged since the last look: it comes with the next
-        mine = [sorted(self._compute)[len(self._compute) // 2], sent / busy]
-        figures = torch.tensor(mine, dtype=torch.float64, device=transport.device)
-        seconds, rate = lane.finish(lane.begin(lambda: transport.average(figures))).tolist()
+        calls = transport.calls - self._calls
+        # The first of two with next to nothing in them waits until the others have come, too.
+        self._mean([0.0])
+        began = time.perf_counter()
+        self._mean([0.0])
+        latency = time.perf_counter() - began
+        carrying = max(busy - calls * latency, 0.1 * busy)
+        seconds, rate, latency = self._mean([_median(self._compute), sent / carrying, latency])
         self._look_anew()
-        measured = Measured(compute_seconds=seconds, bytes_per_second=rate)
+        measured = Measured(compute_seconds=seconds, bytes_per_second=rate, latency_seconds=latency)
         choice = best(measured, transport.workers, self._parameters)
         now = predicted(self.sync, measured, transport.workers, self._parameters)
         if step == FIRST_LOOK or choice.cost * WORTH < now.cost:
             self._change(step, choice, measured)
+
+    def _mean(self, figures: list[float]) -> list[float]:
+        """Over the workers."""
+        lane, transport = self.bound.lane, self.bound.transport
+        mine = torch.tensor(figures, dtype=torch.float64, device=transport.device)
+        mean: list[float] = lane.finish(lane.begin(lambda: transport.average(mine))).tolist()
+        return mean
 
     def _change(self, step: int, choice: Choice, measured: Measured) -> None:
         if choice.sync == self.sync:
@@ -151,7 +164,8 @@ class Auto(Mode):
             step,
             choice.sync,
             f"a step computes for {1e3 * measured.compute_seconds:.3g} ms and the link carries"
-            f" {8e-6 * measured.bytes_per_second:.3g} Mbit/s: predicted"
+            f" {8e-6 * measured.bytes_per_second:.3g} Mbit/s after"
+            f" {1e3 * measured.latency_seconds:.2g} ms: predicted"
             f" {1e3 * choice.step_seconds:.3g} ms a step with"
             f" {choice.extra:.2f} times the samples, all-reduce {1e3 * plain.step_seconds:.3g} ms",
         )
@@ -167,3 +181,7 @@ class Auto(Mode):
         lane, average = self.bound.lane, self.bound.transport.average
         for state in states:
             lane.finish(lane.begin(functools.partial(average, state)))
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]

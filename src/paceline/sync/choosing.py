@@ -6,12 +6,17 @@ The same reasoning as the planner's, on what is seen instead of what is expected
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from paceline.specs import Sync
 from paceline.sync.costs import extra_samples, traffic
 
-LONGEST = 64
-"""Steps between two exchanges, beyond which nothing is tried."""
+STEPS_ALONE = (4, 8, 16, 32, 64)
+"""Steps between two exchanges that are tried."""
+OUTER_MOMENTUM = 0.5
+"""Two workers of the byte-level GPT (0.14 M parameters, 16 steps alone, two seeds) come to a loss
+of 2.10 in 320 steps with it, with DiLoCo's 0.9 and with none to 2.14; with the mean gradient to
+2.05."""
 WORTH = 1.05
 """How much sooner another way must be predicted to reach the loss, for a change to it."""
 
@@ -23,7 +28,9 @@ class Measured:
     compute_seconds: float
     """Of a step, without waiting for others."""
     bytes_per_second: float
-    """That a worker sent while it exchanged."""
+    """That a worker sends while it exchanges."""
+    latency_seconds: float = 0.0
+    """Of a collective that carries next to nothing."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +54,22 @@ def candidates(measured: Measured, workers: int, parameters: int) -> Iterator[Sy
     yield Sync(compress="int8")
     yield Sync(compress="int4")
     for compress in ("none", "int8"):
-        every = 4
-        while every <= LONGEST:
+        for every in STEPS_ALONE:
+            alone = _alone(every, compress, overlap=0)
             # As long under way as it takes, and one more step for what cannot be foreseen.
-            alone = Sync(mode="local", every=every, compress=compress)
             seconds = _exchange_seconds(alone, measured, workers, parameters)
             overlap = math.ceil(seconds / measured.compute_seconds) + 1
-            if overlap < every:
-                yield Sync(mode="local", every=every, compress=compress, overlap=overlap)
-            every *= 2
-    yield Sync(mode="local", every=LONGEST, compress="int8")
+            yield _alone(every, compress, overlap=min(overlap, every // 4))
+
+
+def _alone(every: int, compress: Literal["none", "int8"], *, overlap: int) -> Sync:
+    return Sync(
+        mode="diloco",
+        every=every,
+        compress=compress,
+        overlap=overlap,
+        outer_momentum=OUTER_MOMENTUM,
+    )
 
 
 def best(measured: Measured, workers: int, parameters: int) -> Choice:
@@ -84,4 +97,6 @@ def predicted(sync: Sync, measured: Measured, workers: int, parameters: int) -> 
 
 def _exchange_seconds(sync: Sync, measured: Measured, workers: int, parameters: int) -> float:
     sent = traffic(sync, workers, parameters)
-    return sent.bytes_per_step / sent.per_step / measured.bytes_per_second
+    calls = sum(each.count for each in sent.transfers)
+    carried = sent.bytes_per_step / sent.per_step / measured.bytes_per_second
+    return carried + calls * measured.latency_seconds

@@ -28,6 +28,8 @@ class Transport:
         """Those who agree."""
         self.rank = rank
         """Which of them this one is."""
+        self.calls = 0
+        """Exchanges of any kind, by this worker."""
         self.sent_bytes = 0
         """By this worker, without what the network adds."""
         self._counting = threading.Lock()
@@ -95,4 +97,5 @@ class Transport:
 
     def _count(self, sent_bytes: int) -> None:
         with self._counting:
+            self.calls += 1
             self.sent_bytes += sent_bytes
