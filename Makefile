@@ -43,6 +43,11 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/python benchmarks/saving.py
 	$(BIN)/python benchmarks/planner/speed.py
 	$(BIN)/python benchmarks/planner/testbed.py
+	$(BIN)/python benchmarks/planner/sync_steps.py
+	$(BIN)/python benchmarks/encode.py
+	$(BIN)/python benchmarks/consensus.py
+	$(BIN)/python benchmarks/staleness.py
+	$(BIN)/python benchmarks/time_to_loss.py --model main --ratios 0.25 1 4 16
 
 clean:
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -40,6 +40,7 @@ def timed_on(device: str) -> TrainingProfile:
     )
 
 
+@pytest.mark.nightly
 def test_times_of_other_devices_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text(CLUSTER)
     write_training(tmp_path)
@@ -90,6 +91,7 @@ def test_planning_by_dimensions_needs_no_torch(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["nodes"] == 1
 
 
+@pytest.mark.nightly
 def test_the_plan_of_a_training_runs_and_is_held_against_it(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text(CLUSTER)
     write_training(tmp_path)

@@ -212,6 +212,7 @@ def test_fast_clusters_are_searched_for_all_reduce_only() -> None:
     assert best.estimate.sync == Sync()
 
 
+@pytest.mark.nightly
 def test_a_run_follows_the_plan(tmp_path: Path) -> None:
     plan = plan_of(planned(computers(100, nodes=2))[0])
     plan.write(tmp_path / "plan.toml")

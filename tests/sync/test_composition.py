@@ -45,7 +45,8 @@ def test_islands_take_steps_of_their_own(name: str, tmp_path: Path) -> None:
     assert found["evaluation"].loss == pytest.approx(single_workers["evaluation"].loss, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["stages", pytest.param("slices", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["stages", "slices"])
 def test_islands_send_codes_of_their_gradients(name: str, tmp_path: Path) -> None:
     """16 bits lose little: the islands stay close to those that lose nothing, and are not equal."""
     plain = result(tmp_path / "plain", ISLANDS[name], "allreduce")

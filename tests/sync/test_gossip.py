@@ -85,6 +85,7 @@ def test_without_learning_differences_shrink_as_the_matrices_say(tmp_path: Path)
     torch.testing.assert_close(found[-1], mean.expand(workers, -1), atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.nightly
 def test_between_two_replicas_of_shards_it_is_the_mean_gradient(tmp_path: Path) -> None:
     """Both have the mean after every step, and plain steps are linear in the gradient."""
     found = []

@@ -38,7 +38,9 @@ def begun(changes: dict[str, Any]) -> list[float]:
     return row.tolist()
 
 
-@pytest.mark.parametrize("words", ["diloco:every=4,overlap=1", "allreduce"])
+@pytest.mark.parametrize(
+    "words", ["allreduce", pytest.param("diloco:every=4,overlap=1", marks=pytest.mark.nightly)]
+)
 def test_other_replicas_begin_with_the_mean_of_those_before(tmp_path: Path, words: str) -> None:
     """Also where they agree in another way from now on."""
     changes = {"steps": STEPS}

@@ -187,6 +187,7 @@ def test_without_a_bound_a_slow_worker_is_left_behind(tmp_path: Path) -> None:
     assert max(leads(found[0][1], 3)) > 3
 
 
+@pytest.mark.nightly
 def test_many_exchanges_beside_each_other(tmp_path: Path) -> None:
     """Gradients and answers between the same two workers are not mistaken for one another."""
     sync = Sync.parse("stale:staleness=3,servers=3")
@@ -238,7 +239,8 @@ def evaluate_and_export(changes: dict[str, Any], path: Path) -> float:
     return loss
 
 
-@pytest.mark.parametrize("name", ["shards", pytest.param("tensor", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["shards", "tensor"])
 def test_servers_of_what_a_worker_holds_of_a_model(tmp_path: Path, name: str) -> None:
     """In one go with the mean gradient, and by servers with a checkpoint in between."""
     layout = Layout(**{"replicas": 2, name: 2})
