@@ -72,9 +72,9 @@ def _named(layout: Layout) -> str:
 @pytest.mark.parametrize(
     "after",
     [
-        Layout(),
-        Layout(replicas=2),
         Layout(shards=3),
+        pytest.param(Layout(), marks=pytest.mark.nightly),
+        pytest.param(Layout(replicas=2), marks=pytest.mark.nightly),
         pytest.param(Layout(replicas=3), marks=pytest.mark.nightly),
         pytest.param(Layout(tensor=2), marks=pytest.mark.nightly),
         pytest.param(Layout(pipeline=2), marks=pytest.mark.nightly),

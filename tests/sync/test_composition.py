@@ -35,7 +35,8 @@ def result(folder: Path, layout: Layout, words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["shards", "slices", pytest.param("stages", marks=pytest.mark.nightly)]
+    "name",
+    ["shards", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("slices", "stages"))],
 )
 def test_islands_take_steps_of_their_own(name: str, tmp_path: Path) -> None:
     single_workers = result(tmp_path / "single", Layout(replicas=2), WORDS[name])

@@ -202,16 +202,20 @@ REAL = [
     Layout(replicas=2, shards=2),
     Layout(tensor=2),
     Layout(tensor=2, sequence=True),
-    Layout(tensor=2, shards=2, precision="bf16"),
     Layout(pipeline=2),
     Layout(pipeline=2, replicas=2, schedule="interleaved"),
+]
+REAL_NIGHTLY = [
+    Layout(tensor=2, shards=2, precision="bf16"),
     Layout(pipeline=2, shards=2),
     Layout(pipeline=2, tensor=2),
 ]
 
 
 @pytest.mark.parametrize(
-    "layout", REAL, ids=lambda each: str(each.model_dump(exclude_defaults=True))
+    "layout",
+    [*REAL, *(pytest.param(each, marks=pytest.mark.nightly) for each in REAL_NIGHTLY)],
+    ids=lambda each: str(each.model_dump(exclude_defaults=True)),
 )
 def test_real_ranks_send_the_same(layout: Layout, tmp_path: Path) -> None:
     found = tried(layout)
