@@ -60,7 +60,7 @@ JUDGED = ("int8", "sign", "topk", "topk2")
 
 TUNED: dict[str, dict[str, float]] = {
     "digits": {},
-    "signals": {},
+    "signals": {"none": 1.6e-2, "int8": 1.6e-2, "sign": 8e-3, "topk": 1.6e-2, "topk2": 1.6e-2},
     "text": {},
 }
 """The rates of AdamW that `--tune` found, by task and candidate."""

@@ -111,14 +111,21 @@ class Results:
                 most = row.candidate.most_points
                 lost = loss_of(task, row)
                 if most and lost > most:
-                    unit = "% of the loss" if task == "text" else "points"
+                    unit = "% of the loss" if judged_by_loss(task) else "points"
                     found.append(f"{row.candidate.name} on {task}: {lost:.2f} {unit}, not {most:g}")
         return found
 
 
+def judged_by_loss(task: str) -> bool:
+    """Whether the loss counts; else it is the accuracy."""
+    return task == "text"
+
+
 def loss_of(task: str, row: Compared) -> float:
-    """What is lost on average: percent of the loss where text is predicted, else points."""
-    return statistics.mean(row.loss_percent if task == "text" else [-each for each in row.points])
+    """What is lost on average: percent of the loss, or points of accuracy."""
+    if judged_by_loss(task):
+        return statistics.mean(row.loss_percent)
+    return -statistics.mean(row.points)
 
 
 def _beside(candidate: Candidate, runs: Sequence[Learnt], plain: dict[int, Learnt]) -> Compared:

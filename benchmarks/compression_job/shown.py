@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from benchmarks.compression_job.candidates import BY_NAME, UNCOMPRESSED
 from benchmarks.compression_job.results import (
     Results,
+    judged_by_loss,
     loss_of,
     message_ratio,
     ratio_with_warmup,
@@ -26,16 +27,22 @@ def show(results: Results) -> None:
 
 
 def show_sweep(results: Results) -> None:
-    """The loss of every rate, and the best one of each candidate."""
+    """What every rate came to, and the best one of each candidate."""
     console = Console(width=130)
     for task in dict.fromkeys(each.task for each in results.learnt):
         runs = [each for each in results.learnt if each.task == task]
         rates = sorted({each.rate for each in runs})
-        table = Table("", *(f"{rate:g}" for rate in rates), "best", title=f"{task}: held-out loss")
+        by_loss = judged_by_loss(task)
+        what = "loss" if by_loss else "accuracy in %"
+        table = Table("", *(f"{rate:g}" for rate in rates), "best", title=f"{task}: {what}")
         for name in dict.fromkeys(each.candidate for each in runs):
-            loss = {each.rate: each.loss for each in runs if each.candidate == name}
-            best = min(loss, key=loss.__getitem__)
-            table.add_row(name, *(f"{loss[rate]:.4f}" for rate in rates), f"{best:g}")
+            found = {
+                each.rate: each.loss if by_loss else 100 * each.accuracy
+                for each in runs
+                if each.candidate == name
+            }
+            best = (min if by_loss else max)(rates, key=found.__getitem__)
+            table.add_row(name, *(f"{found[rate]:.3f}" for rate in rates), f"{best:g}")
         console.print(table)
 
 
