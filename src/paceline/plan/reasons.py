@@ -94,6 +94,8 @@ def _lost(chosen: Estimate, other: Estimate) -> str:
     if more[part] <= 0:
         return "as fast"
     share = more[part] / chosen.step_seconds.value
+    if share < 0.005:  # would be shown as 0 %
+        return "as fast"
     return f"{PARTS[part]} takes {share:.0%} of a step more"
 
 

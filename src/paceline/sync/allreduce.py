@@ -15,7 +15,7 @@ import torch
 
 from paceline.sync.averaging import Averager
 from paceline.sync.flat import Row, buckets_of
-from paceline.sync.mode import Bound, Kept, Mode
+from paceline.sync.mode import Bound, Kept, Mode, local_part
 
 
 class MeanGradients(Mode):
@@ -26,12 +26,8 @@ class MeanGradients(Mode):
     def __init__(self, bound: Bound) -> None:
         super().__init__(bound)
         self._averager = Averager(bound.sync, bound.transport)
-        learning = [each for each in bound.held if each.parameter.requires_grad]
-        self._buckets = buckets_of(learning, bound.bucket_bytes)
-        self._rests = [
-            torch.zeros_like(row.weights()) if self._averager.loses else None
-            for row in self._buckets
-        ]
+        self._buckets = buckets_of(bound.learning, bound.bucket_bytes)
+        self._rests = [row.zeros() if self._averager.loses else None for row in self._buckets]
         self._missing = [len(row.held) for row in self._buckets]
         self._begun: list[Future[None]] = []
         self._open = False
@@ -107,5 +103,4 @@ def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
     since another worker may have."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
-    gradient = parameter.grad
-    return gradient.to_local() if hasattr(gradient, "to_local") else gradient
+    return local_part(parameter.grad)

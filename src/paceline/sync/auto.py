@@ -18,7 +18,7 @@ from paceline.specs import Sync
 from paceline.sync.allreduce import MeanGradients
 from paceline.sync.choosing import WORTH, Choice, Measured, best, predicted
 from paceline.sync.local import LocalSteps
-from paceline.sync.mode import Bound, Kept, Mode
+from paceline.sync.mode import Bound, Kept, Mode, local_part
 
 FIRST = Sync(mode="local", every=4)
 """Before anything is known."""
@@ -34,9 +34,7 @@ class Auto(Mode):
     def __init__(self, bound: Bound) -> None:
         super().__init__(bound)
         self._mode = self._led_by(FIRST)
-        self._parameters = sum(
-            each.local.numel() for each in bound.held if each.parameter.requires_grad
-        )
+        self._parameters = sum(each.local.numel() for each in bound.learning)
         self._look_anew()
 
     @property
@@ -173,7 +171,7 @@ class Auto(Mode):
     def _average_optimizer(self) -> None:
         """One state for all, since from now on all take the same steps."""
         states = [
-            value.to_local() if hasattr(value, "to_local") else value
+            local_part(value)
             for each in self.bound.held
             for value in self.bound.optimizer.state.get(each.parameter, {}).values()
             if isinstance(value, torch.Tensor) and value.ndim and value.is_floating_point()

@@ -19,7 +19,7 @@ class ElasticAveraging(Mode):
 
     def __init__(self, bound: Bound) -> None:
         super().__init__(bound)
-        self._row = Row(tuple(each for each in bound.held if each.parameter.requires_grad))
+        self._row = Row(tuple(bound.learning))
         self._centre = self._row.weights()
         self._under_way: tuple[torch.Tensor, Future[torch.Tensor]] | None = None
         """How far this worker is pulled, and how far all are on average."""

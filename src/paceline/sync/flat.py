@@ -33,6 +33,10 @@ class Row:
         """A copy of the weights as they are."""
         return self.flat(self.locals)
 
+    def zeros(self) -> torch.Tensor:
+        """A row of as many."""
+        return torch.zeros_like(self.weights())
+
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """A row as tensors of these shapes, on the same memory."""
         sizes = [shape.numel() for shape in self.shapes]

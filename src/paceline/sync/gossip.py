@@ -25,7 +25,7 @@ class Gossip(Mode):
 
     def __init__(self, bound: Bound) -> None:
         super().__init__(bound)
-        self._row = Row(tuple(each for each in bound.held if each.parameter.requires_grad))
+        self._row = Row(tuple(bound.learning))
         self._under_way: tuple[torch.Tensor, Future[torch.Tensor]] | None = None
         """The weights as they were when the exchange began, and what it will give."""
 

@@ -50,17 +50,16 @@ class LocalSteps(Mode):
         sync = bound.sync
         self._averager = Averager(sync, bound.transport)
         self._step = 0
-        learning = [each for each in bound.held if each.parameter.requires_grad]
-        rows = rows_of(learning, sync.fragments)
+        rows = rows_of(bound.learning, sync.fragments)
         self._fragments = [
             _Fragment(
                 row,
                 offset=number * sync.every // len(rows),
                 anchor=row.weights(),
-                momentum=torch.zeros_like(row.weights()) if sync.outer_momentum else None,
-                rest=torch.zeros_like(row.weights()) if self._averager.loses else None,
-                launched=torch.zeros_like(row.weights()),
-                mean=torch.zeros_like(row.weights()),
+                momentum=row.zeros() if sync.outer_momentum else None,
+                rest=row.zeros() if self._averager.loses else None,
+                launched=row.zeros(),
+                mean=row.zeros(),
             )
             for number, row in enumerate(rows)
         ]
@@ -134,8 +133,8 @@ class LocalSteps(Mode):
                 fragment.launched_after = launched[number]
 
     def _launch(self, fragment: _Fragment, step: int) -> None:
-        torch.sub(fragment.anchor, fragment.row.weights(), out=fragment.mean)
         fragment.launched.copy_(fragment.row.weights())
+        torch.sub(fragment.anchor, fragment.launched, out=fragment.mean)
         fragment.launched_after = step
         fragment.arriving = self.bound.lane.begin(
             lambda: self._averager.average(

@@ -12,6 +12,11 @@ from paceline.sync.lane import Lane
 from paceline.sync.transport import Transport
 
 
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this worker holds of a tensor that may be sharded."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 @dataclass(frozen=True)
 class Held:
     """A parameter and what this worker holds of it: all, a shard, or a slice."""
@@ -36,6 +41,11 @@ class Bound:
     """Of gradients, to exchange at a time."""
     tell: Callable[[int, Sync, str], None]
     """Say that from a step on workers agree in another way, and why."""
+
+    @property
+    def learning(self) -> "list[Held]":
+        """Those that are trained; the others are the same on all replicas for good."""
+        return [each for each in self.held if each.parameter.requires_grad]
 
 
 @dataclass(frozen=True)

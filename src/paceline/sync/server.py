@@ -8,7 +8,7 @@ listens to it. The worker beside the server hands its gradient over in memory.
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 
 from paceline.sync.flat import Row
 from paceline.sync.messages import ANSWER, GOODBYE, PUSH, Push, answer, room_for_answer
+from paceline.sync.mode import local_part
 from paceline.sync.transport import Transport
 
 _RECORDED_ARRIVALS = 10_000
@@ -235,5 +236,4 @@ def _optimizer_like(
 def _own_copy(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    local: Callable[[], torch.Tensor] | None = getattr(value, "to_local", None)
-    return (local() if local else value).detach().cpu().clone()
+    return local_part(value).detach().cpu().clone()

@@ -35,7 +35,7 @@ from paceline.sync.messages import (
     unpacked_states,
     weights_in,
 )
-from paceline.sync.mode import Bound, Held, Mode
+from paceline.sync.mode import Bound, Held, Mode, local_part
 from paceline.sync.server import Arrival, Part, Server, settings_of
 
 _BY_ELEMENT = {
@@ -52,7 +52,7 @@ class StaleWeights(Mode):
 
     def __init__(self, bound: Bound) -> None:
         super().__init__(bound)
-        learning = [each for each in bound.held if each.parameter.requires_grad]
+        learning = bound.learning
         _check_optimizer(bound, learning)
         self._rows = rows_of(learning, min(bound.sync.servers, bound.transport.workers))
         self._server: Server | None = None
@@ -226,8 +226,7 @@ def _gradient(of: Held) -> torch.Tensor:
     gradient = of.parameter.grad
     if gradient is None:
         return torch.zeros_like(of.local)
-    local: Callable[[], torch.Tensor] | None = getattr(gradient, "to_local", None)
-    return local() if local else gradient
+    return local_part(gradient)
 
 
 def _placed(value: Any, of: Held) -> Any:

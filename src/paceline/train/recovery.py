@@ -103,6 +103,7 @@ class Recovery:
         metrics: dict[str, float],
     ) -> None:
         """Begin to save the state after the last step; all workers call this together."""
+        progress.save_agreed = False  # a window that was packed before this may still have asked
         if progress.steps in (self._taken_up, self._begun):
             return
         if self._ledger is not None:

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -182,33 +183,25 @@ class Telemetry:
 
     def agreed(self, step: int, sync: Sync, why: str) -> None:
         """From a step on, replicas agree in another way."""
-        place = self._groups.place
-        if self._writer and place.rank == 0:
-            self._writer.write(
-                Agreed(
-                    time=time.time(),
-                    node=place.node,
-                    generation=place.generation,
-                    step=step,
-                    sync=sync,
-                    why=why,
-                )
-            )
+        self._tell(Agreed, step=step, sync=sync, why=why)
 
     def finished(self, outcome: Outcome) -> None:
         """The last step is done: say how it ended."""
+        done = self.progress
+        self._tell(
+            Finished,
+            outcome=outcome,
+            steps=done.steps,
+            samples=done.samples,
+            seconds=done.seconds,
+        )
+
+    def _tell(self, kind: Any, **fields: Any) -> None:
+        """What worker 0 says for all."""
         place = self._groups.place
         if self._writer and place.rank == 0:
             self._writer.write(
-                Finished(
-                    time=time.time(),
-                    node=place.node,
-                    generation=place.generation,
-                    outcome=outcome,
-                    steps=self.progress.steps,
-                    samples=self.progress.samples,
-                    seconds=self.progress.seconds,
-                )
+                kind(time=time.time(), node=place.node, generation=place.generation, **fields)
             )
 
     def _pack(self) -> torch.Tensor:
