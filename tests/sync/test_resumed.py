@@ -1,5 +1,7 @@
 """Local steps that go on from a checkpoint, on as many workers and on others."""
 
+import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,8 @@ import torch
 
 import paceline
 from paceline.recover.storage import Folder
-from paceline.specs import Layout, Plan, Saving, Sync
+from paceline.specs import Layout, Plan, Run, Saving, Sync
+from paceline.train.place import run_folder
 from ranks import run_ranks
 from sync.simulated import planned
 from sync.stepwise import SAVE_EVERY, whole_and_resumed
@@ -68,3 +71,24 @@ def test_other_replicas_begin_with_the_mean_of_those_before(tmp_path: Path, word
     finished = run_ranks(fit_and_read, 3, tmp_path, changes, run=run)
     assert finished[0][1] == finished[1][1] == finished[2][1]
     assert finished[0][0][-1] < finished[0][0][0]
+
+
+def slowly(changes: dict[str, Any]) -> list[int]:
+    """Train with steps of about 20 ms; the steps of which there are checkpoints in the end."""
+    with paceline.start(classification(**changes)) as trainer:
+        for batch in trainer:
+            time.sleep(0.02)
+            trainer.step(batch)
+    folder = run_folder()
+    assert folder is not None
+    return Folder(Run(folder).checkpoints).steps()
+
+
+@pytest.mark.nightly
+def test_what_is_saved_by_the_clock_is_saved_once(tmp_path: Path) -> None:
+    """Also where the workers hear a window late that it is time to."""
+    saving = Saving(every_minutes=0.6 / 60, keep_last=99)
+    run = planned(tmp_path, 2, Sync.parse("local:every=10"), saving=saving)
+    steps = run_ranks(slowly, 2, tmp_path, {"steps": 400}, run=run)[0][:-1]
+    assert len(steps) > 1
+    assert all(later - earlier > 5 for earlier, later in pairwise(steps))
