@@ -80,10 +80,10 @@ CANDIDATES: dict[str, Sequence[Trial]] = {
     ),
     "local": _ours("local:every=5", "local:every=20"),
     "local int8 overlapped": _ours(
-        "local:every=5,overlap=2,compress=int8", "local:every=20,overlap=5,compress=int8"
+        "local:every=5,overlap=3,compress=int8", "local:every=12,overlap=4,compress=int8"
     ),
     "diloco int8 overlapped": _ours(
-        "diloco:every=10,overlap=2,compress=int8",
+        "diloco:every=10,overlap=4,compress=int8,outer_momentum=0.4",
         "diloco:every=20,overlap=5,compress=int8,outer_momentum=0.6",
     ),
     "sparseloco": _ours("sparseloco:every=10,overlap=2", "sparseloco:every=20,overlap=5"),
