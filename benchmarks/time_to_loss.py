@@ -67,13 +67,13 @@ def candidates_at(ratio: float, options: Options) -> list[str]:
 
 
 def tuned_trial(name: str, ratio: float, options: Options) -> Trial:
-    """From the file of tuned settings, that of this protocol, model and the nearest ratio."""
-    found = {
-        each["ratio"]: each["trials"][name]
-        for each in options.tuned
-        if (each["protocol"], each["model"]) == (options.protocol, options.model)
-        and name in each["trials"]
-    }
+    """From the file of tuned settings, that of this model, protocol and the nearest ratio."""
+    having = [
+        each for each in options.tuned if each["model"] == options.model and name in each["trials"]
+    ]
+    # Where this protocol has no settings of its own, those of the other one serve.
+    own = [each for each in having if each["protocol"] == options.protocol] or having
+    found = {each["ratio"]: each["trials"][name] for each in own}
     if not found:
         return next(trial for trial in CANDIDATES[name] if trial.rate == 1)
     nearest = min(found, key=lambda other: abs(math.log((other + 0.1) / (ratio + 0.1))))
@@ -161,7 +161,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--model", choices=tuple(SIZES), default="small")
     parser.add_argument("--target", type=float, help="loss to reach")
-    parser.add_argument("--delay", default="10ms", help="of a link, each way")
+    parser.add_argument("--delay", default="5ms", help="of a link, each way")
     parser.add_argument("--step-seconds", type=float, default=0.05, help="with B")
     parser.add_argument("--most-seconds", type=float, default=60.0, help="for one run")
     parser.add_argument("--candidates", nargs="+", choices=tuple(CANDIDATES), metavar="NAME")

@@ -49,18 +49,18 @@ def steps_on_ranks(
 
 
 def whole_and_resumed(
-    folder: Path, workers: int, sync: Sync, **changes: Any
+    folder: Path, workers: int, sync: Sync, save_every: int = SAVE_EVERY, **changes: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The steps after the first checkpoint: in one go, and resumed from it."""
-    run = planned(folder, workers, sync, saving=Saving(every_steps=SAVE_EVERY, keep_last=9))
+    run = planned(folder, workers, sync, saving=Saving(every_steps=save_every, keep_last=9))
     whole = _in_order(run_ranks(every_step, workers, folder, changes, run=run))
     checkpoints = Folder(run.checkpoints)
     for step in checkpoints.steps():
-        if step > SAVE_EVERY:
+        if step > save_every:
             checkpoints.remove(step)
     run.job.model_copy(update={"first_generation": 1}).write(run.job_file)
     resumed = _in_order(run_ranks(every_step, workers, folder, changes, run=run))
-    return whole[SAVE_EVERY:], resumed
+    return whole[save_every:], resumed
 
 
 def _in_order(found: list[list[list[float]]]) -> torch.Tensor:

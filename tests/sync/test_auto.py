@@ -92,7 +92,7 @@ def test_a_run_changes_when_the_link_does(tmp_path: Path) -> None:
     """The figures are made up; what follows from them is not."""
     rates = [1e12, 1e2, 1e12]
     found = trained(
-        tmp_path, 2, Sync(mode="auto"), function=changing_on(rates), steps=80, samples=400
+        tmp_path, 2, Sync(mode="auto"), function=changing_on(rates), steps=90, samples=400
     )
     assert found[0][0] == ["allreduce", "diloco", "allreduce"]
     assert found[0][1] == found[1][1]
@@ -107,8 +107,12 @@ class changing_on:  # a function with its rates, which ranks can be sent
 
 
 def test_what_was_chosen_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
-    """After the first look, which a run resumed behind it does not take again."""
-    whole, resumed = whole_and_resumed(tmp_path, 2, Sync(mode="auto"), steps=12)
+    """After the first decision, which a run resumed behind it does not take again, and before the
+    second."""
+    decided, again = (look + auto.ANSWER_STEPS for look in (auto.FIRST_LOOK, auto.SECOND_LOOK))
+    whole, resumed = whole_and_resumed(
+        tmp_path, 2, Sync(mode="auto"), save_every=decided + 2, steps=again - 1
+    )
     torch.testing.assert_close(resumed, whole, atol=0, rtol=0)
 
 

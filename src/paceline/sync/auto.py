@@ -3,12 +3,14 @@
 The first steps are steps of one's own, which show what a step takes; the exchange after them shows
 what the link carries. Then the choice is made (`choosing.py`), and looked at again every so many
 steps: when the link has become faster or slower, another way may be better. All workers decide at
-the same steps on the same figures, the mean over all of what each has measured.
+the same steps on the same figures, the mean over all of what each has measured. These are exchanged
+while training goes on, after what is under way, so that a look costs next to nothing.
 """
 
 import functools
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +24,14 @@ from paceline.sync.mode import Bound, Kept, Mode, local_part
 
 FIRST = Sync(mode="local", every=4)
 """Before anything is known."""
-FIRST_LOOK = 4
+FIRST_LOOK = 8
+WARM_UP = 3
+"""Steps before it that take longer than others."""
 SECOND_LOOK = 16
 """What came after the first look shows whether it saw rightly."""
 LOOK_EVERY = 64
+ANSWER_STEPS = 4
+"""From a look to the decision."""
 
 
 class Auto(Mode):
@@ -35,7 +41,13 @@ class Auto(Mode):
         super().__init__(bound)
         self._mode = self._led_by(FIRST)
         self._parameters = sum(each.local.numel() for each in bound.learning)
-        self._look_anew()
+        self._compute_seconds: float | None = None
+        """Of a step that nothing disturbs."""
+        self._asked: Future[Measured | None] | None = None
+        """What the workers are being asked for."""
+        self._compute: list[float] = []
+        self._sent, self._calls, self._busy = 0, 0, 0.0
+        """What had been exchanged at the last look."""
 
     @property
     def sync(self) -> Sync:
@@ -72,7 +84,11 @@ class Auto(Mode):
         self._compute.append(time.perf_counter() - self._began - waited)
         looks = step in (FIRST_LOOK, SECOND_LOOK) or step % LOOK_EVERY == 0
         if looks and self.bound.transport.workers > 1:
-            self._reconsider(step)
+            own = self._own_seconds(step)
+            self._asked = self.bound.lane.begin(functools.partial(self._look, own))
+            self._compute = []
+        elif step - ANSWER_STEPS in (FIRST_LOOK, SECOND_LOOK) or step % LOOK_EVERY == ANSWER_STEPS:
+            self._decide(step)
 
     def consensus(self) -> list[torch.Tensor] | None:
         """What the replicas have in common."""
@@ -115,39 +131,58 @@ class Auto(Mode):
         self._mode.close()
         self._mode = self._led_by(sync)
 
-    def _look_anew(self) -> None:
-        self._compute: list[float] = []
-        self._sent = self.bound.transport.sent_bytes
-        self._calls = self.bound.transport.calls
-        self._busy = self.bound.lane.busy_seconds
-
-    @torch.no_grad()
-    def _reconsider(self, step: int) -> None:
-        self._mode.drain()
+    def _look(self, own_seconds: float) -> Measured | None:
+        """What all workers have measured, on average; None where nothing was exchanged since the
+        last look. In the thread that exchanges, so that nothing else is under way meanwhile."""
         lane, transport = self.bound.lane, self.bound.transport
+        began = time.perf_counter()
         sent, busy = transport.sent_bytes - self._sent, lane.busy_seconds - self._busy
-        if not sent:
-            return  # nothing has been exchanged since the last look: it comes with the next
         calls = transport.calls - self._calls
         # The first of two with next to nothing in them waits until the others have come, too.
         self._mean([0.0])
-        began = time.perf_counter()
+        before = time.perf_counter()
         self._mean([0.0])
-        latency = time.perf_counter() - began
+        latency = time.perf_counter() - before
         carrying = max(busy - calls * latency, 0.1 * busy)
-        seconds, rate, latency = self._mean([_median(self._compute), sent / carrying, latency])
-        self._look_anew()
-        measured = Measured(compute_seconds=seconds, bytes_per_second=rate, latency_seconds=latency)
-        choice = best(measured, transport.workers, self._parameters)
-        now = predicted(self.sync, measured, transport.workers, self._parameters)
-        if step == FIRST_LOOK or choice.cost * WORTH < now.cost:
+        seconds, rate, latency = self._mean(
+            [own_seconds, sent / carrying if sent else 0.0, latency]
+        )
+        self._sent, self._calls = transport.sent_bytes, transport.calls
+        # The time of this look will be added to it.
+        self._busy = lane.busy_seconds + time.perf_counter() - began
+        return (
+            Measured(compute_seconds=seconds, bytes_per_second=rate, latency_seconds=latency)
+            if rate
+            else None
+        )
+
+    @torch.no_grad()
+    def _decide(self, step: int) -> None:
+        if self._asked is None:
+            return
+        asked, self._asked = self._asked, None
+        measured = self.bound.lane.finish(asked)
+        if measured is None:
+            return  # nothing has been exchanged since the last look: it comes with the next
+        workers = self.bound.transport.workers
+        choice = best(measured, workers, self._parameters)
+        now = predicted(self.sync, measured, workers, self._parameters)
+        first = step == FIRST_LOOK + ANSWER_STEPS
+        if first or choice.cost * WORTH < now.cost:
             self._change(step, choice, measured)
+
+    def _own_seconds(self, step: int) -> float:
+        """What a step computes. An exchange of every gradient takes processor time from backward,
+        which other ways would not: in these the last figure stands."""
+        if self._compute_seconds is None or self._mode.replicas_differ:
+            self._compute_seconds = _median(self._compute[WARM_UP if step == FIRST_LOOK else 0 :])
+        return self._compute_seconds
 
     def _mean(self, figures: list[float]) -> list[float]:
         """Over the workers."""
-        lane, transport = self.bound.lane, self.bound.transport
+        transport = self.bound.transport
         mine = torch.tensor(figures, dtype=torch.float64, device=transport.device)
-        mean: list[float] = lane.finish(lane.begin(lambda: transport.average(mine))).tolist()
+        mean: list[float] = transport.average(mine).tolist()
         return mean
 
     def _change(self, step: int, choice: Choice, measured: Measured) -> None:
