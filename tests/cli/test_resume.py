@@ -56,6 +56,7 @@ def stopped(folder: Path, *words: str) -> Run:
     return only_run(folder)
 
 
+@pytest.mark.nightly
 def test_dropout_too_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     """To the bit, on as many workers: random numbers are a function of the step."""
     (tmp_path / "alone").mkdir()

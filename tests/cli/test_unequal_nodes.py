@@ -22,6 +22,7 @@ def step_seconds(run: Path) -> float:
     return statistics.median(steps)
 
 
+@pytest.mark.nightly
 def test_work_by_speed_is_as_much_faster_as_it_should_be(cluster: str, shared_folder: Path) -> None:
     """Speeds 1 : 2. Evenly the slower node has 30 samples of 60, by speed 20: 1.5 times faster."""
     example = EXAMPLES / "unequal"

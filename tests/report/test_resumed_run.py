@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from command import EXAMPLES
 from paceline.report import RunReader, render, summary
 from paceline.specs import Run
 
 
+@pytest.mark.nightly
 def test_the_example_is_killed_and_resumed(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "resume", tmp_path / "resume")
     done = subprocess.run(

@@ -89,7 +89,7 @@ def compare_all(sequence: bool) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["", "sequence"])
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_loss_and_gradients_are_those_of_the_whole_model(
     ranks: int, sequence: bool, tmp_path: Path
 ) -> None:

@@ -28,27 +28,45 @@ def watch(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
         say("the run goes on; only the watching ended")
 
 
+_SUFFIX = {"html": ".html", "csv": ".csv", "latex": ".tex"}
+
+
 def report(
-    run: RunFolder,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The folder of a run or a study.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
-    ] = Path("report.html"),
-    format: Annotated[Literal["html"], typer.Option("--format", help="Form of the report.")] = (
-        "html"
-    ),
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="report.html, .csv or .tex if not given."
+        ),
+    ] = None,
+    format: Annotated[
+        Literal["html", "csv", "latex"],
+        typer.Option("--format", help="Form of the report; of a run, only html."),
+    ] = "html",
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one page about a run.
+    """Write one page about a run or a study.
 
     Example:  paceline report runs/gpt-20260101-120000 -o gpt.html
     """
     from paceline.report import RunReader, render, summary
-    from paceline.specs import Run
+    from paceline.specs import PacelineError, Run
+    from paceline.study.folder import StudyFolder
 
-    del format  # one form so far; the option stays
-    folder = Run.open(Path(run))
+    output = output or Path("report").with_suffix(_SUFFIX[format])
+    if StudyFolder.is_one(Path(path)):
+        _report_study(Path(path), output, format, json=json, quiet=quiet)
+        if open_page and not json:
+            typer.launch(output.absolute().as_uri())
+        return
+    if format != "html":
+        raise PacelineError(
+            f"--format {format} was given, but {path} is a run, not a study",
+            fix="use --json for the figures of a run",
+        )
+    folder = Run.open(Path(path))
     if json:
         print_json(summary(RunReader(folder).refresh()).to_dict())
         return
@@ -56,6 +74,25 @@ def report(
     say(f"report: {output}", unless=quiet)
     if open_page:
         typer.launch(output.absolute().as_uri())
+
+
+def _report_study(path: Path, output: Path, form: str, *, json: bool, quiet: bool) -> None:
+    from paceline.report.study import render_study
+    from paceline.report.study_tables import study_rows, to_csv, to_latex
+    from paceline.study.folder import StudyFolder
+    from paceline.study.result import result
+
+    found = result(StudyFolder(path.absolute()))
+    if json:
+        print_json(found.model_dump(mode="json"))
+        return
+    if form == "html":
+        text = render_study(found)
+    else:
+        rows = study_rows(found)
+        text = to_csv(rows) if form == "csv" else to_latex(rows, found)
+    output.write_text(text)
+    say(f"report: {output}", unless=quiet)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -175,7 +175,7 @@ def _of_training(
         has = {each: timed.precisions[each] for each in precisions if each in timed.precisions}
         return _asked(wish, has or timed.precisions, timed.batch, timed.steps)
     with progress("profile", show=show) as advance:
-        training = _training(target)
+        training = training_at(target)
         profiles: dict[Precision, Profile] = {}
         for number, each in enumerate(precisions):
             profiles[each] = _profile(training, target, each, cluster, measure=wish.measure)
@@ -217,11 +217,12 @@ def _timed_profile(
 
 def profile_on(target: "Target", precision: Precision, cluster: "Cluster") -> "Profile":
     """The profile of a training, timed if this machine has the cluster's device."""
-    return _profile(_training(target), target, precision, cluster, measure=True)
+    return _profile(training_at(target), target, precision, cluster, measure=True)
 
 
 @cache
-def _training(target: "Target") -> "Training":
+def training_at(target: "Target") -> "Training":
+    """What the user's function returns, asked once."""
     from paceline.train.loading import load_torch
 
     load_torch()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
+from paceline.report.breakdown import Breakdown, breakdown
 from paceline.report.prediction import PredictionFigures, prediction_figures
 from paceline.report.recovery import (
     CheckpointFigures,
@@ -55,6 +56,8 @@ class Summary(Spec):
     median_step_seconds: float | None
     prediction: PredictionFigures | None
     """What the plan said beside this; unset where no plan did, or the run does not follow it."""
+    breakdown: Breakdown | None
+    """Where the time of a step goes; unset before the first step."""
     sync: str
     """How replicas agree by the plan, as `--sync` takes it."""
     agreements: list[Agreement]
@@ -100,6 +103,7 @@ def summary(state: RunState) -> Summary:
         startup_seconds=max((started.startup_seconds for started in state.started), default=None),
         median_step_seconds=median(state.seconds) if state.seconds else None,
         prediction=prediction_figures(state),
+        breakdown=breakdown(state),
         sync=state.plan.sync.short(),
         agreements=[
             Agreement(after_step=each.step, sync=each.sync.short(), why=each.why)

@@ -2,21 +2,21 @@
 
 import datetime
 import tomllib
-from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from paceline.report import wording
+from paceline.report.breakdown import SLOW_FACTOR, breakdown_picture
 from paceline.report.drawing import drawing_packages
-from paceline.report.failure import cause, plain
+from paceline.report.failure import cause
 from paceline.report.figures import Summary, summary
 from paceline.report.pictures import Picture, pictures
 from paceline.report.prediction import prediction_picture
 from paceline.report.read import RunReader
 from paceline.report.recovery import checkpoint_sentence
-from paceline.report.standing import SLOW_FACTOR, most_urgent, standings
+from paceline.report.standing import most_urgent, standings
 from paceline.report.state import RunState
+from paceline.report.templates import environment, javascript
 from paceline.specs import Run
 
 MOST_WORKERS = 64
@@ -27,32 +27,14 @@ MOST_INTERRUPTIONS = 50
 
 def render(run: Run) -> str:
     """The page of a run, complete in itself: nothing is loaded from elsewhere."""
-    import jinja2  # noqa: PLC0415
-
     state = RunReader(run).refresh()
     figures = summary(state)
-    drawn, javascript = _drawn(state, figures)
+    drawn, program = _drawn(state, figures)
     found = standings(state)
     failures = sorted(state.failures, key=lambda failure: (failure.lost_peer, failure.time))
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        plain=plain,
-        milliseconds=wording.milliseconds,
-        duration=wording.duration,
-        size=wording.size,
-        count=wording.count,
-        moment=_moment,
-        or_dash=lambda number: "–" if number is None else f"{number:,}",
-    )
-    # What is not valid JSON must fail here, not in the reader's browser.
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    return environment.get_template("page.html.jinja").render(
+    pages = environment()
+    pages.filters["moment"] = _moment
+    return pages.get_template("page.html.jinja").render(
         run=run,
         state=state,
         figures=figures,
@@ -60,7 +42,7 @@ def render(run: Run) -> str:
         tiles=_tiles(figures),
         notes=_notes(figures),
         pictures=drawn,
-        javascript=javascript,
+        javascript=program,
         workers=found if len(found) <= MOST_WORKERS else most_urgent(found, MOST_WORKERS),
         all_workers=len(found),
         slow_factor=SLOW_FACTOR,
@@ -83,17 +65,11 @@ def _drawn(state: RunState, figures: Summary) -> tuple[list[Picture], str]:
         return [], ""
     altair, vl_convert = drawing_packages()
     drawn = pictures(state, altair)
+    if figures.breakdown is not None:
+        drawn.append(breakdown_picture(state, figures.breakdown, altair))
     if figures.prediction is not None:
         drawn.append(prediction_picture(figures.prediction, altair))
-    return drawn, _javascript(vl_convert)
-
-
-@cache
-def _javascript(vl_convert: ModuleType) -> str:
-    """Vega, Vega-Lite and vega-embed in one piece; made once, since it takes a second or two."""
-    bundle: str = vl_convert.javascript_bundle()
-    # In a string or a regular expression, where alone it can stand, this means the same.
-    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return drawn, javascript(vl_convert)
 
 
 def _sentence(state: RunState, figures: Summary) -> str:
@@ -158,12 +134,23 @@ def _tiles(figures: Summary) -> list[tuple[str, str, str]]:
             f"{figures.workers:,} on {figures.nodes:,}",
             f"global batch {figures.batch:,}" if figures.batch else "",
         ),
+        *_limits(figures),
         (
             "Start-up",
             wording.duration(startup) if startup is not None else "–",
             "to the first step",
         ),
     ]
+
+
+def _limits(figures: Summary) -> list[tuple[str, str, str]]:
+    found = figures.breakdown
+    if found is None:
+        return []
+    small = f"{wording.percent(found.limit_share)} of a step"
+    if found.limit == "slow worker":
+        small = f"worker {found.slow[0].rank}, with {found.slow[0].reason}: {small}"
+    return [("What limits", found.limit.capitalize(), small)]
 
 
 def _notes(figures: Summary) -> list[str]:

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Literal
 
+from paceline.report.breakdown import SLOW_FACTOR, own_seconds, reason, usual_parts
 from paceline.report.starts import Worker
 from paceline.report.state import RunState
+from paceline.specs import Part
 
-SLOW_FACTOR = 1.3
 SILENT_SECONDS = 10.0
 SILENT_STEPS = 3
 """A worker whose steps take longer than a few seconds is not silent between two of them."""
@@ -23,38 +24,48 @@ class Standing:
     worker: Worker
     word: Word
     slowness: float | None
-    """Its step time over the median worker's."""
+    """How long it is busy in a step, without waiting for others, over how long the median worker
+    is."""
     step_seconds: float | None
+    reason: str = ""
+    """What a slow worker is busy longer with."""
 
     @property
     def text(self) -> str:
         """The word, with how long a silent worker has been silent."""
         if self.word == "silent":
             return f"silent for {self.worker.age_seconds:.0f} s"
-        return self.word
+        return f"slow: {self.reason}" if self.word == "slow" and self.reason else self.word
 
 
 def standings(state: RunState) -> list[Standing]:
     """Every worker's standing, by rank: of the last steps while the run goes on, else of all."""
     seconds = {rank: _step_seconds(worker, state.over) for rank, worker in state.workers.items()}
-    known = [value for value in seconds.values() if value is not None]
+    parts = {rank: _parts(worker, state.over) for rank, worker in state.workers.items()}
+    busy = {
+        rank: own_seconds(parts[rank], value)
+        for rank, value in seconds.items()
+        if value is not None
+    }
     # Of two workers the faster is the measure, else the slower would hide in their mean.
-    middle = median_low(known) if known else 0.0
+    middle = median_low(busy.values()) if busy else 0.0
+    usual = usual_parts(parts) if parts else {}
+    longest = max((value for value in seconds.values() if value is not None), default=0.0)
     failed = {failure.rank: failure.lost_peer for failure in reversed(state.failures)}
     # Workers of a run that waits for its next turn have ended, and are not expected to speak.
     running = state.status == "running"
     found = []
     for rank, worker in sorted(state.workers.items()):
-        own = seconds[rank]
-        slowness = own / middle if own is not None and middle > 0 else None
+        slowness = busy[rank] / middle if rank in busy and middle > 0 else None
         word: Word = "ok"
         if rank in failed:
             word = "lost peer" if failed[rank] else "failed"
-        elif running and worker.age_seconds > max(SILENT_SECONDS, SILENT_STEPS * middle):
+        elif running and worker.age_seconds > max(SILENT_SECONDS, SILENT_STEPS * longest):
             word = "silent"
         elif slowness is not None and slowness > SLOW_FACTOR:
             word = "slow"
-        found.append(Standing(worker, word, slowness, own))
+        why = reason(parts[rank], usual) if word == "slow" and parts[rank] else ""
+        found.append(Standing(worker, word, slowness, seconds[rank], why))
     return found
 
 
@@ -67,3 +78,9 @@ def _step_seconds(worker: Worker, over: bool) -> float | None:
     if over:
         return worker.mean_step_seconds
     return worker.state.step_seconds if worker.state else None
+
+
+def _parts(worker: Worker, over: bool) -> dict[Part, float]:
+    if over:
+        return worker.mean_parts
+    return worker.state.parts if worker.state else {}

@@ -12,6 +12,7 @@ from paceline.specs import (
     Failed,
     Finished,
     NotSaved,
+    Part,
     Resumed,
     Saved,
     Started,
@@ -38,6 +39,8 @@ class Worker:
     """Steps after the first window."""
     _seconds: float = field(default=0.0, repr=False)
     """What they took."""
+    _parts: dict[Part, float] = field(default_factory=dict, repr=False)
+    """What that time went to."""
 
     @property
     def age_seconds(self) -> float:
@@ -54,6 +57,14 @@ class Worker:
         seconds = self._first.step_seconds * first_steps + self._seconds
         return seconds / (first_steps + self._steps)
 
+    @property
+    def mean_parts(self) -> dict[Part, float]:
+        """Seconds of a step by what they went to, as `mean_step_seconds`; but for the first window,
+        in which much is done once for all, unless there is no other."""
+        if not self._steps:
+            return self._first.parts if self._first else {}
+        return {part: seconds / self._steps for part, seconds in self._parts.items()}
+
     def take(self, state: WorkerState, heard_at: float) -> None:
         """The worker's next window of steps."""
         if self.state is None:
@@ -62,6 +73,8 @@ class Worker:
             steps = state.step - self.state.step
             self._steps += steps
             self._seconds += steps * state.step_seconds
+            for part, seconds in state.parts.items():
+                self._parts[part] = self._parts.get(part, 0.0) + steps * seconds
         self.state = state
         self.heard_at = heard_at
 

@@ -4,7 +4,7 @@ Cluster-wide quantities (losses, samples) are reduced over the workers first and
 the node of worker 0; what belongs to a node (its workers' state) is written by that node.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, TypeAdapter
 
@@ -14,6 +14,14 @@ from paceline.specs.sync import Sync
 Outcome = Literal["finished", "stopped", "interrupted"]
 """`stopped`: somebody asked for it, and it ended at the edge of a step. `interrupted`: the time
 limit did so, the state is saved, and the scheduler is asked for another turn."""
+
+
+Part = Literal["data", "forward", "backward", "pipeline", "exchange", "update", "save", "other"]
+"""What a worker's time goes to. `data`: waiting for a batch. `pipeline`: forward and backward of
+its stages, and waiting for the other stages. `exchange`: waiting for other workers, beyond what
+went on while it computed. `save`: standing still for a checkpoint. `other`: the user's own loop,
+and what is left."""
+PARTS: tuple[Part, ...] = get_args(Part)
 
 
 class Event(Spec):
@@ -69,10 +77,14 @@ class WorkerState(Spec):
     step: int
     step_seconds: float
     """Mean over the window."""
+    parts: dict[Part, float] = Field(default_factory=dict)
+    """Seconds of a step by what they went to, mean over the window; parts of no time are left out.
+    On an accelerator by its own clock, which is read late: parts may be those of the window
+    before."""
 
 
 class Workers(Event):
-    """The state of this node's workers, about once a second."""
+    """The state of workers of this node, about once a second; each says its own."""
 
     kind: Literal["workers"] = "workers"
     states: list[WorkerState]

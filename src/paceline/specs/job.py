@@ -26,6 +26,10 @@ class Job(Spec):
     """Whether the workers probe the cluster and time the model, instead of training."""
     function: str = "training"
     """The function in it that returns a `paceline.Training`."""
+    steps: int | None = Field(default=None, ge=1)
+    """Steps to take, where a study and not the training says so."""
+    batch_times: int = Field(default=1, ge=1)
+    """The global batch, by the training's own: a study of weak scaling lets it grow."""
     nodes: int = Field(default=1, ge=1)
     devices_per_node: int = Field(default=1, ge=1)
     """Workers on each node: one per device."""

@@ -4,11 +4,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 
 from paceline.observe.events import EventWriter
 from paceline.observe.progress import progress_bar
-from paceline.specs import Layout, Run, Sync
+from paceline.specs import Job, Layout, Run, Sync
 from paceline.train.devices import pick_device
 from paceline.train.groups import joined
 from paceline.train.place import place, run_folder
@@ -31,6 +32,7 @@ def start(training: Training) -> Iterator[Trainer]:
     global started_trainers  # noqa: PLW0603 -- a fact about the process, not a setting
     folder = run_folder()
     run = Run.open(folder) if folder else None
+    training = _as_studied(training, run.job) if run else training
     here = place(run.job.first_generation if run else 0)
     device = pick_device(here)
     with joined(run, here, device, run.job.port if run else None) as groups:
@@ -52,6 +54,13 @@ def start(training: Training) -> Iterator[Trainer]:
             telemetry.progress.stopped = outcome != "finished"
             telemetry.finished(outcome)
             trainer.close()
+
+
+def _as_studied(training: Training, job: Job) -> Training:
+    """The training with as many steps and as large a batch as the job says, if it does."""
+    if job.batch_times > 1:
+        training = replace(training, batch=job.batch_times * training.batch)
+    return replace(training, steps=job.steps, epochs=None) if job.steps else training
 
 
 def fit(training: Training) -> Progress:

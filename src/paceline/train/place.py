@@ -3,6 +3,7 @@
 import math
 import os
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,3 +113,9 @@ def speeds_of_data_workers(place: Place, layout: Layout) -> tuple[float, ...] | 
         part = layout.data_rank(rank)
         slowest[part] = min(slowest[part], speed)
     return tuple(slowest)
+
+
+def age_seconds() -> float:
+    """How long ago this process was started, by the kernel's clock since boot."""
+    start_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")

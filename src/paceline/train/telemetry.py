@@ -1,8 +1,9 @@
 """What the workers tell each other about their steps: one small sum every half second.
 
 Losses stay on the device as they come; a window of steps is then summed over the workers in one
-collective, which also carries who saw a loss that is not finite and who was asked to stop. So a
-step itself waits for nothing, and all workers decide the same at the same step.
+collective, which also carries whether anybody was asked to stop. So a step itself waits for
+nothing, and all workers decide the same at the same step. What is summed is as small with ten
+thousand workers as with two: how each of them fares it writes down itself.
 """
 
 import math
@@ -20,19 +21,21 @@ from paceline.specs import (
     Finished,
     Outcome,
     PacelineError,
+    Part,
     Started,
     Steps,
     Sync,
     Workers,
     WorkerState,
 )
+from paceline.train.clock import clock_of
 from paceline.train.groups import Groups
 
 WINDOW_SECONDS = 0.5
 LONGEST_WINDOW_STEPS = 200
 
-_SECONDS, _BAD_STEP, _WISHES = range(3)
-_STOP, _SAVE, _REQUEUE = 1, 2, 4
+_ALL_SECONDS, _STOP, _SAVE, _REQUEUE = range(4)
+"""Numbers that are summed beside the losses and their weights."""
 
 
 @dataclass
@@ -58,8 +61,12 @@ class _Window:
 
     work: "dist.Work | None"
     packed: torch.Tensor
+    losses: torch.Tensor
+    """This worker's own; 0 where it had none that counts."""
     samples: list[int]
     seconds: list[float]
+    parts: dict[Part, float]
+    """What this worker's time went to."""
 
 
 class Telemetry:
@@ -74,6 +81,8 @@ class Telemetry:
         waits: bool = True,
     ) -> None:
         self.progress = Progress()
+        self.clock = clock_of(groups.device)
+        """What this worker's time goes to."""
         self.stop_asked = False
         """Whether this worker was asked to stop; a signal handler sets it."""
         self.requeue_asked = False
@@ -139,10 +148,9 @@ class Telemetry:
         """Sum the open window over the workers, write it, and act on what it says."""
         earlier, self._summing = self._summing, None
         if self._losses:
-            packed = self._pack()
-            self._summing = _Window(
-                self._groups.sum_later(packed), packed, self._samples, self._seconds
-            )
+            losses, packed = self._pack()
+            work, parts = self._groups.sum_later(packed), self.clock.take()
+            self._summing = _Window(work, packed, losses, self._samples, self._seconds, parts)
             self._losses, self._weights, self._samples, self._seconds = [], [], [], []
         if earlier is not None:
             self._read(earlier)
@@ -159,9 +167,10 @@ class Telemetry:
 
     def _read(self, window: "_Window") -> None:
         if window.work is not None:
-            window.work.wait()
+            with self.clock.during("exchange"):
+                window.work.wait()
         count, summed = len(window.samples), window.packed.tolist()
-        losses, weights, slots = summed[:count], summed[count : 2 * count], summed[2 * count :]
+        losses, weights, others = summed[:count], summed[count : 2 * count], summed[2 * count :]
         means = [
             loss / weight if weight else math.nan
             for loss, weight in zip(losses, weights, strict=True)
@@ -171,15 +180,12 @@ class Telemetry:
         self.progress.samples += sum(window.samples)
         self.progress.seconds += sum(window.seconds)
         self.progress.loss = means[-1]
-        by_worker = [slots[rank * 3 : rank * 3 + 3] for rank in range(len(slots) // 3)]
-        self._write(first, means, by_worker, window)
-        wishes = [int(slot[_WISHES]) for slot in by_worker]
-        self.progress.stopped = any(wish & _STOP for wish in wishes)
-        self.progress.requeue = any(wish & _REQUEUE for wish in wishes)
-        self.progress.save_agreed = bool(wishes[0] & _SAVE)
-        self._refuse_non_finite(first, means, by_worker)
-        mean_seconds = sum(slot[_SECONDS] for slot in by_worker) / len(by_worker)
-        self._window_steps = _window_steps(mean_seconds)
+        self._write(first, means, window)
+        self.progress.stopped = others[_STOP] > 0
+        self.progress.requeue = others[_REQUEUE] > 0
+        self.progress.save_agreed = others[_SAVE] > 0
+        self._refuse_non_finite(first, means, window)
+        self._window_steps = _window_steps(others[_ALL_SECONDS] / self._groups.place.workers)
 
     def agreed(self, step: int, sync: Sync, why: str) -> None:
         """From a step on, replicas agree in another way."""
@@ -204,76 +210,60 @@ class Telemetry:
                 kind(time=time.time(), node=place.node, generation=place.generation, **fields)
             )
 
-    def _pack(self) -> torch.Tensor:
-        """Weighted losses, weights, then three numbers per worker; only this worker's are set."""
-        place, device = self._groups.place, self._groups.device
-        losses = torch.stack(self._losses).float()
+    def _pack(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """This worker's losses, and what is summed: weighted losses, weights, other numbers."""
+        device = self._groups.device
         weights = torch.stack(
             [
                 torch.as_tensor(weight, dtype=torch.float32, device=device)
                 for weight in self._weights
             ]
         )
-        bad = (~losses.isfinite() & (weights > 0)).nonzero()
-        slots = torch.zeros(place.workers, 3, device=device)
-        slots[place.rank, _SECONDS] = sum(self._seconds) / len(self._seconds)
-        slots[place.rank, _BAD_STEP] = int(bad[0]) + 1 if len(bad) else 0
-        slots[place.rank, _WISHES] = (
-            _STOP * self.stop_asked + _SAVE * self._wants_to_save() + _REQUEUE * self.requeue_asked
-        )
+        others = [0.0] * 4
+        others[_ALL_SECONDS] = sum(self._seconds) / len(self._seconds)
+        others[_STOP], others[_REQUEUE] = self.stop_asked, self.requeue_asked
+        others[_SAVE] = self._groups.place.rank == 0 and self._wants_to_save()
         # A share that counts for nothing must add nothing, whatever its borrowed sample gave.
-        weighted = torch.where(weights > 0, losses * weights, 0.0)
-        return torch.cat([weighted, weights, slots.flatten()])
+        losses = torch.where(weights > 0, torch.stack(self._losses).float(), 0.0)
+        return losses, torch.cat([losses * weights, weights, torch.tensor(others, device=device)])
 
-    def _write(
-        self,
-        first: int,
-        means: list[float],
-        by_worker: list[list[float]],
-        window: "_Window",
-    ) -> None:
-        place = self._groups.place
-        if self._writer is None or not place.leads_node:
+    def _write(self, first: int, means: list[float], window: "_Window") -> None:
+        if self._writer is None:
             return
-        now = time.time()
-        if place.rank == 0:
-            self._writer.write(
-                Steps(
-                    time=now,
-                    node=place.node,
-                    generation=place.generation,
-                    first=first,
-                    loss=means,
-                    seconds=window.seconds,
-                    samples=window.samples,
-                )
-            )
-        states = [
-            WorkerState(
-                rank=rank,
-                step=first + len(means) - 1,
-                step_seconds=by_worker[rank][_SECONDS],
-            )
-            for rank in place.node_ranks
-        ]
+        place, now, count = self._groups.place, time.time(), len(means)
+        self._tell(Steps, first=first, loss=means, seconds=window.seconds, samples=window.samples)
+        state = WorkerState(
+            rank=place.rank,
+            step=first + count - 1,
+            step_seconds=sum(window.seconds) / count,
+            parts={
+                part: _short(seconds / count) for part, seconds in window.parts.items() if seconds
+            },
+        )
         self._writer.write(
-            Workers(time=now, node=place.node, generation=place.generation, states=states)
+            Workers(time=now, node=place.node, generation=place.generation, states=[state])
         )
 
-    def _refuse_non_finite(
-        self, first: int, means: list[float], by_worker: list[list[float]]
-    ) -> None:
+    def _refuse_non_finite(self, first: int, means: list[float], window: "_Window") -> None:
         if all(math.isfinite(mean) for mean in means):
             return
         offset = next(index for index, mean in enumerate(means) if not math.isfinite(mean))
-        culprits = [rank for rank, slot in enumerate(by_worker) if slot[_BAD_STEP] == offset + 1]
-        of = f" on worker {', '.join(map(str, culprits))}" if len(by_worker) > 1 else ""
+        place = self._groups.place
+        bad = torch.zeros(place.workers, device=self._groups.device)
+        bad[place.rank] = ~window.losses[offset].isfinite()
+        culprits = self._groups.sum(bad).nonzero().flatten().tolist()
+        of = f" on worker {', '.join(map(str, culprits))}" if place.workers > 1 else ""
         before = f" (it was {means[offset - 1]:.4g} one step before)" if offset else ""
         raise PacelineError(
             f"the loss became {means[offset]} at step {first + offset}{of}{before}",
             fix="lower the learning rate, add warm-up, give Training(clip=1.0), or look for bad"
             " samples in the data",
         )
+
+
+def _short(seconds: float) -> float:
+    """To the tenth of a microsecond: files of events are mostly digits."""
+    return round(seconds, 7)
 
 
 def _window_steps(mean_step_seconds: float) -> int:

@@ -1,7 +1,5 @@
 """The optimizer step as the unit: forward, backward, synchronise, clip, update, schedule."""
 
-import os
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +22,7 @@ from paceline.train.groups import Groups
 from paceline.train.layouts.arrange import arrange
 from paceline.train.layouts.arranged import Arranged
 from paceline.train.layouts.norm import clip
-from paceline.train.place import speeds_of_data_workers
+from paceline.train.place import age_seconds, speeds_of_data_workers
 from paceline.train.recovery import Recovery
 from paceline.train.scaling import LossScaling
 from paceline.train.state import TrainedState
@@ -63,6 +61,7 @@ class Trainer:
         """Steps that this training takes."""
         self._layout = layout
         self._groups = groups
+        self._clock = telemetry.clock
         self._telemetry = telemetry
         order = training.sample_order()
         self._batches = Batches(
@@ -77,7 +76,7 @@ class Trainer:
         # Arranged before the optimizer is built: sharding replaces the parameters.
         share = self._batches.largest_share(min(training.batch, order.samples))
         self._arranged: Arranged | None = arrange(
-            training, layout, groups, largest_share=share, sync=sync
+            training, layout, groups, largest_share=share, sync=sync, clock=telemetry.clock
         )
         self.model: nn.Module = self._arranged.model
         """The user's own module, with what this worker holds of the weights being trained."""
@@ -101,28 +100,36 @@ class Trainer:
 
     def __iter__(self) -> Iterator[Batch]:
         """This worker's share of each global batch, until the end or until asked to stop."""
-        for batch in load(
+        batches = load(
             self.training.data,
             self._batches,
             self._groups.device,
             split=self.training.split,
             processes=self.training.loaders,
-        ):
+        )
+        while not self.progress.stopped:
+            with self._clock.during("data"):
+                batch = next(batches, None)
+            if batch is None:
+                return
             yield batch
-            if self.progress.stopped:
-                break
 
     def step(self, batch: Batch) -> StepOutput:
         """Take one optimizer step on a batch."""
         arranged = self._still_arranged()
         if not self._begun:
             self._begin()
+        self._clock.turn("forward")
         # Slices of a layer must draw the same.
         whose = self._groups.place.rank // self._layout.tensor
         draw_anew(self._groups.device, self.training.seed, self._done, whose)
-        self._mode.before_forward(self._done + 1)
+        with self._clock.apart(self._waited):
+            self._mode.before_forward(self._done + 1)
         loss, weight = self._forward_and_backward(arranged, batch)
-        self._update(arranged)
+        self._clock.turn("update")
+        with self._clock.apart(self._waited):
+            self._update(arranged)
+        self._clock.turn("other")
         self._done += 1
         self._telemetry.stepped(loss, weight, batch.global_samples)
         if self._recovery is not None:
@@ -140,8 +147,9 @@ class Trainer:
         """
         if self._recovery is not None:
             self._telemetry.report_all()
-            self._mode.drain()
-            self._recovery.save(self._state(), self.progress, self._data_facts, self._metrics)
+            with self._clock.during("save"):
+                self._mode.drain()
+                self._recovery.save(self._state(), self.progress, self._data_facts, self._metrics)
 
     def evaluate(
         self, data: "Dataset[Any]", metrics: Mapping[str, Measure] | None = None
@@ -203,6 +211,10 @@ class Trainer:
             self._arranged.close()
         self._arranged = None
 
+    def _waited(self) -> float:
+        """The seconds that this worker has waited for exchanges which go on beside training."""
+        return self._mode.bound.lane.waited_seconds
+
     def _still_arranged(self) -> Arranged:
         if self._arranged is None:
             raise PacelineError(
@@ -247,7 +259,7 @@ class Trainer:
             parameters=self._still_arranged().size,
             batch=self.training.batch,
             steps=self.steps,
-            startup_seconds=_age_seconds(),
+            startup_seconds=age_seconds(),
         )
 
     def _forward_and_backward(
@@ -285,9 +297,3 @@ class Trainer:
         if self.schedule is not None:
             self.schedule.step()
         self._mode.after_step(step)
-
-
-def _age_seconds() -> float:
-    """How long ago this process was started, by the kernel's clock since boot."""
-    start_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")

@@ -10,6 +10,7 @@ from torch import nn
 from paceline.data.loader import Batch, collated
 from paceline.specs import Layout, Sync
 from paceline.train.calls import call, checked_loss
+from paceline.train.clock import Clock
 from paceline.train.groups import Groups
 from paceline.train.layouts.arranged import (
     Arranged,
@@ -37,15 +38,24 @@ def arrange(
     *,
     largest_share: int,
     sync: Sync = Sync(),  # noqa: B008 -- frozen
+    clock: Clock | None = None,
     trial: bool = True,
 ) -> Arranged:
     """Build the model on this worker and arrange it as the layout says.
 
     `largest_share`: the most samples that any worker has of a batch. With `trial`, a layout that
     changes how the model is computed is compared with the model itself on two samples first.
+    `clock` is told what time goes to.
     """
     layout.check()
-    setting = Setting(layout, groups, training.loss, groups.dividing_the_batch(layout), sync)
+    setting = Setting(
+        layout=layout,
+        groups=groups,
+        loss=training.loss,
+        data_group=groups.dividing_the_batch(layout),
+        sync=sync,
+        clock=clock or Clock(),
+    )
 
     def build() -> Built:
         # The same first weights on any number of workers.

@@ -12,6 +12,7 @@ from torch import nn
 from paceline.data.loader import Batch
 from paceline.recover.pieces import Extent
 from paceline.specs import Layout, Sync
+from paceline.train.clock import Clock
 from paceline.train.groups import Groups
 from paceline.train.layouts.batch_norm import BatchNorms
 from paceline.train.training import Measure
@@ -39,6 +40,8 @@ class Setting:
     """The workers that have the other parts of this worker's batches."""
     sync: Sync
     """How replicas agree."""
+    clock: Clock
+    """Is told what time goes to."""
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class Piped:
         self._built, self._stages, self._cut, self._whole = built, stages, cut, whole
         self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
         self._data_group, self._sync = setting.data_group, setting.sync
+        self._clock = setting.clock
         self._sliced = next(iter(built.values())).sliced
         self._schedules: dict[tuple[int, int], Any] = {}
         self._alias = aliases(self.model)
@@ -71,7 +72,7 @@ class Piped:
             let_go(stage.model, [name for name, of in cut.owners.items() if number not in of])
         self._modules: dict[int, nn.Module] = {
             number: (
-                sharded(stage, self._layout, self._groups, join=self._sync.by_engine)
+                sharded(stage, self._layout, self._groups, self._clock, join=self._sync.by_engine)
                 if self._layout.shards > 1
                 else stage
             )
@@ -105,7 +106,9 @@ class Piped:
             losses.append(loss.detach())
             return minimise(loss, number)
 
+        self._clock.turn("pipeline")
         self._run(parts, conclude, "step")
+        self._clock.turn("exchange")
         self._add_up_shared()
         if self._layout.replicas > 1 and self._layout.shards == 1 and self._sync.by_engine:
             gradients = [held(each.grad) for each in self.parameters() if each.grad is not None]

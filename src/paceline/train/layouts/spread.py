@@ -1,6 +1,9 @@
 """A model, or a stage of one, spread over the workers that divide the batch: copied or sharded."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -9,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.profile.blocks import blocks
 from paceline.specs import Layout
+from paceline.train.clock import Clock
 from paceline.train.groups import Groups
 
 
@@ -30,12 +34,15 @@ def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedD
     return copies
 
 
-def sharded(model: nn.Module, layout: Layout, groups: Groups, *, join: bool) -> nn.Module:
+def sharded(
+    model: nn.Module, layout: Layout, groups: Groups, clock: Clock, *, join: bool
+) -> nn.Module:
     """Weights, gradients and optimizer state divided, by FSDP2, block by block; in place.
 
-    With `join`, replicas of the shards average their gradients, too.
+    With `join`, replicas of the shards average their gradients, too. The clock is told when a
+    worker on a CPU waits for weights or gradients; an accelerator waits in its own queue.
     """
-    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 -- slow to load, seldom needed
+    from torch.distributed.fsdp import FSDPModule, fully_shard  # noqa: PLC0415 -- slow to load, seldom needed
 
     mesh = groups.mesh(layout)
     mesh = mesh["replicas", "shards"] if layout.replicas > 1 and join else mesh["shards"]
@@ -44,7 +51,56 @@ def sharded(model: nn.Module, layout: Layout, groups: Groups, *, join: bool) -> 
             fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard)
     # What is left for the root is needed first in backward: freeing it would gather it twice.
     fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    if groups.device.type == "cpu":
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_custom_all_gather(_Gathering(clock))  # type: ignore[arg-type]
+                module.set_custom_reduce_scatter(_Scattering(clock))  # type: ignore[arg-type]
     return model
+
+
+@dataclass(frozen=True)
+class _Exchanging:
+    """FSDP2's own exchanges, whose time is known; the form is that of its custom ones."""
+
+    clock: Clock
+
+    def allocate(
+        self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """Where what is exchanged goes to."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _Gathering(_Exchanging):
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> "dist.Work | None":
+        with self.clock.during("exchange"):
+            work: dist.Work | None = dist.all_gather_into_tensor(
+                output_tensor, input_tensor, group, async_op
+            )
+        return work
+
+
+class _Scattering(_Exchanging):
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> "dist.Work | None":
+        with self.clock.during("exchange"):
+            work: dist.Work | None = dist.reduce_scatter_tensor(
+                output_tensor, input_tensor, op, group, async_op
+            )
+        return work
 
 
 def synchronising(module: nn.Module, last: bool) -> AbstractContextManager[None]:

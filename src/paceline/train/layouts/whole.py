@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 from torch import nn
 
 from paceline.data.loader import Batch
 from paceline.train.calls import call, checked_loss
+from paceline.train.clock import LastGradient
 from paceline.train.layouts.arranged import (
     Built,
     LastBackward,
@@ -38,13 +40,22 @@ class Whole:
         self._norms, self._sliced = built.norms, built.sliced
         self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
         self._data_group, self._sync = setting.data_group, setting.sync
+        self._clock = setting.clock
+        self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
         if self._layout.shards > 1:
             self._module = sharded(
-                built.model, self._layout, self._groups, join=self._sync.by_engine
+                built.model,
+                self._layout,
+                self._groups,
+                self._clock,
+                join=self._sync.by_engine,
             )
         elif self._layout.replicas > 1 and self._sync.by_engine:
             self._module = replicated(built.model, self._layout, self._groups)
+            # From then on, backward only waits until the gradients of all workers are there.
+            waits = partial(self._clock.turn, "exchange")
+            self._last_gradient = LastGradient(built.model.parameters(), waits)
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """What this worker updates."""
@@ -67,11 +78,15 @@ class Whole:
                     synchronising(self._module, last=last),
                     last_backward() if last else nullcontext(),
                 ):
+                    self._clock.turn("forward")
                     with autocast(self._layout, self._groups.device):
                         output = call(self._module, part.inputs)
                         loss = checked_loss(self._loss(output, part.target))
+                    self._clock.turn("backward")
                     torch.autograd.backward(minimise(loss, number))
                 losses.append(loss.detach())
+        if self._last_gradient:
+            self._last_gradient.settle()
         return losses
 
     def measure(self, parts: Sequence[Batch], measures: Sequence[Measure]) -> list[torch.Tensor]:
@@ -129,6 +144,8 @@ class Whole:
 
     def close(self) -> None:
         """Let go of the process groups."""
+        if self._last_gradient:
+            self._last_gradient.close()
         self._norms.close()
         self._data_group = None
         self._module = self.model

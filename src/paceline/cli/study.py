@@ -1,0 +1,203 @@
+"""`paceline study`: how a training scales, and why not better."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from paceline.cli.layout import LAYOUT_OPTIONS, takes_layout
+from paceline.cli.run import default_name, shown
+from paceline.cli.submit import AssumeShared, Partition, Testbed
+from paceline.cli.words import Json, Quiet, Train, print_json, say
+
+if TYPE_CHECKING:
+    from paceline.specs import StudyResult
+    from paceline.study.running import Progress
+
+DEFAULT_PARENT = Path("studies")
+
+
+@takes_layout
+def study(
+    *,
+    train: Train,
+    layout: dict[str, Any],
+    workers: Annotated[
+        str | None,
+        typer.Option("-n", "--workers", metavar="N[,N…]", help="Numbers of workers, here."),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option("--nodes", metavar="N[,N…]", help="Numbers of nodes, through Slurm."),
+    ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option("--devices", metavar="N[,N…]", help="With --nodes: workers per node."),
+    ] = None,
+    kind: Annotated[
+        Literal["strong", "weak"],
+        typer.Option("--kind", help="strong: the same batch on all; weak: as many samples each."),
+    ] = "strong",
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="KEY=A,B",
+            help="Also vary an option of `run`, or batch, or a testbed's link (repeatable).",
+        ),
+    ] = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs of each point.")] = 3,
+    steps: Annotated[int, typer.Option("--steps", min=2, help="Steps of each run.")] = 60,
+    warm_up: Annotated[
+        int, typer.Option("--warm-up", min=1, help="First steps that do not count.")
+    ] = 10,
+    at_once: Annotated[
+        int, typer.Option("--at-once", min=1, help="Most runs at a time; they may disturb another.")
+    ] = 1,
+    cluster: Annotated[
+        Path | None,
+        typer.Option("--cluster", metavar="FILE", help="cluster.toml, to predict from."),
+    ] = None,
+    partition: Partition = None,
+    time: Annotated[
+        str | None, typer.Option("--time", "-t", help="Limit of each run: minutes, H:MM:SS.")
+    ] = None,
+    testbed: Testbed = None,
+    assume_shared: AssumeShared = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The study's folder.")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say how a training scales, and why not better.
+
+    Example:  paceline study train.py --nodes 1,2,4,8 --kind strong
+
+    The same command again goes on where an interrupted study stopped.
+    """
+    from paceline.cli.study_launch import Asked, Here, OnSlurm
+    from paceline.launch.target import Target
+    from paceline.specs import PacelineError, Study
+    from paceline.study.folder import StudyFolder
+    from paceline.study.points import BATCH, LINK, numbers, points, varied
+    from paceline.study.result import result
+    from paceline.study.running import measure
+
+    target = Target.parse(train)
+    _check_where(workers, nodes, devices or testbed)
+    if steps <= warm_up:
+        raise PacelineError(
+            f"--steps {steps} leaves nothing to measure after --warm-up {warm_up}",
+            fix=f"give at least --steps {2 * warm_up}",
+        )
+    keys = [*LAYOUT_OPTIONS, BATCH, *([LINK] if testbed else [])]
+    varying = varied(vary or [], keys)
+    if LINK in varying and at_once > 1:
+        raise PacelineError(
+            f"--at-once {at_once} was given, but all runs of a testbed share its links, which vary",
+            fix="leave --at-once out",
+        )
+    wanted_points = points(
+        numbers("--nodes", nodes) if nodes else [1],
+        numbers("--devices", devices or "1") if nodes else numbers("--workers", workers or "1"),
+        kind,
+        varying,
+    )
+    most = max(each.devices_per_node for each in wanted_points)
+    asked = Asked(target, layout, steps, most, cluster, quiet=quiet or json)
+    launcher = (
+        Here(asked)
+        if nodes is None
+        else OnSlurm(asked, testbed, partition, time, assume_shared=assume_shared)
+    )
+    for point in wanted_points:  # what cannot be run is refused before anything is
+        asked.plan(point)
+    name = default_name(target)
+    wanted = Study(
+        name=name,
+        train=target.file,
+        function=target.function,
+        kind=kind,
+        points=wanted_points,
+        repeat=repeat,
+        steps=steps,
+        warm_up=warm_up,
+        cluster=launcher.name,
+    )
+    folder = StudyFolder.begun(out or DEFAULT_PARENT / f"{name}-{kind}", wanted)
+    say(f"study: {shown(folder.path)}", unless=quiet or json)
+    with _told(show=not (quiet or json)) as tell:
+        try:
+            done = measure(folder, launcher, at_once, tell)
+        except KeyboardInterrupt:
+            launcher.cut_off()
+            say("interrupted; the same command goes on from here")
+            raise typer.Exit(130) from None
+    found = result(folder)
+    _conclude(found, folder.path, json=json, quiet=quiet)
+    if done.failed:
+        raise typer.Exit(1)
+
+
+def _check_where(workers: str | None, nodes: str | None, with_nodes: str | None) -> None:
+    from paceline.specs import PacelineError
+
+    if (workers is None) == (nodes is None):
+        raise PacelineError(
+            "a study is on --workers (here) or on --nodes (through Slurm);"
+            f" {'neither was' if workers is None else 'both were'} given",
+            fix="write `paceline study train.py --workers 1,2` or `--nodes 1,2,4,8`",
+        )
+    if workers is not None and with_nodes is not None:
+        raise PacelineError(
+            "--devices and --testbed are for --nodes, but --workers was given",
+            fix="leave them out, or write --nodes in place of --workers",
+        )
+
+
+@contextmanager
+def _told(*, show: bool) -> "Iterator[Callable[[Progress], None]]":
+    """A block with a bar of the runs that are done; without a terminal, a line for each."""
+    from paceline.cli.progress import progress
+
+    with progress("runs", show=show) as advance:
+        said: set[str] = set()
+
+        def tell(now: "Progress") -> None:
+            advance((now.done + len(now.failed)) / max(1, now.wanted))
+            for name in now.going:
+                if name not in said:
+                    said.add(name)
+                    say(
+                        f"run {now.done + len(now.failed) + 1} of {now.wanted}: {name}",
+                        unless=not show,
+                    )
+
+        yield tell
+
+
+def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) -> None:
+    from paceline.report.study import render_study
+    from paceline.specs import PacelineError
+
+    if json:
+        print_json(found.model_dump(mode="json"))
+    if not (json or quiet):
+        from paceline.cli.study_table import show
+
+        show(found)
+    page = folder / "report.html"
+    try:
+        page.write_text(render_study(found))
+    except PacelineError as error:  # a study is one without the packages that draw, too
+        say(f"no page: {error.problem}", unless=quiet)
+        return
+    say(f"report: {shown(page)}", unless=quiet or json)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command()(study)

@@ -1,0 +1,56 @@
+"""The points of a study as a table, and what was found."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paceline.specs import Interval, PointResult, StudyResult
+
+
+def show(found: "StudyResult") -> None:
+    """Print it for a person."""
+    from paceline.cli.tables import console, table
+
+    out = console()
+    headings = ["where", "batch", "samples/s", "speed-up", "efficiency", "ms/step", "limit"]
+    predicted = any(each.predicted_samples_per_second for each in found.points)
+    headings += ["predicted"] if predicted else []
+    families = any(each.point.family for each in found.points)
+    headings = (["varied"] if families else []) + headings
+    made = table(*headings, words=("varied", "where", "limit"))
+    for each in found.points:
+        lead = [each.point.family or "–"] if families else []
+        made.add_row(*lead, *_row(each, predicted=predicted))
+    out.print(made)
+    for words in found.findings:
+        out.print(words, markup=False)
+    for each in found.points:
+        for failure in each.failures:
+            out.print(f"failed: {each.point.where}: {failure}", markup=False)
+
+
+def _row(each: "PointResult", *, predicted: bool) -> list[str]:
+    from paceline.report import wording
+    from paceline.report.study_tables import limit_of
+
+    if not each.runs or each.samples_per_second is None:
+        return [each.point.where, *["–"] * (6 + predicted)]
+    rate = each.samples_per_second.value
+    said = each.predicted_samples_per_second
+    return [
+        each.point.where,
+        f"{each.runs[0].batch:,}",
+        _with_interval(each.samples_per_second),
+        f"{each.speedup.value:.2f} x" if each.speedup else "–",
+        wording.percent(each.efficiency.value) if each.efficiency else "–",
+        wording.milliseconds(sum(run.step_seconds for run in each.runs) / len(each.runs)),
+        limit_of(each.runs) or "–",
+        *([f"{wording.rate(said)} ({said / rate - 1:+.0%})" if said else "–"] if predicted else []),
+    ]
+
+
+def _with_interval(number: "Interval") -> str:
+    from paceline.report import wording
+
+    if number.low is None or number.high is None:
+        return wording.rate(number.value)
+    return f"{wording.rate(number.value)} ± {wording.rate((number.high - number.low) / 2)}"

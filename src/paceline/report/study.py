@@ -1,0 +1,290 @@
+"""A scaling study as one HTML file: how well, what limits, what next; opens anywhere, offline."""
+
+import textwrap
+from collections.abc import Callable
+from statistics import fmean
+from types import ModuleType
+
+from paceline.report import wording
+from paceline.report.breakdown import COLORS, MEANINGS, MOST_BARS
+from paceline.report.drawing import drawing_packages
+from paceline.report.failure import plain
+from paceline.report.pictures import Picture, finish
+from paceline.report.study_pictures import over_workers
+from paceline.report.study_tables import (
+    between,
+    bound_of,
+    exact_percent,
+    factor,
+    limit_of,
+    point_names,
+    study_rows,
+    where,
+)
+from paceline.report.templates import environment, javascript
+from paceline.specs import Interval, Limit, Measured, Part, Point, PointResult, Reach, StudyResult
+from paceline.specs.study import FARTHEST
+
+MOST_RUNS = 200
+MOST_FAILURES = 20
+NAMED_BAR_PIXELS = 36
+MOST_CHARACTERS = 200
+"""Of a message, before its end is cut off."""
+BAD_EFFICIENCY = 0.5
+COMPUTING: tuple[Part, ...] = ("forward", "backward", "pipeline", "update")
+LAW_NAMES = {
+    "amdahl": "Amdahl (1967)",
+    "gustafson": "Gustafson (1988)",
+    "usl": "Universal Scalability Law (Gunther 1993)",
+}
+
+
+def render_study(result: StudyResult) -> str:
+    """The page of a study, complete in itself: nothing is loaded from elsewhere."""
+    named = _named(result)
+    runs = [(name, run) for name, each in named for run in each.runs]
+    failures = [(name, why) for name, each in named for why in each.failures]
+    drawn, program = _drawn(result)
+    pages = environment()
+    pages.globals.update(rate=wording.rate, loss=wording.loss, factor=factor)
+    pages.globals.update(percent=wording.percent, exact_percent=exact_percent)
+    return pages.get_template("study.html.jinja").render(
+        study=result.study,
+        result=result,
+        sentence=_sentence(result),
+        tiles=_tiles(result),
+        notes=_notes(result),
+        pictures=drawn,
+        javascript=program,
+        points=[(*pair, row) for pair, row in zip(named, study_rows(result), strict=True)],
+        predicted=any(each.predicted_samples_per_second for each in result.points),
+        law_names=LAW_NAMES,
+        reaches=[(reach, _end(result, reach)) for reach in result.reaches],
+        several=len({each.point.family for each in result.points}) > 1,
+        failures=failures[:MOST_FAILURES],
+        all_failures=len(failures),
+        runs=runs[:MOST_RUNS],
+        all_runs=len(runs),
+    )
+
+
+def _drawn(result: StudyResult) -> tuple[list[Picture], str]:
+    """The pictures, and the program that draws them; neither where nothing has finished."""
+    if _headline(result) is None:
+        return [], ""
+    altair, vl_convert = drawing_packages()
+    first, second, *others = over_workers(result, altair)
+    return [first, second, *_parts_picture(result, altair), *others], javascript(vl_convert)
+
+
+def _named(result: StudyResult) -> list[tuple[str, PointResult]]:
+    names = point_names([each.point for each in result.points])
+    return list(zip(names, result.points, strict=True))
+
+
+def _headline(result: StudyResult) -> PointResult | None:
+    """The point on the most workers; of several, the fastest."""
+    finished = [each for each in result.points if each.samples_per_second]
+    return max(finished, key=lambda each: (each.point.workers, _rate(each)), default=None)
+
+
+def _rate(each: PointResult) -> float:
+    return each.samples_per_second.value if each.samples_per_second else 0.0
+
+
+def _sentence(result: StudyResult) -> str:
+    study = result.study
+    what = study.train.name + f":{study.function}" * (study.function != "training")
+    batch = {"strong": "the same batch on more workers", "weak": "a batch that grows with workers"}
+    finished = sum(len(each.runs) for each in result.points)
+    words = (
+        f"{study.kind.capitalize()} scaling ({batch[study.kind]}) of {what}, measured"
+        f" {where(study)}: {finished:,} of {_planned(result):,} runs finished, {study.steps:,}"
+        f" steps each, of which the first {study.warm_up:,} do not count."
+    )
+    best = _headline(result)
+    if best and len({each.point.family for each in result.points}) > 1:
+        words += f" The figures are those of {best.point.family}, fastest on the most workers."
+    return words
+
+
+def _planned(result: StudyResult) -> int:
+    return len(result.study.points) * result.study.repeat
+
+
+def _tiles(result: StudyResult) -> list[tuple[str, str, str, str]]:
+    """Label, big figure, a small line under it, and how good that is."""
+    best = _headline(result)
+    if best is None or best.speedup is None or best.efficiency is None:
+        return [("Speed-up", "–", "no run has finished", "failed")]
+    fastest = max(result.points, key=_rate)
+    assert fastest.samples_per_second is not None
+    efficiency = best.efficiency.value
+    grade = "finished" if efficiency >= bound_of(result) else "slow"
+    if efficiency < BAD_EFFICIENCY:
+        grade = "failed"
+    return [
+        ("Speed-up", f"{factor(best.speedup.value)} x", _small(best, best.speedup, factor), ""),
+        (
+            "Efficiency",
+            wording.percent(efficiency),
+            between(best.efficiency, exact_percent) or "of ideal",
+            grade,
+        ),
+        ("What limits", *_limit(best), ""),
+        ("Scales to", *_reach(result, best), ""),
+        (
+            "Samples per second",
+            wording.rate(_rate(fastest)),
+            _small(fastest, fastest.samples_per_second, wording.rate),
+            "",
+        ),
+    ]
+
+
+def _small(each: PointResult, found: Interval, form: Callable[[float], str]) -> str:
+    around = between(found, form) or "one run" * (len(each.runs) == 1)
+    return ", ".join(filter(None, (f"on {each.point.where}", around)))
+
+
+def _limit(each: PointResult) -> tuple[str, str]:
+    limit = limit_of(each.runs)
+    if limit is None:
+        return "–", ""
+    named = [run for run in each.runs if run.limit == limit]
+    shares = [share for run in named if (share := _share(run, limit)) is not None]
+    words = []
+    if shares:
+        waiting = " is waiting for it" * (limit == "slow worker")
+        words.append(f"{wording.percent(fmean(shares))} of a step{waiting}")
+    if len(named) < len(each.runs):
+        words.append(f"in {len(named)} of {len(each.runs)} runs")
+    return limit.capitalize(), ", ".join(words)
+
+
+def _share(run: Measured, limit: Limit) -> float | None:
+    """What the limit has of a step; None where the run does not say what steps go to."""
+    whole = sum(run.seconds.values())
+    if not whole:
+        return None
+    waiting = run.seconds.get("exchange", 0.0) - run.network_seconds
+    lost: dict[Limit, float] = {
+        "compute": sum(run.seconds.get(part, 0.0) for part in COMPUTING),
+        "data": run.seconds.get("data", 0.0),
+        "network": run.network_seconds,
+        "slow worker": waiting,
+        "uneven steps": waiting,
+        "checkpoints": run.seconds.get("save", 0.0),
+        "other": run.seconds.get("other", 0.0),
+    }
+    return lost[limit] / whole
+
+
+def _reach(result: StudyResult, best: PointResult) -> tuple[str, str]:
+    found = next((each for each in result.reaches if each.family == best.point.family), None)
+    if found is None:
+        return "–", "too few points to say"
+    small = f"at {wording.percent(found.bound)} efficiency"
+    if found.peak_workers:
+        small += f"; fastest on {found.peak_workers:,}"
+    return _end(result, found), small
+
+
+def _end(result: StudyResult, reach: Reach) -> str:
+    if reach.workers is not None:
+        return wording.count(reach.workers, "worker")
+    measured = [each.point for each in result.points if each.runs]
+    most = max(point.workers for point in measured if point.family == reach.family)
+    return f"beyond {FARTHEST * most:,}"
+
+
+def _notes(result: StudyResult) -> list[str]:
+    """What a reader must know to trust the figures."""
+    repeat, notes, absent = result.study.repeat, [], []
+    for name, each in _named(result):
+        lacking = repeat - len(each.runs)
+        if each.failures:
+            # Runs that fail alike are one failure, so what is counted is what finished.
+            why = textwrap.shorten(plain(each.failures[0]), MOST_CHARACTERS, placeholder=" …")
+            done = f"only {len(each.runs)} of" if each.runs else "none of"
+            notes.append(f"{name}: {done} {wording.count(repeat, 'run')} finished – {why}")
+        elif lacking > 0:
+            absent.append(f"{name} ({wording.count(lacking, 'run')})")
+    if len(notes) > MOST_FAILURES:
+        others = wording.count(len(notes) - MOST_FAILURES, "other point")
+        notes[MOST_FAILURES:] = [f"Runs failed on {others}."]
+    known = {_key(each.point) for each in result.points}
+    absent += point_names([each for each in result.study.points if _key(each) not in known])
+    if absent:
+        others = wording.count(len(absent) - MOST_FAILURES, "other point")
+        more = f" and {others}" * (len(absent) > MOST_FAILURES)
+        notes.append(f"Not run yet: {'; '.join(absent[:MOST_FAILURES])}{more}.")
+    if len({each.point.workers for each in result.points if each.runs}) == 1:
+        notes.append(
+            "Only one number of workers was measured: speed-up and efficiency say nothing."
+        )
+    return notes
+
+
+def _key(point: Point) -> tuple[int, int, str, int]:
+    return point.nodes, point.devices_per_node, point.family, point.batch_times
+
+
+def _parts_picture(result: StudyResult, altair: ModuleType) -> list[Picture]:
+    """A bar for each point, divided by what its steps go to."""
+    known = [(name, means) for name, each in _named(result) if (means := _mean_parts(each))]
+    if not known:
+        return []
+    # The first, the last, and those between at even distances.
+    last = min(MOST_BARS, len(known)) - 1
+    shown = [known[round(at * (len(known) - 1) / max(1, last))] for at in range(last + 1)]
+    order = [part for part in COLORS if any(part in means for _, means in shown)]
+    rows = [
+        {
+            "point": name,
+            "part": part,
+            "order": order.index(part),
+            "share": float(f"{seconds / sum(means.values()):.5g}"),
+            "ms": wording.milliseconds(seconds),
+            "meaning": MEANINGS[part],
+        }
+        for name, means in shown
+        for part, seconds in means.items()
+    ]
+    tooltip = {"point": "on", "part": "part", "meaning": "which", "ms": "ms of a step"}
+    # Beside the bars, long names would leave no room for them on a phone.
+    above = altair.Axis(
+        labelAlign="left", labelOffset=-8, labelPadding=0, labelLimit=300, ticks=False
+    )
+    label = "A bar for each point, divided by what the time of its steps goes to"
+    chart = (
+        altair.Chart(altair.Data(values=rows))
+        .mark_bar(height=14, yOffset=7)
+        .encode(
+            y=altair.Y("point:N", title=None, sort=None, axis=above),
+            x=altair.X("share:Q", title="Share of a step", stack="zero")
+            .scale(domain=[0, 1])
+            .axis(format=".0%"),
+            order="order:O",
+            color=altair.Color(
+                "part:N",
+                title=None,
+                scale=altair.Scale(domain=order, range=[COLORS[part] for part in order]),
+                legend=altair.Legend(orient="top", columns=4, labelColor="currentColor"),
+            ),
+            tooltip=[altair.Tooltip(f"{key}:N", title=title) for key, title in tooltip.items()],
+        )
+        .properties(width="container", height=NAMED_BAR_PIXELS * len(shown))
+    )
+    meanings = ", ".join(f"{part} ({MEANINGS[part]})" for part in order)
+    caption = f"Mean over the workers and the runs of each point. Parts: {meanings}."
+    if len(shown) < len(known):
+        caption += f" Drawn: {len(shown)} of {len(known):,} points, at even distances."
+    return [Picture("parts", "Where a step's time goes", caption, label, finish(chart, label))]
+
+
+def _mean_parts(each: PointResult) -> dict[Part, float]:
+    if not each.runs:
+        return {}
+    parts = {part: fmean(run.seconds.get(part, 0.0) for run in each.runs) for part in COLORS}
+    return {part: seconds for part, seconds in parts.items() if seconds > 0}

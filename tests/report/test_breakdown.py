@@ -1,0 +1,90 @@
+"""What is said of where the time of steps goes."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline.report import RunReader, render, summary
+from paceline.report.breakdown import Breakdown, breakdown_sentence
+from paceline.report.standing import standings
+from paceline.specs import Part, Run, Workers, WorkerState
+from report.folders import empty_run, say, started, steps
+
+PLAIN: dict[Part, float] = {
+    "data": 0.001,
+    "forward": 0.020,
+    "backward": 0.040,
+    "exchange": 0.003,
+    "update": 0.005,
+}
+
+
+def run_of(folder: Path, *workers: dict[Part, float]) -> Run:
+    """A run whose workers say twice what their steps go to; first, that all is loaded."""
+    run = empty_run(folder, nodes=len(workers))
+    for rank, parts in enumerate(workers):
+        say(run, started(rank, workers=len(workers)))
+        for step, of_step in ((1, {"forward": 3.0}), (11, parts), (21, parts)):
+            state = WorkerState(
+                rank=rank, step=step, step_seconds=sum(of_step.values()), parts=of_step
+            )
+            say(run, Workers(time=time.time(), node=f"n{rank + 1}", states=[state]))
+    say(run, steps(1, [1.0] * 21))
+    return run
+
+
+def found(run: Run) -> Breakdown:
+    breakdown = summary(RunReader(run).refresh()).breakdown
+    assert breakdown is not None
+    return breakdown
+
+
+def test_what_takes_a_step_most_is_named(tmp_path: Path) -> None:
+    cases: tuple[tuple[Part, str], ...] = (
+        ("exchange", "network"),
+        ("data", "data"),
+        ("save", "checkpoints"),
+        ("other", "other"),
+        ("backward", "compute"),
+    )
+    for part, expected in cases:
+        run = run_of(tmp_path / part, *[PLAIN | {part: 0.5}] * 4)
+        assert found(run).limit == expected
+        assert found(run).seconds[part] == pytest.approx(0.5)
+        assert not found(run).slow
+
+
+def test_who_makes_the_others_wait_is_named_with_the_reason(tmp_path: Path) -> None:
+    waiting = PLAIN | {"exchange": 0.043}
+    run = run_of(tmp_path, waiting, waiting, PLAIN | {"data": 0.041}, waiting)
+    said = found(run)
+    assert said.limit == "slow worker"
+    assert said.limit_share == pytest.approx(0.040 / 0.109, rel=0.01)
+    assert said.network_seconds == pytest.approx(0.003)
+    assert [(each.rank, each.node, each.reason) for each in said.slow] == [(2, "n3", "data")]
+    assert breakdown_sentence(said) == (
+        "Of a step's 109 ms, 60 % computed, 30 % waited for other workers and 10 % waited for data."
+        " 3 ms of the waiting is the exchange itself, which the last to come waits for as well."
+        " Worker 2 on n3 is slow: busy 1.61 times as long as the median worker, with data."
+    )
+    state = RunReader(run).refresh()
+    assert [one.text for one in standings(state)] == ["ok", "ok", "slow: data", "ok"]
+    html = render(run)
+    assert "worker 2, with data: 37 % of a step" in html
+    assert "Where a step&#39;s time goes" in html
+
+
+def test_waiting_for_nobody_in_particular(tmp_path: Path) -> None:
+    run = run_of(tmp_path, PLAIN, *[PLAIN | {"exchange": 0.040}] * 3)
+    assert found(run).limit == "uneven steps"
+
+
+def test_who_says_nothing_of_it_has_no_breakdown(tmp_path: Path) -> None:
+    run = empty_run(tmp_path, nodes=1)
+    say(run, started(0, workers=1))
+    state = WorkerState(rank=0, step=5, step_seconds=0.1)
+    say(run, Workers(time=time.time(), node="n1", states=[state]))
+    say(run, steps(1, [1.0] * 5))
+    assert summary(RunReader(run).refresh()).breakdown is None
+    assert "What limits" not in render(run)
