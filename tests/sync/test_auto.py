@@ -31,8 +31,7 @@ def test_a_fast_link_asks_for_nothing_but_a_mean_gradient() -> None:
 
 
 def test_a_slow_link_asks_for_steps_of_ones_own() -> None:
-    assert chosen(4).compress == "int4"
-    assert chosen(16).mode == chosen(64).mode == "diloco"
+    assert {chosen(ratio).mode for ratio in (4, 16, 64)} == {"diloco"}
 
 
 def test_a_link_that_takes_long_to_answer_asks_for_few_messages() -> None:
