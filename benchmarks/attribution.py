@@ -5,9 +5,9 @@
 Four nodes of a testbed with real Slurm and shaped links; devices are paced (emulated), what they
 exchange is real. In each run one thing is delayed: loading the data of one worker or of all (20 ms
 a step), computing of one worker (1.5 times as long), the links (100mbit in place of 1gbit), or
-every write of a checkpoint (20 ms each, a checkpoint every four steps). It is found if the report
-names this, and the worker. Runs without a delay stand beside them: nothing but computing is to be
-named there.
+every write of a checkpoint (100 ms each, a checkpoint every four steps, so that training has to
+wait for them). It is found if the report names this, and the worker. Runs without a delay stand
+beside them: nothing but computing is to be named there.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def injections(times: int) -> list[Injection]:
             Injection("data of all", "data", -1, 0.020),
             Injection("one worker computes 1.5 x", "compute", worker, 0.020),
             Injection(f"links at {SLOW}", "link"),
-            Injection("slow disk", "disk", -1, 0.020),
+            Injection("slow disk", "disk", -1, 0.100),
         ]
         found += [Injection("nothing")] if number % 2 else []
     return found

@@ -13,8 +13,8 @@ from paceline.testbed.paced import PacedCost, paced_model
 
 WHERE, WHO, SECONDS = "none", -1, 0.0
 """What is delayed, on which worker (-1: on all), and by how much in a step or for a write."""
-BATCH, STEPS = 16, 40
-LAYERS, LAYER_SECONDS, LAYER_BYTES = 4, 0.010, 100_000
+BATCH, STEPS, WORKERS = 16, 40, 4
+LAYERS, LAYER_SECONDS, LAYER_BYTES = 4, 0.010, 40_000
 
 
 def delay(where: str) -> float:
@@ -24,17 +24,14 @@ def delay(where: str) -> float:
 
 
 class Samples(Dataset[Any]):
-    """Numbers, of which the first of each batch may come late."""
+    """Numbers, which may come late."""
 
     def __len__(self) -> int:
         return 10 * BATCH
 
-    def __getitems__(self, numbers: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        time.sleep(delay("data"))
-        return [(torch.full((8,), float(number)), torch.zeros(8)) for number in numbers]
-
     def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.__getitems__([number])[0]
+        time.sleep(delay("data") * WORKERS / BATCH)
+        return torch.full((8,), float(number)), torch.zeros(8)
 
 
 def slow_disk(seconds: float) -> None:
