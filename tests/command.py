@@ -60,6 +60,25 @@ def training():
 """A train.py of a second."""
 
 
+CLUSTER = """
+nodes = 2
+devices_per_node = 1
+inside = "pcie4"
+between = "ethernet-10g"
+
+[device]
+name = "a small computer"
+peak_flops = { fp32 = 5e10, bf16 = 1e10 }
+memory_bytes = 4_000_000_000
+memory_bytes_per_second = 1e10
+units = 1
+matmul_efficiency = 0.8
+source = "assumed"
+efficiency_source = "assumed"
+"""
+"""A cluster.toml, of computers that are nobody's."""
+
+
 def write_training(folder: Path, more: str = "", text: str = SMALL) -> Path:
     """Write a train.py, with more definitions after it."""
     path = folder / "train.py"

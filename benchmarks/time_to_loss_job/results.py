@@ -175,6 +175,6 @@ def _ratio(runs: dict[int, Result], others: dict[int, Result]) -> float:
     ratios = [
         runs[seed].seconds / others[seed].seconds
         for seed in runs.keys() & others.keys()
-        if math.isfinite(runs[seed].seconds) or math.isfinite(others[seed].seconds)
+        if math.isfinite(others[seed].seconds)  # else nothing is known of the quotient
     ]
     return statistics.median(ratios) if ratios else math.nan

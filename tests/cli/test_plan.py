@@ -8,28 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from command import EXAMPLES, paceline, paceline_json, write_training
+from command import CLUSTER, EXAMPLES, paceline, paceline_json, write_training
 from paceline.cli.app import app
 from paceline.profile.named import profile_of
 from paceline.specs import Layout, PacelineError, Plan, TrainingProfile
 
 GPT = "gpt: layers=12 width=768 heads=12 seq=1k vocab=50304"
-CLUSTER = """
-nodes = 2
-devices_per_node = 1
-inside = "pcie4"
-between = "ethernet-10g"
-
-[device]
-name = "a small computer"
-peak_flops = { fp32 = 5e10, bf16 = 1e10 }
-memory_bytes = 4_000_000_000
-memory_bytes_per_second = 1e10
-units = 1
-matmul_efficiency = 0.8
-source = "assumed"
-efficiency_source = "assumed"
-"""
 
 
 def timed_on(device: str) -> TrainingProfile:

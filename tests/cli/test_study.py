@@ -8,24 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from command import EXAMPLES, PACELINE, paceline, paceline_json, write_training
+from command import CLUSTER, EXAMPLES, PACELINE, paceline, paceline_json, write_training
 
-CLUSTER = """
-nodes = 1
-devices_per_node = 2
-inside = "pcie4"
-between = "ethernet-10g"
-
-[device]
-name = "a small computer"
-peak_flops = { fp32 = 5e10 }
-memory_bytes = 4_000_000_000
-memory_bytes_per_second = 1e10
-units = 1
-matmul_efficiency = 0.8
-source = "assumed"
-efficiency_source = "assumed"
-"""
 DIGITS = str(EXAMPLES / "digits" / "train.py")
 
 

@@ -1,11 +1,14 @@
 """`paceline watch` and `paceline report`: look at a run, while it runs and after."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from paceline.cli.words import Json, Quiet, RunFolder, print_json, say
+
+if TYPE_CHECKING:
+    from paceline.specs import StudyResult
 
 
 def watch(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
@@ -54,45 +57,39 @@ def report(
     from paceline.report import RunReader, render, summary
     from paceline.specs import PacelineError, Run
     from paceline.study.folder import StudyFolder
+    from paceline.study.result import result
 
     output = output or Path("report").with_suffix(_SUFFIX[format])
     if StudyFolder.is_one(Path(path)):
-        _report_study(Path(path), output, format, json=json, quiet=quiet)
-        if open_page and not json:
-            typer.launch(output.absolute().as_uri())
-        return
-    if format != "html":
-        raise PacelineError(
-            f"--format {format} was given, but {path} is a run, not a study",
-            fix="use --json for the figures of a run",
-        )
-    folder = Run.open(Path(path))
-    if json:
-        print_json(summary(RunReader(folder).refresh()).to_dict())
-        return
-    output.write_text(render(folder))
+        found = result(StudyFolder(Path(path).absolute()))
+        if json:
+            print_json(found.model_dump(mode="json"))
+            return
+        output.write_text(_study_as(format, found))
+    else:
+        if format != "html":
+            raise PacelineError(
+                f"--format {format} was given, but {path} is a run, not a study",
+                fix="use --json for the figures of a run",
+            )
+        folder = Run.open(Path(path))
+        if json:
+            print_json(summary(RunReader(folder).refresh()).to_dict())
+            return
+        output.write_text(render(folder))
     say(f"report: {output}", unless=quiet)
     if open_page:
         typer.launch(output.absolute().as_uri())
 
 
-def _report_study(path: Path, output: Path, form: str, *, json: bool, quiet: bool) -> None:
+def _study_as(form: str, found: "StudyResult") -> str:
     from paceline.report.study import render_study
     from paceline.report.study_tables import study_rows, to_csv, to_latex
-    from paceline.study.folder import StudyFolder
-    from paceline.study.result import result
 
-    found = result(StudyFolder(path.absolute()))
-    if json:
-        print_json(found.model_dump(mode="json"))
-        return
     if form == "html":
-        text = render_study(found)
-    else:
-        rows = study_rows(found)
-        text = to_csv(rows) if form == "csv" else to_latex(rows, found)
-    output.write_text(text)
-    say(f"report: {output}", unless=quiet)
+        return render_study(found)
+    rows = study_rows(found)
+    return to_csv(rows) if form == "csv" else to_latex(rows, found)
 
 
 def add_to(app: typer.Typer) -> None:

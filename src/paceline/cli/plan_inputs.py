@@ -69,6 +69,7 @@ def asked_cluster(file: Path | None, device: str | None, nodes: str | None) -> "
     """The cluster of a file, or of a device in the catalogue with its usual links."""
     from paceline.cluster.catalogue import read_cluster, usual_cluster
     from paceline.specs import PacelineError
+    from paceline.study.points import numbers
 
     if file is not None and device is not None:
         raise PacelineError(
@@ -81,7 +82,7 @@ def asked_cluster(file: Path | None, device: str | None, nodes: str | None) -> "
                 f"--device {device} does not say how many nodes there are",
                 fix="add --nodes, such as --nodes 16, or a list: --nodes 1,4,16",
             )
-        return usual_cluster(device, max(_numbers(nodes)))
+        return usual_cluster(device, max(numbers("--nodes", nodes)))
     if file is None and not DEFAULT_CLUSTER.exists():
         raise PacelineError(
             "nothing says what the cluster is",
@@ -95,10 +96,11 @@ def asked_counts(nodes: str | None, cluster: "Cluster") -> list[int]:
     """Numbers of nodes to look at: those given, else powers of two and all."""
     from paceline.plan.scaling import node_counts
     from paceline.specs import PacelineError
+    from paceline.study.points import numbers
 
     if nodes is None:
         return node_counts(cluster.nodes)
-    counts = _numbers(nodes)
+    counts = numbers("--nodes", nodes)
     if max(counts) > cluster.nodes:
         raise PacelineError(
             f"--nodes {max(counts)} was given, but the cluster has {cluster.nodes}",
@@ -113,17 +115,6 @@ def asked_sync(text: str | None) -> "Sync | None":
 
     sync = Sync.parse(text) if text is not None else None
     return None if sync is None or sync.mode == "auto" else sync
-
-
-def _numbers(text: str) -> list[int]:
-    from paceline.specs import PacelineError
-
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() and int(part) for part in parts):
-        raise PacelineError(
-            f"--nodes {text} is not a list of numbers", fix="write --nodes 8, or --nodes 1,2,4,8"
-        )
-    return sorted({int(part) for part in parts})
 
 
 def asked_model(wish: Wish, cluster: "Cluster", *, show: bool) -> Asked:

@@ -1,8 +1,9 @@
 """Where the time of a step goes, whom the others wait for, and what that says in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median_low
 from types import ModuleType
+from typing import Any
 
 from paceline.report import wording
 from paceline.report.failure import plain
@@ -202,12 +203,7 @@ def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> 
             y=altair.Y("worker:N", title="Worker", sort=None),
             x=altair.X("ms:Q", title="Milliseconds per step, mean", stack="zero"),
             order="order:O",
-            color=altair.Color(
-                "part:N",
-                title=None,
-                scale=altair.Scale(domain=order, range=[COLORS[part] for part in order]),
-                legend=altair.Legend(orient="top", columns=4, labelColor="currentColor"),
-            ),
+            color=part_colors(order, altair),
             tooltip=[
                 altair.Tooltip("worker:N", title="worker"),
                 altair.Tooltip("part:N", title="part"),
@@ -223,6 +219,16 @@ def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> 
             " the others."
         )
     return Picture("breakdown", "Where a step's time goes", caption, label, finish(chart, label))
+
+
+def part_colors(order: Sequence[Part], altair: ModuleType) -> Any:
+    """The colours of parts, with a legend above."""
+    return altair.Color(
+        "part:N",
+        title=None,
+        scale=altair.Scale(domain=order, range=[COLORS[part] for part in order]),
+        legend=altair.Legend(orient="top", columns=4, labelColor="currentColor"),
+    )
 
 
 def _listed(words: list[str]) -> str:

@@ -6,7 +6,7 @@ from statistics import fmean
 from types import ModuleType
 
 from paceline.report import wording
-from paceline.report.breakdown import COLORS, MEANINGS, MOST_BARS
+from paceline.report.breakdown import COLORS, MEANINGS, MOST_BARS, part_colors
 from paceline.report.drawing import drawing_packages
 from paceline.report.failure import plain
 from paceline.report.pictures import Picture, finish
@@ -266,12 +266,7 @@ def _parts_picture(result: StudyResult, altair: ModuleType) -> list[Picture]:
             .scale(domain=[0, 1])
             .axis(format=".0%"),
             order="order:O",
-            color=altair.Color(
-                "part:N",
-                title=None,
-                scale=altair.Scale(domain=order, range=[COLORS[part] for part in order]),
-                legend=altair.Legend(orient="top", columns=4, labelColor="currentColor"),
-            ),
+            color=part_colors(order, altair),
             tooltip=[altair.Tooltip(f"{key}:N", title=title) for key, title in tooltip.items()],
         )
         .properties(width="container", height=NAMED_BAR_PIXELS * len(shown))
