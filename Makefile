@@ -49,6 +49,7 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/python benchmarks/staleness.py
 	$(BIN)/python benchmarks/observing.py
 	$(BIN)/python benchmarks/attribution.py
+	$(BIN)/python benchmarks/scaling.py --out studies/scaling --directions 1gbit
 	$(BIN)/python benchmarks/time_to_loss.py --model main --ratios 0.25 1 4 16
 
 clean:

@@ -14,9 +14,9 @@ from paceline.testbed.paced import PacedCost, paced_model
 
 LAYERS, BATCH = 8, 64
 LAYER = PacedCost(
-    forward_seconds=0.00033,
-    backward_seconds=0.00067,
-    parameter_bytes=150_000,
+    forward_seconds=0.00167,
+    backward_seconds=0.00333,
+    parameter_bytes=600_000,
     for_each_sample=True,
 )
 

@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline.specs import Interval, Kind, Law, Measured, Point, PointResult
+from paceline.specs.study import families
 from paceline.study import laws as module
 from paceline.study.laws import interval, laws, reaches, with_scaling
 
@@ -225,6 +226,27 @@ def test_families_do_not_mix() -> None:
         assert [each for each in both if each.family == alone[0].family] == list(alone)
         (reach,) = reaches(alone, points)
         assert reach in reaches(both, mixed)
+
+
+def test_more_nodes_more_workers_per_node_and_both_are_curves_of_one_base() -> None:
+    def scaled(nodes: int, devices: int, share: float) -> PointResult:
+        return _point(nodes * devices, 100 * (1 + share * (nodes * devices - 1)), nodes=nodes)
+
+    alone = scaled(1, 1, 1.0)
+    horizontal = [scaled(nodes, 1, 0.9) for nodes in (2, 4)]
+    vertical = [scaled(1, devices, 0.5) for devices in (2, 4)]
+    hybrid = [scaled(2, 2, 0.7), scaled(2, 4, 0.7)]
+    unfinished = _point(16, nodes=8)
+    found = families([*hybrid, *vertical, *horizontal, unfinished, alone])
+    assert found == {
+        "horizontal": [alone, *horizontal],
+        "vertical": [alone, *vertical],
+        "hybrid": [alone, *hybrid],
+    }
+    assert list(families([alone, *horizontal])) == [""]
+    fitted = laws([alone, *horizontal, *vertical, *hybrid], "weak")
+    shares = {each.family: _value(each, "serial") for each in fitted if each.name == "gustafson"}
+    assert shares == pytest.approx({"horizontal": 0.1, "vertical": 0.5, "hybrid": 0.3})
 
 
 def test_a_law_needs_three_numbers_of_workers() -> None:

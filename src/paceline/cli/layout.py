@@ -52,6 +52,9 @@ LAYOUT_OPTIONS: dict[str, Any] = {
         Literal["local", "synchronised"],
         "Statistics of batch normalisation: each worker's own, or of the whole batch.",
     ),
+    "bucket_megabytes": _count(
+        "bucket-megabytes", "Gradients that replicas exchange together, during backward."
+    ),
     "sync": Annotated[
         str | None,
         typer.Option(

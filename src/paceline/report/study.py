@@ -23,7 +23,7 @@ from paceline.report.study_tables import (
 )
 from paceline.report.templates import environment, javascript
 from paceline.specs import Interval, Limit, Measured, Part, Point, PointResult, Reach, StudyResult
-from paceline.specs.study import FARTHEST
+from paceline.specs.study import FARTHEST, families
 
 MOST_RUNS = 200
 MOST_FAILURES = 20
@@ -60,7 +60,7 @@ def render_study(result: StudyResult) -> str:
         predicted=any(each.predicted_samples_per_second for each in result.points),
         law_names=LAW_NAMES,
         reaches=[(reach, _end(result, reach)) for reach in result.reaches],
-        several=len({each.point.family for each in result.points}) > 1,
+        several=len(families(result.points)) > 1,
         failures=failures[:MOST_FAILURES],
         all_failures=len(failures),
         runs=runs[:MOST_RUNS],
@@ -181,7 +181,8 @@ def _share(run: Measured, limit: Limit) -> float | None:
 
 
 def _reach(result: StudyResult, best: PointResult) -> tuple[str, str]:
-    found = next((each for each in result.reaches if each.family == best.point.family), None)
+    on = [family for family, members in families(result.points).items() if best in members]
+    found = next((each for each in result.reaches if each.family in on), None)
     if found is None:
         return "–", "too few points to say"
     small = f"at {wording.percent(found.bound)} efficiency"
@@ -193,8 +194,7 @@ def _reach(result: StudyResult, best: PointResult) -> tuple[str, str]:
 def _end(result: StudyResult, reach: Reach) -> str:
     if reach.workers is not None:
         return wording.count(reach.workers, "worker")
-    measured = [each.point for each in result.points if each.runs]
-    most = max(point.workers for point in measured if point.family == reach.family)
+    most = families(result.points)[reach.family][-1].point.workers
     return f"beyond {FARTHEST * most:,}"
 
 

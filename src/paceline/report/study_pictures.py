@@ -12,6 +12,7 @@ from paceline.report.failure import plain
 from paceline.report.pictures import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, Picture, finish
 from paceline.report.study_tables import between, bound_of, exact_percent, factor, point_names
 from paceline.specs import Interval, PointResult, StudyResult
+from paceline.specs.study import families
 
 MOST_TICKS = 8
 MOST_NAMES = 3
@@ -49,8 +50,8 @@ class _Drawing:
 
     altair: ModuleType
     result: StudyResult
-    points: list[tuple[str, PointResult]]
-    """Those with finished runs, of the families that are drawn, and their names."""
+    points: list[tuple[str, str, PointResult]]
+    """The name and the family of those with finished runs, of the families that are drawn."""
     families: list[str]
     left_out: str
 
@@ -109,10 +110,10 @@ class _Drawing:
     ) -> Rows:
         """What was measured, with its interval where there is one."""
         rows = []
-        for name, each in self.points:
+        for name, family, each in self.points:
             found = of(each)
             assert found is not None
-            row = _row(each.point.workers, found.value, each.point.family)
+            row = _row(each.point.workers, found.value, family)
             row |= {"where": name, "said": say(found.value)}
             row["interval"] = between(found, say) or "none"
             if found.low is not None and found.high is not None:
@@ -123,7 +124,7 @@ class _Drawing:
     def predictions(self, rows: Rows, say: Callable[[float], str]) -> Rows:
         """What these rows would be, had the planner been right."""
         found = []
-        for row, (_, each) in zip(rows, self.points, strict=True):
+        for row, (_, _, each) in zip(rows, self.points, strict=True):
             if each.predicted_samples_per_second and each.samples_per_second:
                 ratio = each.predicted_samples_per_second / each.samples_per_second.value
                 value = ratio * row["value"]
@@ -164,7 +165,7 @@ class _Drawing:
 
     def intervals(self, rows: Rows) -> str:
         """What bars stand for, or why there are none."""
-        single = [len(each.runs) == 1 for _, each in self.points]
+        single = [len(each.runs) == 1 for *_, each in self.points]
         if not any("low" in row for row in rows):
             return " One run each: no intervals." if all(single) else " No intervals."
         words = " Upright bars: 95 % intervals over the runs, as far as they fit."
@@ -173,14 +174,13 @@ class _Drawing:
 
 def _drawing(result: StudyResult, altair: ModuleType) -> _Drawing:
     names = point_names([each.point for each in result.points])
-    named = list(zip(names, result.points, strict=True))
-    best: dict[str, float] = {}
-    for _, each in named:
-        if each.samples_per_second is not None:
-            family, rate = each.point.family, each.samples_per_second.value
-            best[family] = max(rate, best.get(family, 0.0))
+    named = dict(zip(map(id, result.points), names, strict=True))
+    best = {
+        family: max(each.samples_per_second.value for each in members if each.samples_per_second)
+        for family, members in families(result.points).items()
+    }
     fastest = sorted(best, key=lambda family: -best[family])[: len(FAMILY_COLORS)]
-    without = [name for name, each in named if each.samples_per_second is None]
+    without = [named[id(each)] for each in result.points if not each.runs]
     left_out = ""
     if len(fastest) < len(best):
         left_out += f" Drawn: the {len(fastest)} fastest of {len(best)} families."
@@ -190,7 +190,12 @@ def _drawing(result: StudyResult, altair: ModuleType) -> _Drawing:
     return _Drawing(
         altair,
         result,
-        [pair for pair in named if pair[1].speedup and pair[1].point.family in fastest],
+        [
+            (named[id(each)], family, each)
+            for family, members in families(result.points).items()
+            for each in members
+            if family in fastest
+        ],
         [family for family in best if family in fastest],
         left_out,
     )

@@ -1,5 +1,6 @@
 """A study: one training on several numbers of workers, and what came of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -110,6 +111,34 @@ class PointResult(Spec):
     """As the planner says; None where it was not asked."""
 
 
+def families(points: Sequence[PointResult]) -> dict[str, list[PointResult]]:
+    """The points with finished runs by the curve that they lie on, the fewest workers first.
+
+    Points that vary in nothing else are one curve, unless both their nodes and their workers per
+    node grow. Then they are up to three, `horizontal` (more nodes), `vertical` (more workers per
+    node) and `hybrid` (more of both), each of which begins with the fewest of both."""
+    finished = sorted((each for each in points if each.runs), key=lambda each: each.point.workers)
+    found: dict[str, list[PointResult]] = {}
+    for family in dict.fromkeys(each.point.family for each in finished):
+        members = [each for each in finished if each.point.family == family]
+        nodes = min(each.point.nodes for each in members)
+        devices = min(each.point.devices_per_node for each in members)
+        by_growth: dict[tuple[bool, bool], list[PointResult]] = {}
+        for each in members:
+            growth = (each.point.nodes > nodes, each.point.devices_per_node > devices)
+            by_growth.setdefault(growth, []).append(each)
+        first = by_growth.pop((False, False), [])
+        if len(by_growth) <= 1:
+            found[family] = members
+            continue
+        for growth, direction in _DIRECTIONS.items():
+            if growth in by_growth:
+                found[", ".join(filter(None, (direction, family)))] = first + by_growth[growth]
+    return found
+
+
+_DIRECTIONS = {(True, False): "horizontal", (False, True): "vertical", (True, True): "hybrid"}
+
 LawName = Literal["amdahl", "gustafson", "usl"]
 
 
@@ -118,6 +147,7 @@ class Law(Spec):
 
     name: LawName
     family: str
+    """By the name that `families` gives it."""
     numbers: dict[str, Interval]
     """`serial`: the part of the work that does not get shorter with more workers (Amdahl), or does
     not grow with them (Gustafson). `contention` and `coherence`: alpha and beta of the Universal

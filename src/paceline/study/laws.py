@@ -16,7 +16,7 @@ import numpy as np
 
 from paceline.cluster.collectives import Array
 from paceline.specs import Interval, Kind, Law, PointResult, Reach
-from paceline.specs.study import FARTHEST, LawName
+from paceline.specs.study import FARTHEST, LawName, families
 
 # Quantile 0.975 of Student's t for 1 to 30 degrees of freedom: NIST/SEMATECH e-Handbook of
 # Statistical Methods, section 1.3.6.7.2. Beyond, the normal distribution is near enough.
@@ -48,10 +48,11 @@ def with_scaling(points: Sequence[PointResult]) -> tuple[PointResult, ...]:
 
     The base of a family is its first point of the fewest workers with a finished run. The speed-up
     of the base is its number of workers by definition, so nothing surrounds it."""
-    families = _families(points)
-    return tuple(
-        _scaled(each, families[each.point.family][0]) if each.runs else each for each in points
-    )
+    bases: dict[str, PointResult] = {}
+    for each in sorted(points, key=lambda each: each.point.workers):
+        if each.runs:
+            bases.setdefault(each.point.family, each)
+    return tuple(_scaled(each, bases[each.point.family]) if each.runs else each for each in points)
 
 
 def laws(points: Sequence[PointResult], kind: Kind) -> tuple[Law, ...]:
@@ -61,7 +62,7 @@ def laws(points: Sequence[PointResult], kind: Kind) -> tuple[Law, ...]:
     The base is not fitted: its speed-up is a definition. Where it has more than one worker, the
     law is of speed-ups that take no loss up to there for granted."""
     fitted = []
-    for family, measured in _families(points).items():
+    for family, measured in families(points).items():
         if len({each.point.workers for each in measured}) >= FEWEST_NUMBERS:
             drawn = _drawn(measured)
             forms = (_AMDAHL if kind == "strong" else _GUSTAFSON, _USL)
@@ -85,9 +86,9 @@ def reaches(
     by the batch that goes with that number of workers, so that each worker's share becomes k times
     as large. In neither is k below 1: where the present batch keeps the bound, a smaller one would
     only give away efficiency."""
-    families = _families(points)
+    found = families(points)
     return tuple(
-        _reach(law, sorted({each.point.workers for each in families[law.family]}), bound)
+        _reach(law, sorted({each.point.workers for each in found[law.family]}), bound)
         for law in fitted
         if law.name == "usl"
     )
@@ -95,15 +96,6 @@ def reaches(
 
 def _t(degrees: int) -> float:
     return _T[degrees - 1] if degrees <= len(_T) else _NORMAL
-
-
-def _families(points: Sequence[PointResult]) -> dict[str, list[PointResult]]:
-    """Points with finished runs; the first of each family is its base."""
-    families: dict[str, list[PointResult]] = {}
-    for each in sorted(points, key=lambda each: each.point.workers):
-        if each.runs:
-            families.setdefault(each.point.family, []).append(each)
-    return families
 
 
 def _rates(result: PointResult) -> list[float]:

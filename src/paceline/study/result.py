@@ -7,7 +7,7 @@ from paceline.report import wording
 from paceline.report.breakdown import MEANINGS
 from paceline.report.study_tables import limit_of
 from paceline.specs import Limit, PointResult, Reach, StudyResult
-from paceline.specs.study import FARTHEST
+from paceline.specs.study import FARTHEST, families
 from paceline.study.folder import StudyFolder
 from paceline.study.laws import laws, reaches, with_scaling
 from paceline.study.measuring import point_results
@@ -48,13 +48,12 @@ def result(folder: StudyFolder) -> StudyResult:
 
 def _findings(points: Sequence[PointResult], reached: Sequence[Reach]) -> list[str]:
     found = []
-    families = dict.fromkeys(each.point.family for each in points)
-    for family in families:
-        of_family = [each for each in points if each.point.family == family and each.speedup]
-        lead = f"With {family}: " if family else ""
-        if len(of_family) < 2:
+    drawn = families(points)
+    for family, members in drawn.items():
+        lead = f"On the curve {family}: " if family else ""
+        if len(members) < 2:
             continue
-        last = max(of_family, key=lambda each: each.point.workers)
+        last = members[-1]
         assert last.speedup
         assert last.efficiency
         limit = limit_of(last.runs)
@@ -70,7 +69,7 @@ def _findings(points: Sequence[PointResult], reached: Sequence[Reach]) -> list[s
             f"{lead}{last.point.where} are {last.speedup.value:.2f} x as fast as one worker:"
             f" {wording.percent(last.efficiency.value)} of what they could be. It scales {how}."
         )
-        if len(families) == 1:  # of several curves, the pictures say the rest
+        if len(drawn) == 1:  # of several curves, the pictures say the rest
             found.append(f"{_lost(last)} {_HELP[limit]}")
             found += [_reach(each, last) for each in reached if each.family == family]
     return found
