@@ -1,6 +1,8 @@
 # Everything a contributor needs: `make setup && make check`.
 PYTHON ?= python3
 VENV ?= .venv
+# Tests mostly wait: for processes to start, for links, for Slurm.
+AT_ONCE ?= 2
 BIN := $(VENV)/bin
 
 .PHONY: setup check lint types contracts test docs nightly clean
@@ -28,7 +30,7 @@ contracts:
 	$(BIN)/lint-imports
 
 test:  ## quick tests; those that need Slurm, root or Chromium are skipped where these are missing
-	$(BIN)/pytest -m "not nightly"
+	$(BIN)/pytest -m "not nightly" -n $(AT_ONCE) --dist loadfile
 
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 
@@ -12,6 +13,14 @@ from paceline.testbed import requirements
 
 _OTHERS = ("PYTEST_", "TORCHINDUCTOR_")
 """Variables that pytest and torch set by themselves."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sessions beside each other have testbeds of their own, by the same names."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = tempfile.mkdtemp(prefix="pl-")
+        os.environ["XDG_RUNTIME_DIR"] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder))
 
 
 def _why_not(item: pytest.Item) -> str | None:

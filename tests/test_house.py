@@ -1,9 +1,9 @@
 """The house's own rules: size of files, what may be loaded, what may not occur."""
 
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -64,13 +64,15 @@ def test_planning_and_submitting_load_no_torch() -> None:
 
 
 def test_help_comes_at_once() -> None:
+    """In processor time, of which other tests at the same time take nothing away."""
     seconds = []
     for _ in range(3):
-        begin = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(
             [sys.executable, "-m", "paceline", "--help"], check=True, capture_output=True
         )
-        seconds.append(time.perf_counter() - begin)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(seconds) < 0.4
 
 

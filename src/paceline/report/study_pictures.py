@@ -114,8 +114,8 @@ class _Drawing:
             found = of(each)
             assert found is not None
             row = _row(each.point.workers, found.value, family)
-            row |= {"where": name, "said": say(found.value)}
-            row["interval"] = between(found, say) or "none"
+            around = between(found, say) or "none"
+            row |= {"where": name, "said": say(found.value), "interval": around}
             if found.low is not None and found.high is not None:
                 row |= {"low": _short(found.low), "high": _short(found.high)}
             rows.append(row)
@@ -210,17 +210,15 @@ def _speedup(drawing: _Drawing) -> Picture:
             curves.setdefault(law.name, []).extend(
                 _row(workers, value, law.family)
                 for workers, value in law.curve
-                if _has_logarithm(value)
+                if 0 < value < math.inf
             )
     measured = [row["workers"] for row in rows]
-    reached = [*measured, *(row["workers"] for curve in curves.values() for row in curve)]
+    reached = measured + [row["workers"] for curve in curves.values() for row in curve]
     ideal = [{"workers": end, "value": end} for end in (min(reached), max(reached))]
     axes = drawing.axes(sum(curves.values(), rows + predicted + ideal), "Speed-up", log=True)
     dashed = drawing.data(ideal).mark_line(color="currentColor", strokeWidth=1, strokeDash=[7, 5])
-    fewest = wording.count(min(measured), "worker")
-    caption = (
-        f"Filled: measured.{drawing.intervals(rows)} Dashed: ideal; on {fewest} by definition."
-    )
+    caption = f"Filled: measured.{drawing.intervals(rows)} Dashed: ideal"
+    caption += f"; on {wording.count(min(measured), 'worker')} by definition."
     if predicted:
         caption += " Hollow: predicted, by the measured rate of one worker."
     if curves:
@@ -274,10 +272,10 @@ def _isoefficiency(drawing: _Drawing) -> list[Picture]:
     bound = bound_of(drawing.result)
     rows: Rows = []
     for reach in drawing.result.reaches:
-        known = [(workers, times) for workers, times in reach.batch_for if _has_logarithm(times)]
+        known = [each for each in reach.batch_for if 0 < each[1] < math.inf]
         # One place makes no line.
         if reach.family in drawing.families and reach.bound == bound and len(known) > 1:
-            rows += [_row(workers, times, reach.family) for workers, times in known]
+            rows += [_row(*each, reach.family) for each in known]
     if not rows:
         return []
     axes = drawing.axes(rows, "Batch, by the study's own", log=True)
@@ -293,10 +291,6 @@ def _isoefficiency(drawing: _Drawing) -> list[Picture]:
 
 def _row(workers: float, value: float, family: str) -> dict[str, Any]:
     return {"workers": workers, "value": _short(value), "family": plain(family)}
-
-
-def _has_logarithm(value: float) -> bool:
-    return value > 0 and math.isfinite(value)
 
 
 def _short(value: float) -> float:
