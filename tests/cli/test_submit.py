@@ -34,6 +34,15 @@ def test_the_gpt_example_on_four_nodes(cluster: str, shared_folder: Path) -> Non
     assert (result["steps"], result["workers"], result["nodes"]) == (8, 4, 4)
     assert sorted(result["hosts"]) == ["n1", "n2", "n3", "n4"]
     assert (result["backend"], result["interface"]) == ("gloo", "eth0")
+    # Each node has a network of its own here: what one sends another one receives, and summing the
+    # gradients takes twice what three quarters of them hold (four bytes each), of every node.
+    nodes = result["usage"]["nodes"]
+    assert [each["node"] for each in nodes] == ["n1", "n2", "n3", "n4"]
+    sent, received = (
+        sum(each[f"{way}_bytes_per_step"] for each in nodes) for way in ("sent", "received")
+    )
+    assert sent == pytest.approx(received, rel=0.02)
+    assert sent > 0.95 * 4 * 2 * 3 / 4 * 4 * result["parameters"]
     run = only_run(shared_folder)
     assert {path.stem for path in (run / "events").iterdir()} == {"n1", "n2", "n3", "n4", "batch"}
     local = paceline_json("run", "train.py", "-n", "1", folder=shared_folder)

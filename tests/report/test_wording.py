@@ -49,3 +49,17 @@ def test_numbers() -> None:
         "48 %",
         "100 %",
     ]
+
+
+def test_what_is_paid_for() -> None:
+    joules = (0.0482, 6.25, 4000, 2.5e6, 4.5e7, 7.2e9)
+    words = ["48.2 mJ", "6.25 J", "4 kJ", "2.5 MJ", "12.5 kWh", "2,000 kWh"]
+    assert [wording.energy(value) for value in joules] == words
+    assert [wording.mass(value) for value in (0.444, 2100, 4.3e6)] == ["0.444 g", "2.1 kg", "4.3 t"]
+    amounts = (0.0, 0.003, 0.42, 1234.5)
+    assert [wording.money(value) for value in amounts] == [
+        "0.00",
+        "less than 0.01",
+        "0.42",
+        "1,234.50",
+    ]

@@ -46,6 +46,12 @@ def report(
         Literal["html", "csv", "latex"],
         typer.Option("--format", help="Form of the report; of a run, only html."),
     ] = "html",
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            "--cluster", metavar="FILE", help="cluster.toml: watts, carbon and prices of a run."
+        ),
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -54,6 +60,7 @@ def report(
 
     Example:  paceline report runs/gpt-20260101-120000 -o gpt.html
     """
+    from paceline.cluster.catalogue import read_cluster
     from paceline.report import RunReader, render, summary
     from paceline.specs import PacelineError, Run
     from paceline.study.folder import StudyFolder
@@ -61,6 +68,11 @@ def report(
 
     output = output or Path("report").with_suffix(_SUFFIX[format])
     if StudyFolder.is_one(Path(path)):
+        if cluster is not None:
+            raise PacelineError(
+                f"--cluster {cluster} was given, but {path} is a study",
+                fix=f"give it with one of the study's runs, in {path}/runs",
+            )
         found = result(StudyFolder(Path(path).absolute()))
         if json:
             print_json(found.model_dump(mode="json"))
@@ -73,10 +85,11 @@ def report(
                 fix="use --json for the figures of a run",
             )
         folder = Run.open(Path(path))
+        costs = read_cluster(cluster) if cluster else None
         if json:
-            print_json(summary(RunReader(folder).refresh()).to_dict())
+            print_json(summary(RunReader(folder).refresh(), costs).to_dict())
             return
-        output.write_text(render(folder))
+        output.write_text(render(folder, costs))
     say(f"report: {output}", unless=quiet)
     if open_page:
         typer.launch(output.absolute().as_uri())

@@ -12,6 +12,7 @@ from paceline.cli.saving import Checkpoints, KeepLedger, SaveEvery, given_saving
 from paceline.cli.words import (
     Json,
     Port,
+    PowerLimit,
     Quiet,
     RunName,
     Runs,
@@ -47,6 +48,7 @@ def run(
     runs: Runs = "runs",
     name: RunName = None,
     port: Port = None,
+    power_limit: PowerLimit = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Train nothing; show what workers would hold and send."),
@@ -102,6 +104,7 @@ def run(
         function=target.function,
         devices_per_node=chosen.layout.workers,
         port=port,
+        power_limit_watts=power_limit,
         limits=Limits(minutes=minutes_of(time) if time else None),
         folder=Path.cwd(),
         python=Path(sys.executable),

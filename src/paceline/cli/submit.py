@@ -12,6 +12,7 @@ from paceline.cli.saving import Checkpoints, KeepLedger, SaveEvery, given_saving
 from paceline.cli.words import (
     Json,
     Port,
+    PowerLimit,
     Quiet,
     RunName,
     Runs,
@@ -62,6 +63,7 @@ def submit(
     runs: Runs = "runs",
     name: RunName = None,
     port: Port = None,
+    power_limit: PowerLimit = None,
     testbed: Testbed = None,
     assume_shared: AssumeShared = False,
     wait: Annotated[
@@ -99,6 +101,7 @@ def submit(
             memory_megabytes=megabytes_of(memory) if memory else None,
         ),
         port=port,
+        power_limit_watts=power_limit,
         folder=Path.cwd(),
         python=Path(sys.executable),
     )

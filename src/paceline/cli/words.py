@@ -17,6 +17,10 @@ Port = Annotated[
     int | None,
     typer.Option("--port", min=1, max=65535, help="Where workers meet (any free port)."),
 ]
+PowerLimit = Annotated[
+    float | None,
+    typer.Option("--power-limit", min=1, metavar="WATTS", help="Of each GPU, while it trains."),
+]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
 
 

@@ -44,6 +44,8 @@ def estimates(found: Fit, steps: Steps, precision: Trained) -> list[Estimate]:
             ),
             bytes={each.name: float(getattr(held, each.name)[index]) for each in fields(held)},
             fits=bool(total[index] * (1 + MEMORY_SPREAD) <= room),
+            flops_per_sample=steps.profile.flops or None,
+            device_peak_flops=steps.cluster.device.peak_flops.get(precision),
         )
         for index in range(len(steps.layouts))
     ]

@@ -17,6 +17,8 @@ from paceline.report.recovery import (
     trouble_figures,
 )
 from paceline.report.state import RunState, Status
+from paceline.report.usage import UsageFigures, flops_share, usage_figures
+from paceline.specs import Cluster
 from paceline.specs.base import Spec
 
 
@@ -58,6 +60,11 @@ class Summary(Spec):
     """What the plan said beside this; unset where no plan did, or the run does not follow it."""
     breakdown: Breakdown | None
     """Where the time of a step goes; unset before the first step."""
+    flops_share: float | None
+    """The model's matrix products, forward and backward, by what the devices could compute (model
+    FLOPs utilisation); unset where no plan says both."""
+    usage: UsageFigures | None
+    """Cores, memory, network, energy; unset where no node has written of it."""
     sync: str
     """How replicas agree by the plan, as `--sync` takes it."""
     agreements: list[Agreement]
@@ -80,30 +87,38 @@ class Summary(Spec):
         return self.model_dump(mode="json")
 
 
-def summary(state: RunState) -> Summary:
-    """The figures of a run, from its first start to the newest; workers are those of the newest."""
+def summary(state: RunState, cluster: Cluster | None = None) -> Summary:
+    """The figures of a run, from its first start to the newest; workers are those of the newest.
+
+    `cluster` says what power and devices cost, and what is drawn where that was not measured.
+    """
     done = state.finished
     seconds = done.seconds if done else math.fsum(state.seconds)
     samples = done.samples if done else sum(state.samples)
+    steps = done.steps if done else len(state.step)
+    rate = samples / seconds if seconds > 0 else 0.0
     first = min(state.started, key=lambda started: min(started.ranks, default=0), default=None)
+    workers = first.workers if first else state.job.workers
     return Summary(
         name=state.job.name,
         status=state.status,
-        steps=done.steps if done else len(state.step),
+        steps=steps,
         planned_steps=state.planned_steps,
         samples=samples,
         seconds=seconds,
-        samples_per_second=samples / seconds if seconds > 0 else 0.0,
+        samples_per_second=rate,
         final_loss=_finite(state.loss[-1]) if state.loss else None,
         first_loss=_finite(state.loss[0]) if state.loss else None,
         nonfinite_losses=sum(not math.isfinite(loss) for loss in state.loss),
-        workers=first.workers if first else state.job.workers,
+        workers=workers,
         nodes=first.nodes if first else state.job.nodes,
         hosts=sorted({started.node for started in state.started}, key=by_number),
         startup_seconds=max((started.startup_seconds for started in state.started), default=None),
         median_step_seconds=median(state.seconds) if state.seconds else None,
         prediction=prediction_figures(state),
         breakdown=breakdown(state),
+        flops_share=flops_share(state.plan, workers, rate),
+        usage=usage_figures(state.usage, steps, samples, cluster),
         sync=state.plan.sync.short(),
         agreements=[
             Agreement(after_step=each.step, sync=each.sync.short(), why=each.why)

@@ -17,7 +17,8 @@ from paceline.report.recovery import checkpoint_sentence
 from paceline.report.standing import most_urgent, standings
 from paceline.report.state import RunState
 from paceline.report.templates import environment, javascript
-from paceline.specs import Run
+from paceline.report.usage import usage_sentences
+from paceline.specs import Cluster, Run
 
 MOST_WORKERS = 64
 MOST_HOSTS = 8
@@ -25,10 +26,13 @@ MOST_FAILURES = 20
 MOST_INTERRUPTIONS = 50
 
 
-def render(run: Run) -> str:
-    """The page of a run, complete in itself: nothing is loaded from elsewhere."""
+def render(run: Run, cluster: Cluster | None = None) -> str:
+    """The page of a run, complete in itself: nothing is loaded from elsewhere.
+
+    `cluster` says what power and devices cost, and what is drawn where that was not measured.
+    """
     state = RunReader(run).refresh()
-    figures = summary(state)
+    figures = summary(state, cluster)
     drawn, program = _drawn(state, figures)
     found = standings(state)
     failures = sorted(state.failures, key=lambda failure: (failure.lost_peer, failure.time))
@@ -53,6 +57,11 @@ def render(run: Run) -> str:
         interruptions=figures.interruptions[-MOST_INTERRUPTIONS:],
         checkpoints=checkpoint_sentence(figures.checkpoints),
         trouble=figures.trouble[-MOST_FAILURES:],
+        usage=figures.usage,
+        usage_sentences=usage_sentences(figures.usage, figures.flops_share)
+        if figures.usage
+        else [],
+        most_nodes=MOST_WORKERS,
         earlier_failures=state.earlier_failures[:MOST_FAILURES],
         versions=_versions(run.versions_file),
         files=_files(run),
@@ -140,6 +149,7 @@ def _tiles(figures: Summary) -> list[tuple[str, str, str]]:
             wording.duration(startup) if startup is not None else "–",
             "to the first step",
         ),
+        *_energy(figures),
     ]
 
 
@@ -151,6 +161,15 @@ def _limits(figures: Summary) -> list[tuple[str, str, str]]:
     if found.limit == "slow worker":
         small = f"worker {found.slow[0].rank}, with {found.slow[0].reason}: {small}"
     return [("What limits", found.limit.capitalize(), small)]
+
+
+def _energy(figures: Summary) -> list[tuple[str, str, str]]:
+    energy = figures.usage.energy if figures.usage else None
+    if energy is None:
+        return []
+    step = energy.joules_per_step
+    each = f", {wording.energy(step)} per step" if step is not None else ""
+    return [("Energy", wording.energy(energy.joules), f"{energy.origin}{each}")]
 
 
 def _notes(figures: Summary) -> list[str]:

@@ -4,6 +4,7 @@ import time
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from paceline.report.node_use import NodeUse
 from paceline.specs import (
     Agreed,
     AnyEvent,
@@ -17,6 +18,7 @@ from paceline.specs import (
     Saved,
     Started,
     Steps,
+    Usage,
     Workers,
     WorkerState,
 )
@@ -133,6 +135,8 @@ class Start:
     trouble: list[NotSaved | Damaged] = field(default_factory=list)
     agreements: list[Agreed] = field(default_factory=list)
     """Changes of the way in which replicas agree."""
+    usage: dict[str, NodeUse] = field(default_factory=dict)
+    """What each node's workers used."""
     finished: Finished | None = None
     ended: Ended | None = None
     _resumed: int | None = field(default=None, repr=False)
@@ -194,6 +198,10 @@ class Start:
             return f"exit code {self.ended.exit_code}"
         return "cut off"
 
+    def use(self, event: Usage) -> None:
+        """Add what a node's workers used."""
+        self.usage.setdefault(event.node, NodeUse(event.node)).take(event)
+
     def take(self, event: AnyEvent, heard_at: float) -> None:
         """Add one event, written at `heard_at` on this process's monotonic clock."""
         self._told_time = max(self._told_time, event.time)
@@ -216,7 +224,7 @@ class Start:
                 self.agreements.append(event)
             case Finished() | Ended():
                 self._take_end(event)
-            case _:
+            case Saved() | NotSaved() | Damaged() | Resumed():
                 self._take_checkpoint(event, heard_at)
         if (self.resumed or 0) != self._begin:
             self._begin = self.resumed or 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paceline.report.interruptions import Interruption, Story, told
+from paceline.report.node_use import NodeUse
 from paceline.report.starts import Start, Worker
 from paceline.specs import (
     Agreed,
@@ -20,6 +21,7 @@ from paceline.specs import (
     Plan,
     Saved,
     Started,
+    Usage,
 )
 
 Status = Literal["waiting", "running", "finished", "stopped", "failed"]
@@ -40,17 +42,20 @@ class RunState:
     unreadable_lines: int = 0
     """Whole lines that were no event: a node was cut off while it wrote."""
     heard_at: float | None = None
-    """When the last event was written, on this process's monotonic clock."""
+    """When training last said something, on this process's monotonic clock."""
     _starts: dict[int, Start] = field(default_factory=lambda: {0: Start(0)}, repr=False)
     _told: Story | None = field(default=None, repr=False)
 
     def take(self, event: AnyEvent, heard_at: float) -> None:
         """Add one event, written at `heard_at` on this process's monotonic clock."""
-        if self.heard_at is None or heard_at > self.heard_at:
-            self.heard_at = heard_at
         if event.generation not in self._starts:
             self._starts[event.generation] = Start(event.generation)
             self._starts = dict(sorted(self._starts.items()))
+        if isinstance(event, Usage):  # no word from training, which may hang meanwhile
+            self._starts[event.generation].use(event)
+            return
+        if self.heard_at is None or heard_at > self.heard_at:
+            self.heard_at = heard_at
         self._starts[event.generation].take(event, heard_at)
         self._told = None
 
@@ -144,6 +149,11 @@ class RunState:
     def agreements(self) -> list[Agreed]:
         """Changes of the way in which replicas agree, in all starts."""
         return [each for start in self._all for each in start.agreements]
+
+    @property
+    def usage(self) -> list[NodeUse]:
+        """What each node's workers used, start by start."""
+        return [each for start in self._all for each in start.usage.values()]
 
     @property
     def trained_seconds(self) -> float:

@@ -28,6 +28,8 @@ def environment() -> "jinja2.Environment":
         milliseconds=wording.milliseconds,
         duration=wording.duration,
         size=wording.size,
+        percent=wording.percent,
+        energy=wording.energy,
         count=wording.count,
         or_dash=lambda number: "–" if number is None else f"{number:,}",
     )

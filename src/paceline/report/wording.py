@@ -49,6 +49,29 @@ def size(number_of_bytes: int) -> str:
     return f"{value:.1f} TB"
 
 
+def energy(joules: float) -> str:
+    """`812 mJ`, `4.1 J`, `2.3 kJ`, `1.1 MJ`, `12.4 kWh`."""
+    if joules >= 3.6e6:
+        return f"{joules / 3.6e6:,.3g} kWh" if joules < 3.6e9 else f"{joules / 3.6e6:,.0f} kWh"
+    for unit, scale in (("MJ", 1e6), ("kJ", 1e3), ("J", 1.0)):
+        if joules >= scale:
+            return f"{joules / scale:.3g} {unit}"
+    return f"{joules * 1e3:.3g} mJ"
+
+
+def money(amount: float) -> str:
+    """`less than 0.01`, `0.42`, `1,234.50`, in whatever currency prices were given."""
+    return f"{amount:,.2f}" if amount >= 0.01 or not amount else "less than 0.01"
+
+
+def mass(grams: float) -> str:
+    """`0.42 g`, `81.3 g`, `2.1 kg`, `4.3 t`."""
+    for unit, scale in (("t", 1e6), ("kg", 1e3)):
+        if grams >= scale:
+            return f"{grams / scale:,.3g} {unit}"
+    return f"{grams:.3g} g"
+
+
 def count(number: int, thing: str) -> str:
     """`1 worker`, `4 workers`."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")

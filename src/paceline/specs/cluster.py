@@ -125,6 +125,10 @@ class Cluster(Spec):
     """Network interfaces of a node; one for each device where unset."""
     power: NodePower | None = None
     """Of a node, where it is known; the price of a device stands with the device."""
+    grams_per_kwh: NonNegativeFloat | None = None
+    """Of carbon dioxide, for the electricity there."""
+    price_per_kwh: NonNegativeFloat | None = None
+    """Of electricity, where it is paid apart from the devices."""
     failures_per_device_hour: NonNegativeFloat | None = None
     """Stops that nobody planned, where they were counted."""
     collectives: tuple[CollectiveCost, ...] = ()
@@ -144,3 +148,15 @@ class Cluster(Spec):
         """Of one device, while all devices of its node send."""
         interfaces = self.interfaces_per_node or self.devices_per_node
         return self.between.bytes_per_second * interfaces / self.devices_per_node
+
+    def node_watts(self, busy: float) -> float | None:
+        """From the wall, of a node whose devices compute for that part of the time and are idle for
+        the rest; unknown without `power` or the device's `watts`.
+
+        A straight line from idle to busy, as Fan, Weber and Barroso (2007) used it for servers.
+        """
+        if self.power is None or self.device.watts is None:
+            return None
+        drawn = self.power.idle + (self.power.computing - self.power.idle) * busy
+        inside = self.power.other_watts + self.devices_per_node * self.device.watts * drawn
+        return inside / self.power.supply_efficiency

@@ -45,6 +45,10 @@ class Estimate(Spec):
     """On the fullest device, by what they hold; together `peak_bytes.value`."""
     fits: bool
     """Whether they fit into the device's memory."""
+    flops_per_sample: PositiveFloat | None = None
+    """Of the model's matrix products, forward and backward, without anything computed again."""
+    device_peak_flops: PositiveFloat | None = None
+    """Of one device in the layout's precision, in a second."""
 
 
 class Alternative(Spec):

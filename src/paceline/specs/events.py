@@ -90,6 +90,52 @@ class Workers(Event):
     states: list[WorkerState]
 
 
+class Traffic(Spec):
+    """What passed through a network interface."""
+
+    sent_bytes: int
+    received_bytes: int
+
+
+class GpuUsage(Spec):
+    """How a GPU was used; what it does not tell is unset."""
+
+    index: int
+    """Among those that the node's workers see."""
+    name: str | None = None
+    busy: float | None = None
+    """The part of the time in which a kernel ran on it, mean over the readings."""
+    memory_bytes: int | None = None
+    """The most that was seen."""
+    memory_total_bytes: int | None = None
+    watts: float | None = None
+    """Mean over the readings."""
+
+
+class Usage(Event):
+    """What a node's workers used since its last such event, about every five seconds."""
+
+    kind: Literal["usage"] = "usage"
+    seconds: float
+    """That this covers; the first one begins when the workers have met."""
+    workers: int
+    """On this node."""
+    interface: str | None
+    """The one towards the other workers; unset where there are none."""
+    cores: int
+    """That this node's workers may use."""
+    cpu_share: float
+    """The part of the time in which these cores were busy, with whatever."""
+    memory_bytes: int
+    """Resident in the workers' processes and in those that they started, added up."""
+    memory_total_bytes: int
+    network: dict[str, Traffic] = Field(default_factory=dict)
+    """By interface: `interface`, and others that moved bytes. All that passed, whoever sent it."""
+    gpus: list[GpuUsage] = Field(default_factory=list)
+    joules: dict[str, float] = Field(default_factory=dict)
+    """Measured, by counter (`package-0`, `dram-0`, `gpu-0`); empty where none can be read."""
+
+
 class Saved(Event):
     """A checkpoint is complete. From worker 0's node."""
 
@@ -172,6 +218,7 @@ AnyEvent = Annotated[
     Started
     | Steps
     | Workers
+    | Usage
     | Saved
     | NotSaved
     | Damaged

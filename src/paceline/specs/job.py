@@ -35,6 +35,8 @@ class Job(Spec):
     """Workers on each node: one per device."""
     cpus_per_worker: int | None = Field(default=None, ge=1)
     gpus_per_node: int = Field(default=0, ge=0)
+    power_limit_watts: float | None = Field(default=None, gt=0)
+    """Of each GPU, while it trains; as the site has set it where unset."""
     partition: str | None = None
     limits: Limits = Limits()
     port: int | None = Field(default=None, ge=1, le=65535)

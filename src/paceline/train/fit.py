@@ -3,15 +3,17 @@
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import FrameType
 
 from paceline.observe.events import EventWriter
+from paceline.observe.power_limit import limited_power
 from paceline.observe.progress import progress_bar
+from paceline.observe.usage import usage_written
 from paceline.specs import Job, Layout, Run, Sync
 from paceline.train.devices import pick_device
-from paceline.train.groups import joined
+from paceline.train.groups import Groups, joined
 from paceline.train.place import place, run_folder
 from paceline.train.recovery import Recovery
 from paceline.train.telemetry import Progress, Telemetry
@@ -35,8 +37,12 @@ def start(training: Training) -> Iterator[Trainer]:
     training = _as_studied(training, run.job) if run else training
     here = place(run.job.first_generation if run else 0)
     device = pick_device(here)
-    with joined(run, here, device, run.job.port if run else None) as groups:
-        writer = EventWriter(run.events, here.node) if run else None
+    writer = EventWriter(run.events, here.node) if run else None
+    with (
+        joined(run, here, device, run.job.port if run else None) as groups,
+        _limited(groups, run.job.power_limit_watts if run else None),
+        _usage_of_node(groups, writer),
+    ):
         recovery = Recovery(run, groups, writer) if run and writer else None
         sync = run.plan.sync if run else Sync()
         telemetry = Telemetry(
@@ -54,6 +60,29 @@ def start(training: Training) -> Iterator[Trainer]:
             telemetry.progress.stopped = outcome != "finished"
             telemetry.finished(outcome)
             trainer.close()
+
+
+def _limited(groups: Groups, watts: float | None) -> AbstractContextManager[None]:
+    """A block in which this worker's device draws no more than that, if somebody said so."""
+    if watts is None:
+        return nullcontext()
+    gpu = groups.device.index if groups.device.type == "cuda" else None
+    return limited_power(watts, gpu, groups.place.node)
+
+
+def _usage_of_node(groups: Groups, writer: EventWriter | None) -> AbstractContextManager[None]:
+    """A block whose use of this node is written, by one of its workers, if there is a run."""
+    here, interface = groups.place, groups.interface
+    if writer is None or not here.leads_node:
+        return nullcontext()
+    return usage_written(
+        writer,
+        node=here.node,
+        generation=here.generation,
+        workers=here.local_workers,
+        interface=interface.name if interface else None,
+        gpus=groups.device.type == "cuda",
+    )
 
 
 def _as_studied(training: Training, job: Job) -> Training:
