@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/layouts.md: `python docs/pictures/draw.py`.
+"""Draws the pictures of docs/layouts.md and docs/trace.md: `python docs/pictures/draw.py`.
 
 A worker is a box; what it holds of the model is coloured, what it works on of the batch stands
 below it.
@@ -116,6 +116,31 @@ def timeline(name: str, title: str, stages: int, micro_batches: int) -> None:
     picture.write(name)
 
 
+def traced() -> None:
+    """Two replicas in a step: what is communicated while they compute, and what is not."""
+    hidden, exposed = COLOURS[2], COLOURS[1]
+    picture = Picture(560, 190, "A step of two workers: computing, and communication beneath")
+    computing = [(0.0, 7.0), (11.0, 12.6)], [(0.0, 8.0), (11.0, 12.6)]
+    for worker, (computes, begin) in enumerate(zip(computing, (4.0, 5.0), strict=True)):
+        top, unit = 14 + worker * 72, 35
+        picture.words(42, top + 32, f"worker {worker}")
+        for row in (0, 28):
+            picture.bar(90, top + row, 12.6 * unit, 24, "#f2f2f2")
+        for start, end in computes:
+            picture.bar(90 + start * unit, top, (end - start) * unit, 24, COLOURS[0])
+        behind = computes[0][1]
+        picture.words(90 + behind * unit / 2, top + 16, "forward, backward", "#ffffff")
+        picture.words(90 + 11.8 * unit, top + 16, "update", "#ffffff")
+        for start, end, colour, word in (
+            (begin, behind, hidden, "hidden"),
+            (behind, 11.0, exposed, "exposed"),
+        ):
+            picture.bar(90 + start * unit, top + 28, (end - start) * unit, 24, colour)
+            picture.words(90 + (start + end) * unit / 2, top + 44, word, "#ffffff")
+    picture.words(300, 174, "time, by the clock of worker 0's node →", LINE)
+    picture.write("trace")
+
+
 def main() -> None:
     """Draw all of them."""
     whole = [(layer, 0.0, 1.0) for layer in range(LAYERS)]
@@ -140,6 +165,7 @@ def main() -> None:
         ["slices", "stages", "slices"],
     )
     timeline("schedule", "1F1B: four stages, eight micro-batches", 4, 8)
+    traced()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from paceline.cli.app import app
 
 COMMANDS = [
     *(["doctor"], ["probe"], ["plan"], ["study"]),
-    *(["run"], ["submit"], ["resume"], ["ledger"], ["watch"], ["report"]),
+    *(["run"], ["submit"], ["resume"], ["ledger"], ["watch"], ["report"], ["trace"]),
     *(["testbed", verb] for verb in ("up", "down", "status", "link", "stop", "start")),
 ]
 
@@ -39,15 +39,25 @@ def test_the_names_of_options_stay() -> None:
         "probe": {"-o", "-n", "--workers", "--nodes", "--devices", "--partition", "--testbed"},
         "plan": {"--model", "--cluster", "--device", "--nodes", "--batch", "--goal", "--deadline"}
         | {"--calibrate", "--explain", "-o", "--profile", "--steps", "--budget", "--time"},
-        "run": {"-n", "--workers", "--plan", "--runs", "--name", "--port", "--time"}
+        "run": {"-n", "--workers", "--plan", "--runs", "--name", "--port", "--time", "--trace"}
         | layout
         | saving,
         "submit": {"--nodes", "--devices", "--partition", "--time", "--memory", "--testbed"}
-        | {"--wait", "--dry-run", "--plan", "--runs", "--name", "--port", "--assume-shared"}
+        | {
+            "--wait",
+            "--dry-run",
+            "--plan",
+            "--runs",
+            "--name",
+            "--port",
+            "--assume-shared",
+            "--trace",
+        }
         | layout
         | saving,
         "resume": {"-n", "--workers", "--nodes", "--testbed", "--wait"} | layout,
         "report": {"--format", "-o", "--open"},
+        "trace": {"-o"},
     }
     for name, options in expected.items():
         text = CliRunner().invoke(app, [name, "--help"]).stdout

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from paceline import __version__
-from paceline.cli import doctor, look, plan, probe, resume, run, study, submit, testbed
+from paceline.cli import doctor, look, plan, probe, resume, run, study, submit, testbed, trace
 from paceline.cli.words import print_json, say
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ submit.add_to(app)
 resume.add_to(app)
 study.add_to(app)
 look.add_to(app)
+trace.add_to(app)
 testbed.add_to(app)
 
 

@@ -16,6 +16,7 @@ from paceline.cli.words import (
     Quiet,
     RunName,
     Runs,
+    TraceSteps,
     Train,
     print_json,
     say,
@@ -41,6 +42,7 @@ def run(
     save_every: SaveEvery = None,
     checkpoints: Checkpoints = None,
     ledger: KeepLedger = False,
+    trace: TraceSteps = None,
     time: Annotated[
         str | None,
         typer.Option("--time", "-t", help="Stop and save after: minutes, H:MM:SS or D-HH."),
@@ -102,6 +104,7 @@ def run(
         name=name or default_name(target),
         train=target.file,
         function=target.function,
+        trace_steps=trace,
         devices_per_node=chosen.layout.workers,
         port=port,
         power_limit_watts=power_limit,

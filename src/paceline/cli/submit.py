@@ -16,6 +16,7 @@ from paceline.cli.words import (
     Quiet,
     RunName,
     Runs,
+    TraceSteps,
     Train,
     print_json,
     say,
@@ -53,6 +54,7 @@ def submit(
     save_every: SaveEvery = None,
     checkpoints: Checkpoints = None,
     ledger: KeepLedger = False,
+    trace: TraceSteps = None,
     partition: Partition = None,
     time: Annotated[
         str | None, typer.Option("--time", "-t", help="Limit: minutes, H:MM:SS or D-HH.")
@@ -94,6 +96,7 @@ def submit(
         name=name or default_name(target),
         train=target.file,
         function=target.function,
+        trace_steps=trace,
         nodes=nodes or planned.nodes or 1,
         partition=partition,
         limits=Limits(

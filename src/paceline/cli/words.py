@@ -21,6 +21,12 @@ PowerLimit = Annotated[
     float | None,
     typer.Option("--power-limit", min=1, metavar="WATTS", help="Of each GPU, while it trains."),
 ]
+TraceSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--trace", min=1, metavar="STEPS", help="Record what workers do in so many steps."
+    ),
+]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
 
 

@@ -1,1 +1,1 @@
-"""What is seen of a run while it runs: events, versions, progress, what it uses."""
+"""What is seen of a run while it runs: events, traces, versions, progress, what it uses."""

@@ -17,6 +17,7 @@ from paceline.report.recovery import (
     trouble_figures,
 )
 from paceline.report.state import RunState, Status
+from paceline.report.tracing import TraceFigures, trace_figures
 from paceline.report.usage import UsageFigures, flops_share, usage_figures
 from paceline.specs import Cluster
 from paceline.specs.base import Spec
@@ -65,6 +66,8 @@ class Summary(Spec):
     FLOPs utilisation); unset where no plan says both."""
     usage: UsageFigures | None
     """Cores, memory, network, energy; unset where no node has written of it."""
+    trace: TraceFigures | None
+    """What communication took in the steps that workers recorded; unset where none did."""
     sync: str
     """How replicas agree by the plan, as `--sync` takes it."""
     agreements: list[Agreement]
@@ -119,6 +122,7 @@ def summary(state: RunState, cluster: Cluster | None = None) -> Summary:
         breakdown=breakdown(state),
         flops_share=flops_share(state.plan, workers, rate),
         usage=usage_figures(state.usage, steps, samples, cluster),
+        trace=trace_figures(state),
         sync=state.plan.sync.short(),
         agreements=[
             Agreement(after_step=each.step, sync=each.sync.short(), why=each.why)

@@ -18,6 +18,7 @@ from paceline.specs import (
     Saved,
     Started,
     Steps,
+    Traced,
     Usage,
     Workers,
     WorkerState,
@@ -137,6 +138,8 @@ class Start:
     """Changes of the way in which replicas agree."""
     usage: dict[str, NodeUse] = field(default_factory=dict)
     """What each node's workers used."""
+    traced: list[Traced] = field(default_factory=list)
+    """What workers have recorded of a few steps."""
     finished: Finished | None = None
     ended: Ended | None = None
     _resumed: int | None = field(default=None, repr=False)
@@ -218,11 +221,11 @@ class Start:
             case Workers():
                 for state in event.states:
                     self._worker(state.rank, event.node, heard_at).take(state, heard_at)
-            case Failed():
-                self.failures.append(event)
             case Agreed():
                 self.agreements.append(event)
-            case Finished() | Ended():
+            case Traced():
+                self.traced.append(event)
+            case Failed() | Finished() | Ended():
                 self._take_end(event)
             case Saved() | NotSaved() | Damaged() | Resumed():
                 self._take_checkpoint(event, heard_at)
@@ -231,8 +234,10 @@ class Start:
             for worker in self.workers.values():
                 worker.begin = self._begin
 
-    def _take_end(self, event: Finished | Ended) -> None:
-        if isinstance(event, Finished):
+    def _take_end(self, event: Failed | Finished | Ended) -> None:
+        if isinstance(event, Failed):
+            self.failures.append(event)
+        elif isinstance(event, Finished):
             self.finished = event
         else:
             self.ended = event

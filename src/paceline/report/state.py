@@ -21,6 +21,7 @@ from paceline.specs import (
     Plan,
     Saved,
     Started,
+    Traced,
     Usage,
 )
 
@@ -154,6 +155,12 @@ class RunState:
     def usage(self) -> list[NodeUse]:
         """What each node's workers used, start by start."""
         return [each for start in self._all for each in start.usage.values()]
+
+    @property
+    def traced(self) -> list[Traced]:
+        """What workers of the newest start that recorded any have recorded, by rank."""
+        recorded = next((start.traced for start in self._all[::-1] if start.traced), [])
+        return sorted(recorded, key=lambda each: each.rank)
 
     @property
     def trained_seconds(self) -> float:

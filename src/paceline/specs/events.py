@@ -186,6 +186,31 @@ class Agreed(Event):
     why: str
 
 
+class Traced(Event):
+    """A worker has recorded what it did in a few steps; seconds are the mean of a step."""
+
+    kind: Literal["traced"] = "traced"
+    rank: int
+    first: int
+    """The number of the first of these steps."""
+    steps: int
+    step_seconds: float
+    """With what recording costs."""
+    communication_seconds: float
+    """In which something was on its way, or waited for at the other end."""
+    hidden_seconds: float
+    """Of these: while the worker computed."""
+    clock_offset_seconds: float
+    """By which its node's clock is ahead of that of worker 0's node."""
+    clock_uncertainty_seconds: float
+    """The offset is right to within this."""
+
+    @property
+    def exposed_seconds(self) -> float:
+        """Communication during which the worker did not compute."""
+        return self.communication_seconds - self.hidden_seconds
+
+
 class Failed(Event):
     """A worker ended by an error."""
 
@@ -224,6 +249,7 @@ AnyEvent = Annotated[
     | Damaged
     | Resumed
     | Agreed
+    | Traced
     | Failed
     | Finished
     | Ended,

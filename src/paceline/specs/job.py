@@ -30,6 +30,8 @@ class Job(Spec):
     """Steps to take, where a study and not the training says so."""
     batch_times: int = Field(default=1, ge=1)
     """The global batch, by the training's own: a study of weak scaling lets it grow."""
+    trace_steps: int | None = Field(default=None, ge=1)
+    """Steps of which workers record what they do; none where unset."""
     nodes: int = Field(default=1, ge=1)
     devices_per_node: int = Field(default=1, ge=1)
     """Workers on each node: one per device."""

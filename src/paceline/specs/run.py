@@ -63,6 +63,11 @@ class Run:
         return self.path / "ledger"
 
     @property
+    def trace(self) -> Path:
+        """What workers did in a few steps, one file each, if that was recorded."""
+        return self.path / "trace"
+
+    @property
     def lock_file(self) -> Path:
         """Locked by the supervisor that trains the run on one machine."""
         return self.path / "lock"

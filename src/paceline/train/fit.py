@@ -17,6 +17,7 @@ from paceline.train.groups import Groups, joined
 from paceline.train.place import place, run_folder
 from paceline.train.recovery import Recovery
 from paceline.train.telemetry import Progress, Telemetry
+from paceline.train.tracing import Tracing
 from paceline.train.trainer import Trainer
 from paceline.train.training import Training
 
@@ -50,6 +51,7 @@ def start(training: Training) -> Iterator[Trainer]:
             writer,
             lambda: recovery is not None and recovery.wants_to_save,
             waits=not sync.replicas_differ,
+            tracing=_tracing(run, groups, writer) if run and writer else None,
         )
         layout = run.plan.layout if run else Layout()
         trainer = Trainer(training, layout, groups, telemetry, recovery, sync)
@@ -83,6 +85,11 @@ def _usage_of_node(groups: Groups, writer: EventWriter | None) -> AbstractContex
         interface=interface.name if interface else None,
         gpus=groups.device.type == "cuda",
     )
+
+
+def _tracing(run: Run, groups: Groups, writer: EventWriter) -> Tracing | None:
+    steps = run.job.trace_steps
+    return Tracing(run, groups, writer, steps) if steps else None
 
 
 def _as_studied(training: Training, job: Job) -> Training:

@@ -166,11 +166,20 @@ class Groups:
         """
         if self._store is None:
             return [words]
-        self._store.set(f"collected/{about}/{self.place.rank}", words)
+        self.say(f"collected/{about}/{self.place.rank}", words)
         if self.place.rank:
             return []
-        keys = (f"collected/{about}/{rank}" for rank in range(self.place.workers))
-        return [self._store.get(key).decode() for key in keys]
+        return [self.heard(f"collected/{about}/{rank}") for rank in range(self.place.workers)]
+
+    def say(self, about: str, words: str) -> None:
+        """Tell the other workers something, once."""
+        if self._store is not None:
+            self._store.set(about, words)
+
+    def heard(self, about: str) -> str:
+        """What another worker says about something, as soon as it does."""
+        assert self._store is not None, "a single worker has nobody to hear"
+        return self._store.get(about).decode()
 
     def leave(self) -> None:
         """Give the groups up."""

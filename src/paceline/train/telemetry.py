@@ -30,6 +30,7 @@ from paceline.specs import (
 )
 from paceline.train.clock import clock_of
 from paceline.train.groups import Groups
+from paceline.train.tracing import Tracing
 
 WINDOW_SECONDS = 0.5
 LONGEST_WINDOW_STEPS = 200
@@ -79,6 +80,7 @@ class Telemetry:
         wants_to_save: Callable[[], bool] = lambda: False,
         *,
         waits: bool = True,
+        tracing: Tracing | None = None,
     ) -> None:
         self.progress = Progress()
         self.clock = clock_of(groups.device)
@@ -93,6 +95,7 @@ class Telemetry:
         self._waits = waits
         """Whether a window is summed while training stands still, or during the next window: where
         workers take steps of their own, they need not wait for each other here either."""
+        self._tracing = tracing
         self._summing: _Window | None = None
         self._window_steps = 1
         self._losses: list[torch.Tensor] = []
@@ -124,6 +127,8 @@ class Telemetry:
                     startup_seconds=startup_seconds,
                 )
             )
+        if self._tracing:
+            self._tracing.started(self.progress.steps, steps)
         self._edge = time.perf_counter()
 
     def resumed(self, steps: int, samples: int, seconds: float) -> None:
@@ -143,6 +148,8 @@ class Telemetry:
         self._samples.append(global_samples)
         if len(self._losses) >= self._window_steps:
             self.report()
+        if self._tracing:
+            self._tracing.stepped()
 
     def report(self) -> None:
         """Sum the open window over the workers, write it, and act on what it says."""
@@ -193,6 +200,8 @@ class Telemetry:
 
     def finished(self, outcome: Outcome) -> None:
         """The last step is done: say how it ended."""
+        if self._tracing:
+            self._tracing.end()
         done = self.progress
         self._tell(
             Finished,
