@@ -40,6 +40,7 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/pytest -m nightly
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/frameworks/run.py --only Paceline Accelerate Fabric
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/saving.py
