@@ -1,10 +1,12 @@
 """Image classification: handwritten digits, 8 x 8 pixels, 1,797 of them. No download."""
 
+from dataclasses import replace
+
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 import paceline
 
@@ -38,6 +40,21 @@ def training() -> paceline.Training:
         batch=128,
         epochs=5,
     )
+
+
+def held_out() -> None:
+    """Trains on four of five digits, and says how many of the others it knows."""
+
+    def accuracy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (output.argmax(1) == target).float().mean()
+
+    data = digits()
+    seen = [number for number in range(len(data)) if number % 5]
+    with paceline.start(replace(training(), data=Subset(data, seen))) as trainer:
+        for batch in trainer:
+            trainer.step(batch)
+        others = Subset(data, range(0, len(data), 5))
+        trainer.evaluate(others, metrics={"accuracy": accuracy})
 
 
 if __name__ == "__main__":

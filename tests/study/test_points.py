@@ -28,6 +28,21 @@ def test_the_batch_of_a_weak_study_grows_with_the_workers() -> None:
     ]
 
 
+def test_quality_is_held_against_the_first_and_no_setting_is_there_twice() -> None:
+    varying = {"sync": ["local:every=8", "allreduce"], "batch": ["1", "8"]}
+    found = points([1, 4], [1], "quality", varying | {"lr": ["naive", "scaled"]})
+    assert list(dict.fromkeys(each.family for each in found)) == [
+        "sync=local:every=8",
+        "sync=local:every=8 batch=8 lr=naive",
+        "sync=local:every=8 batch=8 lr=scaled",
+        "sync=allreduce",
+        "sync=allreduce batch=8 lr=naive",
+        "sync=allreduce batch=8 lr=scaled",
+    ]
+    assert [each.workers for each in found] == [1, 4] * 6
+    assert [each.batch_times for each in found[::2]] == [1, 8, 8] * 2
+
+
 def test_ways_to_agree_have_commas_of_their_own() -> None:
     words = ["sync=allreduce,local:every=8,compress=int8,diloco:every=4", "shards=1,2"]
     assert varied(words, KEYS) == {

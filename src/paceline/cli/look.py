@@ -96,11 +96,14 @@ def report(
 
 
 def _study_as(form: str, found: "StudyResult") -> str:
+    from paceline.report.quality_tables import quality_latex, quality_rows
     from paceline.report.study import render_study
     from paceline.report.study_tables import study_rows, to_csv, to_latex
 
     if form == "html":
         return render_study(found)
+    if found.quality is not None:
+        return to_csv(quality_rows(found)) if form == "csv" else quality_latex(found)
     rows = study_rows(found)
     return to_csv(rows) if form == "csv" else to_latex(rows, found)
 

@@ -1,4 +1,4 @@
-"""`paceline study`: how a training scales, and why not better."""
+"""`paceline study`: how a training scales, and why not better; whether it learns as well."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paceline.study.running import Progress
 
 DEFAULT_PARENT = Path("studies")
+DEFAULT_MARGIN = 0.01
 
 
 @takes_layout
@@ -37,22 +38,39 @@ def study(
         typer.Option("--devices", metavar="N[,N…]", help="With --nodes: workers per node."),
     ] = None,
     kind: Annotated[
-        Literal["strong", "weak"],
-        typer.Option("--kind", help="strong: the same batch on all; weak: as many samples each."),
+        Literal["strong", "weak", "quality"],
+        typer.Option(
+            "--kind",
+            help="strong: the same batch on all; weak: as many samples each; quality: does it learn"
+            " as well?",
+        ),
     ] = "strong",
     vary: Annotated[
         list[str] | None,
         typer.Option(
             "--vary",
             metavar="KEY=A,B",
-            help="Also vary an option of `run`, or batch, or a testbed's link (repeatable).",
+            help="Also vary an option of `run`, or batch, a testbed's link, for quality lr=naive,"
+            "scaled (repeatable).",
         ),
     ] = None,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs of each point.")] = 3,
-    steps: Annotated[int, typer.Option("--steps", min=2, help="Steps of each run.")] = 60,
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            "--repeat", "--seeds", min=1, help="Runs of each point: 3; for quality 5 seeds."
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", min=2, help="Steps of each run: 60; for quality all there are."),
+    ] = None,
     warm_up: Annotated[
         int, typer.Option("--warm-up", min=1, help="First steps that do not count.")
     ] = 10,
+    margin: Annotated[
+        float | None,
+        typer.Option("--margin", help="For quality: what counts as the same; 0.01 is 1 %."),
+    ] = None,
     at_once: Annotated[
         int, typer.Option("--at-once", min=1, help="Most runs at a time; they may disturb another.")
     ] = 1,
@@ -72,9 +90,10 @@ def study(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say how a training scales, and why not better.
+    """Say how a training scales, and why not better; or whether it learns as well.
 
     Example:  paceline study train.py --nodes 1,2,4,8 --kind strong
+              paceline study train.py --nodes 1,4 --kind quality --seeds 5
 
     The same command again goes on where an interrupted study stopped.
     """
@@ -82,18 +101,16 @@ def study(
     from paceline.launch.target import Target
     from paceline.specs import PacelineError, Study
     from paceline.study.folder import StudyFolder
-    from paceline.study.points import BATCH, LINK, numbers, points, varied
+    from paceline.study.points import BATCH, LINK, RATE, check_rate, numbers, points, varied
     from paceline.study.result import result
     from paceline.study.running import measure
 
     target = Target.parse(train)
     _check_where(workers, nodes, devices or testbed)
-    if steps <= warm_up:
-        raise PacelineError(
-            f"--steps {steps} leaves nothing to measure after --warm-up {warm_up}",
-            fix=f"give at least --steps {2 * warm_up}",
-        )
-    keys = [*LAYOUT_OPTIONS, BATCH, *([LINK] if testbed else [])]
+    learns = kind == "quality"
+    _check_measuring(kind, steps or 60, warm_up, margin)
+    steps = steps or (0 if learns else 60)
+    keys = [*LAYOUT_OPTIONS, BATCH, *([RATE] if learns else []), *([LINK] if testbed else [])]
     varying = varied(vary or [], keys)
     if LINK in varying and at_once > 1:
         raise PacelineError(
@@ -107,14 +124,14 @@ def study(
         varying,
     )
     most = max(each.devices_per_node for each in wanted_points)
-    asked = Asked(target, layout, steps, most, cluster, quiet=quiet or json)
+    asked = Asked(target, layout, kind, steps, most, cluster, quiet=quiet or json)
     launcher = (
         Here(asked)
         if nodes is None
         else OnSlurm(asked, testbed, partition, time, assume_shared=assume_shared)
     )
     for point in wanted_points:  # what cannot be run is refused before anything is
-        asked.plan(point)
+        check_rate(point, asked.plan(point).sync)
     name = default_name(target)
     wanted = Study(
         name=name,
@@ -122,9 +139,10 @@ def study(
         function=target.function,
         kind=kind,
         points=wanted_points,
-        repeat=repeat,
+        repeat=repeat or (5 if learns else 3),
         steps=steps,
         warm_up=warm_up,
+        margin=margin or DEFAULT_MARGIN,
         cluster=launcher.name,
     )
     folder = StudyFolder.begun(out or DEFAULT_PARENT / f"{name}-{kind}", wanted)
@@ -155,6 +173,28 @@ def _check_where(workers: str | None, nodes: str | None, with_nodes: str | None)
         raise PacelineError(
             "--devices and --testbed are for --nodes, but --workers was given",
             fix="leave them out, or write --nodes in place of --workers",
+        )
+
+
+def _check_measuring(kind: str, steps: int, warm_up: int, margin: float | None) -> None:
+    from paceline.specs import PacelineError
+
+    if kind == "quality":
+        if margin is not None and not 0 < margin < 1:
+            raise PacelineError(
+                f"--margin {margin:g} is not between 0 and 1",
+                fix="give it by the value on one worker: --margin 0.01 is 1 % of it",
+            )
+        return
+    if margin is not None:
+        raise PacelineError(
+            f"--margin {margin:g} was given, which is for --kind quality, with --kind {kind}",
+            fix="leave --margin out, or write --kind quality",
+        )
+    if steps <= warm_up:
+        raise PacelineError(
+            f"--steps {steps} leaves nothing to measure after --warm-up {warm_up}",
+            fix=f"give at least --steps {2 * warm_up}",
         )
 
 

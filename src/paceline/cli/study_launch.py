@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from paceline.launch.local import LocalLaunch
     from paceline.launch.target import Target
     from paceline.plan.calibrate import Fit
-    from paceline.specs import Cluster, Estimate, Job, Plan, Point, Profile, Run
+    from paceline.specs import Cluster, Estimate, Job, Kind, Plan, Point, Profile, Run
     from paceline.study.running import Over
 
 
@@ -26,7 +26,9 @@ class Asked:
     target: "Target"
     layout: dict[str, Any]
     """Options of the layout that were given."""
+    kind: "Kind"
     steps: int
+    """0 for as many as the training has."""
     most_devices: int
     """Workers on a node, at the point that has most of them: what cores there are is divided by
     these everywhere, so that a worker of one point can do as much as that of another."""
@@ -37,13 +39,16 @@ class Asked:
     def job(self, point: "Point") -> "Job":
         """What a point runs as, where the cluster has no say."""
         from paceline.specs import Job
+        from paceline.study.points import RATE, SCALED
 
         return Job(
             name="point",
             train=self.target.file,
             function=self.target.function,
-            steps=self.steps,
+            steps=self.steps or None,
             batch_times=point.batch_times,
+            equal_samples=self.kind == "quality",
+            scale_rate=point.varied.get(RATE) == SCALED,
             nodes=point.nodes,
             devices_per_node=point.devices_per_node,
             folder=Path.cwd(),

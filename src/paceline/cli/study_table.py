@@ -3,7 +3,10 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paceline.specs import Interval, PointResult, StudyResult
+    from rich.console import Console
+    from rich.table import Table
+
+    from paceline.specs import Interval, PointResult, Quality, StudyResult
 
 
 def show(found: "StudyResult") -> None:
@@ -11,6 +14,10 @@ def show(found: "StudyResult") -> None:
     from paceline.cli.tables import console, table
 
     out = console()
+    if found.quality is not None:
+        out.print(_learned(found, found.quality))
+        _say(found, out)
+        return
     headings = ["where", "batch", "samples/s", "speed-up", "efficiency", "ms/step", "limit"]
     predicted = any(each.predicted_samples_per_second for each in found.points)
     headings += ["predicted"] if predicted else []
@@ -21,11 +28,45 @@ def show(found: "StudyResult") -> None:
         lead = [each.point.family or "–"] if families else []
         made.add_row(*lead, *_row(each, predicted=predicted))
     out.print(made)
+    _say(found, out)
+
+
+def _say(found: "StudyResult", out: "Console") -> None:
     for words in found.findings:
         out.print(words, markup=False)
     for each in found.points:
         for failure in each.failures:
             out.print(f"failed: {each.point.where}: {failure}", markup=False)
+
+
+def _learned(found: "StudyResult", quality: "Quality") -> "Table":
+    """Each measure of each point beside the base's."""
+    from paceline.cli.tables import table
+    from paceline.report.quality_words import difference, short, value
+    from paceline.report.study_tables import point_names
+
+    made = table(
+        *("where", "batch", "measure", "value", "difference", "margin", "seeds", "verdict"),
+        words=("where", "measure", "verdict"),
+    )
+    names = point_names([each.point for each in found.points])
+    for number, each in enumerate(quality.points):
+        runs = found.points[number].runs
+        lead = [names[number], f"{runs[0].batch:,}" if runs else "–"]
+        if number == quality.base:
+            first = next((other.comparisons for other in quality.points if other.comparisons), ())
+            for one in first:
+                made.add_row(
+                    *lead, one.measure, value(one.base), *("–", "–", str(len(each.runs)), "base")
+                )
+        for one in each.comparisons:
+            made.add_row(
+                *(*lead, one.measure, value(one.value), difference(one.difference)),
+                *(f"±{short(one.margin)}", str(one.seeds), one.verdict),
+            )
+        if not each.comparisons and number != quality.base:
+            made.add_row(*lead, *["–"] * 4, "0", "–")
+    return made
 
 
 def _row(each: "PointResult", *, predicted: bool) -> list[str]:

@@ -10,6 +10,7 @@ from paceline.specs import (
     AnyEvent,
     Damaged,
     Ended,
+    Evaluated,
     Failed,
     Finished,
     NotSaved,
@@ -140,6 +141,7 @@ class Start:
     """What each node's workers used."""
     traced: list[Traced] = field(default_factory=list)
     """What workers have recorded of a few steps."""
+    evaluations: list[Evaluated] = field(default_factory=list)
     finished: Finished | None = None
     ended: Ended | None = None
     _resumed: int | None = field(default=None, repr=False)
@@ -221,10 +223,8 @@ class Start:
             case Workers():
                 for state in event.states:
                     self._worker(state.rank, event.node, heard_at).take(state, heard_at)
-            case Agreed():
-                self.agreements.append(event)
-            case Traced():
-                self.traced.append(event)
+            case Agreed() | Evaluated() | Traced():
+                self._take_found(event)
             case Failed() | Finished() | Ended():
                 self._take_end(event)
             case Saved() | NotSaved() | Damaged() | Resumed():
@@ -233,6 +233,14 @@ class Start:
             self._begin = self.resumed or 0
             for worker in self.workers.values():
                 worker.begin = self._begin
+
+    def _take_found(self, event: Agreed | Evaluated | Traced) -> None:
+        if isinstance(event, Agreed):
+            self.agreements.append(event)
+        elif isinstance(event, Evaluated):
+            self.evaluations.append(event)
+        else:
+            self.traced.append(event)
 
     def _take_end(self, event: Failed | Finished | Ended) -> None:
         if isinstance(event, Failed):

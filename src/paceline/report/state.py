@@ -13,6 +13,7 @@ from paceline.specs import (
     AnyEvent,
     Damaged,
     Ended,
+    Evaluated,
     Failed,
     Finished,
     Job,
@@ -161,6 +162,11 @@ class RunState:
         """What workers of the newest start that recorded any have recorded, by rank."""
         recorded = next((start.traced for start in self._all[::-1] if start.traced), [])
         return sorted(recorded, key=lambda each: each.rank)
+
+    @property
+    def evaluations(self) -> list[Evaluated]:
+        """What `trainer.evaluate` found, in all starts."""
+        return [each for start in self._all for each in start.evaluations]
 
     @property
     def trained_seconds(self) -> float:

@@ -10,6 +10,7 @@ from paceline.report.breakdown import COLORS, MEANINGS, MOST_BARS, part_colors
 from paceline.report.drawing import drawing_packages
 from paceline.report.failure import plain
 from paceline.report.pictures import Picture, finish
+from paceline.report.quality import render_quality
 from paceline.report.study_pictures import over_workers
 from paceline.report.study_tables import (
     between,
@@ -41,6 +42,8 @@ LAW_NAMES = {
 
 def render_study(result: StudyResult) -> str:
     """The page of a study, complete in itself: nothing is loaded from elsewhere."""
+    if result.quality is not None:
+        return render_quality(result)
     named = _named(result)
     runs = [(name, run) for name, each in named for run in each.runs]
     failures = [(name, why) for name, each in named for why in each.failures]

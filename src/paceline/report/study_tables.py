@@ -76,24 +76,31 @@ def to_latex(rows: Sequence[Row], result: StudyResult) -> str:
             _cell(row["step_seconds"], wording.milliseconds),
             latex(str(row["limit"] or "–")),
         ]
-        lines.append(f"    {' & '.join(cells)} \\\\")
+        lines.append(cells)
     names = ["Where", *["Family"] * several, "Workers", "Batch", "Samples/s", "Speed-up"]
     names += ["Efficiency", "Step (ms)", "Limit"]
     intervals = any(row["speedup_low"] is not None for row in rows)
     caption = f"{study.name}: {study.kind} scaling of {study.train.name}, measured {where(study)}"
     caption += f", {wording.count(study.repeat, 'run')} of each point"
     caption += "; in brackets: 95 % intervals over the runs." if intervals else "; no intervals."
+    return latex_table(latex(caption), f"l{'l' * several}rrrrrrl", names, lines)
+
+
+def latex_table(
+    caption: str, columns: str, names: Sequence[str], lines: Sequence[Sequence[str]]
+) -> str:
+    """Cells as LaTeX reads them, as a table."""
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
             r"\begin{table}",
             r"  \centering",
-            f"  \\caption{{{latex(caption)}}}",
-            f"  \\begin{{tabular}}{{l{'l' * several}rrrrrrl}}",
+            f"  \\caption{{{caption}}}",
+            f"  \\begin{{tabular}}{{{columns}}}",
             r"    \toprule",
             f"    {' & '.join(names)} \\\\",
             r"    \midrule",
-            *lines,
+            *(f"    {' & '.join(cells)} \\\\" for cells in lines),
             r"    \bottomrule",
             r"  \end{tabular}",
             r"\end{table}",

@@ -27,6 +27,7 @@ from paceline.specs.events import (
     AnyEvent,
     Damaged,
     Ended,
+    Evaluated,
     Event,
     Failed,
     Finished,
@@ -45,6 +46,7 @@ from paceline.specs.events import (
     WorkerState,
     event_adapter,
 )
+from paceline.specs.interval import Interval
 from paceline.specs.job import Job, Limits
 from paceline.specs.layout import Layout, Position
 from paceline.specs.plan import Plan
@@ -56,10 +58,10 @@ from paceline.specs.profile import (
     Timing,
     TrainingProfile,
 )
+from paceline.specs.quality import Comparison, Learned, LearnedPoint, Quality, Stretch, Verdict
 from paceline.specs.run import Run
 from paceline.specs.saving import Best, Saving
 from paceline.specs.study import (
-    Interval,
     Kind,
     Law,
     Limit,
@@ -84,11 +86,13 @@ __all__ = [
     "Best",
     "Cluster",
     "CollectiveCost",
+    "Comparison",
     "Damaged",
     "Device",
     "DryRun",
     "Ended",
     "Estimate",
+    "Evaluated",
     "Event",
     "Failed",
     "Finished",
@@ -102,6 +106,8 @@ __all__ = [
     "Law",
     "LayerCost",
     "Layout",
+    "Learned",
+    "LearnedPoint",
     "Limit",
     "Limits",
     "Link",
@@ -121,6 +127,7 @@ __all__ = [
     "Position",
     "Precision",
     "Profile",
+    "Quality",
     "RankPicture",
     "Reach",
     "Resumed",
@@ -131,6 +138,7 @@ __all__ = [
     "ScalingPoint",
     "Started",
     "Steps",
+    "Stretch",
     "Study",
     "StudyResult",
     "Sync",
@@ -141,6 +149,7 @@ __all__ = [
     "TrainingProfile",
     "Transfer",
     "Usage",
+    "Verdict",
     "WorkerState",
     "Workers",
     "event_adapter",

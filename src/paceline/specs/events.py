@@ -211,6 +211,18 @@ class Traced(Event):
         return self.communication_seconds - self.hidden_seconds
 
 
+class Evaluated(Event):
+    """The model was evaluated on a dataset, by `trainer.evaluate`. From worker 0's node."""
+
+    kind: Literal["evaluated"] = "evaluated"
+    step: int
+    """After which."""
+    samples: int
+    """In the dataset."""
+    loss: float
+    metrics: dict[str, float]
+
+
 class Failed(Event):
     """A worker ended by an error."""
 
@@ -250,6 +262,7 @@ AnyEvent = Annotated[
     | Resumed
     | Agreed
     | Traced
+    | Evaluated
     | Failed
     | Finished
     | Ended,

@@ -32,6 +32,12 @@ class Job(Spec):
     """The global batch, by the training's own: a study of weak scaling lets it grow."""
     trace_steps: int | None = Field(default=None, ge=1)
     """Steps of which workers record what they do; none where unset."""
+    equal_samples: bool = False
+    """Whether steps are counted in batches of the training's own: a larger batch takes fewer."""
+    scale_rate: bool = False
+    """Whether the learning rate grows with the batch, by the rule for the optimizer."""
+    seed_plus: int = Field(default=0, ge=0)
+    """Added to the training's seed: a study of how well it learns repeats it with several."""
     nodes: int = Field(default=1, ge=1)
     devices_per_node: int = Field(default=1, ge=1)
     """Workers on each node: one per device."""

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.events import Part
+from paceline.specs.interval import Interval
+from paceline.specs.quality import Quality
 
-Kind = Literal["strong", "weak"]
-"""`strong`: the same batch on more workers. `weak`: a batch that grows with them."""
+Kind = Literal["strong", "weak", "quality"]
+"""`strong`: the same batch on more workers. `weak`: a batch that grows with them. `quality`: not
+how fast, but how well it learns, from as many samples."""
 Limit = Literal["compute", "data", "network", "slow worker", "uneven steps", "checkpoints", "other"]
 """What makes steps longest, beside computing; `compute` where nothing takes a tenth of them.
 `uneven steps`: workers wait for each other, now for one and now for another."""
@@ -57,22 +60,16 @@ class Study(Spec):
     kind: Kind = "strong"
     points: tuple[Point, ...]
     repeat: PositiveInt = 3
-    """How often each point is measured, all points in turn before any is measured again."""
-    steps: PositiveInt = 60
-    """Of each run."""
+    """How often each point is measured, all points in turn before any is measured again; for
+    quality, each time with another seed."""
+    steps: NonNegativeInt = 60
+    """Of each run; for quality, of the training's own batch, and 0 for as many as it has."""
     warm_up: PositiveInt = 10
     """Steps at the beginning of each run that do not count."""
+    margin: PositiveFloat = 0.01
+    """For quality: what counts as the same, by the value on the fewest workers."""
     cluster: str
     """Where it is measured, in words: `here`, `Slurm`, `the testbed NAME`."""
-
-
-class Interval(Spec):
-    """A number, and what holds it in 19 of 20 cases; without an interval where there was one
-    measurement only."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 class Measured(Spec):
@@ -184,5 +181,7 @@ class StudyResult(Spec):
     points: tuple[PointResult, ...]
     laws: tuple[Law, ...] = ()
     reaches: tuple[Reach, ...] = ()
+    quality: Quality | None = None
+    """Of a study of quality."""
     findings: tuple[str, ...] = ()
     """How well it scaled, what limits it and what would help, in sentences."""

@@ -8,6 +8,8 @@ from paceline.report import RunReader, RunState
 from paceline.specs import Job, PacelineError, Plan, Point, Run, Study
 from paceline.study.points import key
 
+States = dict[str, list[tuple[Run, RunState]]]
+"""The runs there are of each repetition, by its name, the oldest first."""
 _SAME = ("train", "function", "kind", "steps", "warm_up", "cluster")
 
 
@@ -70,6 +72,7 @@ class StudyFolder:
                 update={
                     "points": (*before.points, *new),
                     "repeat": max(before.repeat, study.repeat),
+                    "margin": study.margin,
                 }
             )
         folder.runs.mkdir(parents=True, exist_ok=True)
@@ -86,11 +89,14 @@ class StudyFolder:
 
     def new_run(self, repetition: Repetition, job: Job, plan: Plan) -> Run:
         """A folder for a measurement that is about to begin."""
-        return Run.create(self.runs, job.model_copy(update={"name": repetition.name}), plan)
+        named: dict[str, str | int] = {"name": repetition.name}
+        if self.study.kind == "quality":
+            named["seed_plus"] = repetition.number - 1
+        return Run.create(self.runs, job.model_copy(update=named), plan)
 
-    def states(self) -> "dict[str, list[tuple[Run, RunState]]]":
+    def states(self) -> States:
         """The runs there are of each repetition, by its name, the oldest first."""
-        found: dict[str, list[tuple[Run, RunState]]] = {}
+        found: States = {}
         for path in sorted(self.runs.iterdir()):
             run = Run(path)
             # A run that was cut off while its folder was made has nothing to say.
@@ -98,3 +104,18 @@ class StudyFolder:
                 state = RunReader(run).refresh()
                 found.setdefault(state.job.name, []).append((run, state))
         return found
+
+
+def attempts(study: Study, point: Point, states: States) -> list[list[tuple[Run, RunState]]]:
+    """The runs there are of a point, by repetition."""
+    names = [Repetition(point, number + 1).name for number in range(study.repeat)]
+    return [states.get(name, []) for name in names]
+
+
+def finished(study: Study, point: Point, states: States) -> list[tuple[Run, RunState]]:
+    """One run of each repetition that has come to its end."""
+    return [
+        found
+        for repeated in attempts(study, point, states)
+        for found in [each for each in repeated if each[1].status == "finished"][:1]
+    ]

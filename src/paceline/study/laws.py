@@ -9,7 +9,7 @@ With n workers, relative to one:
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -17,30 +17,15 @@ import numpy as np
 from paceline.cluster.collectives import Array
 from paceline.specs import Interval, Kind, Law, PointResult, Reach
 from paceline.specs.study import FARTHEST, LawName, families
+from paceline.study.student import interval, quantile
 
-# Quantile 0.975 of Student's t for 1 to 30 degrees of freedom: NIST/SEMATECH e-Handbook of
-# Statistical Methods, section 1.3.6.7.2. Beyond, the normal distribution is near enough.
-_T = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-_NORMAL = 1.960
+_NORMAL = 1.960  # quantile 0.975
 DRAWS = 1000
 FEWEST_NUMBERS = 3
 """Of workers, below which no law is fitted."""
 CURVE_POINTS = 40
 BEYOND = 4
 """A curve goes on to so many times the most workers measured."""
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Their mean, and its 95 % confidence interval by Student's t; none around a single value."""
-    mean, count = fmean(values), len(values)
-    if count == 1:
-        return Interval(value=mean)
-    half = _t(count - 1) * stdev(values) / math.sqrt(count)
-    return Interval(value=mean, low=mean - half, high=mean + half)
 
 
 def with_scaling(points: Sequence[PointResult]) -> tuple[PointResult, ...]:
@@ -94,10 +79,6 @@ def reaches(
     )
 
 
-def _t(degrees: int) -> float:
-    return _T[degrees - 1] if degrees <= len(_T) else _NORMAL
-
-
 def _rates(result: PointResult) -> list[float]:
     return [run.samples_per_second for run in result.runs]
 
@@ -139,7 +120,7 @@ def _drawn(measured: Sequence[PointResult]) -> Array | None:
     if any(len(each.runs) == 1 for each in measured):
         return None
     # All runs say how much runs spread, as if they did so alike in all points.
-    widening = _t(sum(len(each.runs) - 1 for each in measured)) / _NORMAL
+    widening = quantile(0.975, sum(len(each.runs) - 1 for each in measured)) / _NORMAL
     generator = np.random.default_rng(0)
     columns = []
     for each in measured:

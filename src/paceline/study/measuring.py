@@ -3,33 +3,29 @@
 import math
 
 from paceline.report import RunState, cause, summary
-from paceline.specs import Measured, Point, PointResult, Run
-from paceline.study.folder import Repetition, StudyFolder
+from paceline.specs import Measured, PointResult, Run, Study
+from paceline.study.folder import States, attempts, finished
 
 
-def point_results(folder: StudyFolder) -> tuple[PointResult, ...]:
+def point_results(study: Study, states: States) -> tuple[PointResult, ...]:
     """What each point's runs have measured so far."""
-    study, states = folder.study, folder.states()
     found = []
     for point in study.points:
-        names = [Repetition(point, number + 1).name for number in range(study.repeat)]
-        attempts = [states.get(name, []) for name in names]
-        finished = [
-            _measured(run, state, study.warm_up)
-            for repeated in attempts
-            for run, state in [each for each in repeated if each[1].status == "finished"][:1]
-        ]
+        tried = attempts(study, point, states)
         failures = [
             _failure(*repeated[-1])
-            for repeated in attempts
+            for repeated in tried
             if repeated and not any(state.status == "finished" for _, state in repeated)
         ]
         found.append(
             PointResult(
                 point=point,
-                runs=tuple(finished),
+                runs=tuple(
+                    _measured(run, state, study.warm_up)
+                    for run, state in finished(study, point, states)
+                ),
                 failures=tuple(failures),
-                predicted_samples_per_second=_predicted(point, attempts),
+                predicted_samples_per_second=_predicted(tried),
             )
         )
     return tuple(found)
@@ -60,9 +56,9 @@ def _failure(run: Run, state: RunState) -> str:
     return f"{found.where}: {found.message.splitlines()[0]}" if found else f"it was {state.status}"
 
 
-def _predicted(point: Point, attempts: list[list[tuple[Run, RunState]]]) -> float | None:
+def _predicted(tried: list[list[tuple[Run, RunState]]]) -> float | None:
     """What the planner said of it when a run of it was begun."""
-    for _, state in (each for repeated in attempts for each in repeated):
+    for _, state in (each for repeated in tried for each in repeated):
         estimate = state.plan.estimate
         if estimate is not None:
             return estimate.batch / estimate.step_seconds.value

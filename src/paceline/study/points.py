@@ -5,9 +5,11 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from paceline.specs import Kind, PacelineError, Point
+from paceline.specs import Kind, PacelineError, Point, Sync
 
 BATCH = "batch"
+RATE = "lr"
+SCALED = "scaled"
 LINK = "link"
 
 
@@ -49,21 +51,36 @@ def points(
     kind: Kind,
     varying: Mapping[str, Sequence[str]],
 ) -> tuple[Point, ...]:
-    """All combinations; the batch of a weak study is the training's own times the workers."""
+    """All combinations; the batch of a weak study is the training's own times the workers. In their
+    order for quality, whose first is the base, else by what varies."""
+    _check_rates(varying)
     found = []
     for values in product(*varying.values()):
         own = dict(zip(varying, values, strict=True))
         for count, each in product(nodes, devices):
             grown = count * each if kind == "weak" else 1
-            found.append(
-                Point(
-                    nodes=count,
-                    devices_per_node=each,
-                    varied=own,
-                    batch_times=grown * _times(own.get(BATCH, "1")),
-                )
-            )
-    return tuple(sorted(found, key=lambda point: (point.family, point.workers, point.nodes)))
+            times = grown * _times(own.get(BATCH, "1"))
+            # A rate by whatever rule is the training's own with its own batch: that is one point.
+            same = (BATCH, RATE) if kind == "quality" and times == 1 else ()
+            kept = {key: value for key, value in own.items() if key not in same}
+            found.append(Point(nodes=count, devices_per_node=each, varied=kept, batch_times=times))
+    distinct = [point for number, point in enumerate(found) if point not in found[:number]]
+    families = list(dict.fromkeys(point.family for point in distinct))
+    if kind != "quality":
+        families.sort()
+    return tuple(
+        sorted(distinct, key=lambda each: (families.index(each.family), each.workers, each.nodes))
+    )
+
+
+def check_rate(point: Point, sync: Sync) -> None:
+    """Refuse a scaled rate where another optimizer than the training's changes the weights."""
+    if point.varied.get(RATE) == SCALED and sync.mode == "stale":
+        raise PacelineError(
+            "--vary lr=scaled was given together with sync=stale, whose servers have a rate of"
+            " their own",
+            fix="leave one of them out",
+        )
 
 
 def key(point: Point) -> str:
@@ -74,6 +91,23 @@ def key(point: Point) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", point.family.lower()).strip("-")[:40]
     mark = hashlib.sha256(point.family.encode()).hexdigest()[:4]
     return f"{where}-{slug}-{mark}"
+
+
+def _check_rates(varying: Mapping[str, Sequence[str]]) -> None:
+    rates = varying.get(RATE, [])
+    unknown = [each for each in rates if each not in ("naive", SCALED)]
+    if unknown:
+        raise PacelineError(
+            f"--vary lr={unknown[0]} is neither naive nor scaled",
+            fix="write --vary lr=naive,scaled: the training's own learning rate, and one that grows"
+            " with the batch",
+        )
+    if rates and not any(_times(each) > 1 for each in varying.get(BATCH, [])):
+        raise PacelineError(
+            f"--vary lr={','.join(rates)} was given, but no batch is larger than the training's"
+            " own, with which the learning rate would grow",
+            fix="add --vary batch=1,8",
+        )
 
 
 def _times(text: str) -> int:

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 
 from paceline.report import wording
 from paceline.report.breakdown import MEANINGS
+from paceline.report.quality_words import quality_findings
 from paceline.report.study_tables import limit_of
 from paceline.specs import Limit, PointResult, Reach, StudyResult
 from paceline.specs.study import FARTHEST, families
 from paceline.study.folder import StudyFolder
 from paceline.study.laws import laws, reaches, with_scaling
+from paceline.study.learned import quality
 from paceline.study.measuring import point_results
 
 BOUND = 0.8
@@ -33,8 +35,11 @@ _HELP: dict[Limit, str] = {
 
 def result(folder: StudyFolder) -> StudyResult:
     """What is known of a study so far."""
-    study = folder.study
-    points = with_scaling(point_results(folder))
+    study, states = folder.study, folder.states()
+    points = with_scaling(point_results(study, states))
+    if study.kind == "quality":
+        learned = StudyResult(study=study, points=points, quality=quality(study, states))
+        return learned.model_copy(update={"findings": tuple(quality_findings(learned))})
     fitted = laws(points, study.kind)
     reached = reaches(fitted, points, BOUND)
     return StudyResult(

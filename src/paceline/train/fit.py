@@ -4,18 +4,18 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from types import FrameType
 
 from paceline.observe.events import EventWriter
 from paceline.observe.power_limit import limited_power
 from paceline.observe.progress import progress_bar
 from paceline.observe.usage import usage_written
-from paceline.specs import Job, Layout, Run, Sync
+from paceline.specs import Layout, Run, Sync
 from paceline.train.devices import pick_device
 from paceline.train.groups import Groups, joined
 from paceline.train.place import place, run_folder
 from paceline.train.recovery import Recovery
+from paceline.train.studied import as_studied
 from paceline.train.telemetry import Progress, Telemetry
 from paceline.train.tracing import Tracing
 from paceline.train.trainer import Trainer
@@ -35,7 +35,7 @@ def start(training: Training) -> Iterator[Trainer]:
     global started_trainers  # noqa: PLW0603 -- a fact about the process, not a setting
     folder = run_folder()
     run = Run.open(folder) if folder else None
-    training = _as_studied(training, run.job) if run else training
+    training = as_studied(training, run.job) if run else training
     here = place(run.job.first_generation if run else 0)
     device = pick_device(here)
     writer = EventWriter(run.events, here.node) if run else None
@@ -90,13 +90,6 @@ def _usage_of_node(groups: Groups, writer: EventWriter | None) -> AbstractContex
 def _tracing(run: Run, groups: Groups, writer: EventWriter) -> Tracing | None:
     steps = run.job.trace_steps
     return Tracing(run, groups, writer, steps) if steps else None
-
-
-def _as_studied(training: Training, job: Job) -> Training:
-    """The training with as many steps and as large a batch as the job says, if it does."""
-    if job.batch_times > 1:
-        training = replace(training, batch=job.batch_times * training.batch)
-    return replace(training, steps=job.steps, epochs=None) if job.steps else training
 
 
 def fit(training: Training) -> Progress:

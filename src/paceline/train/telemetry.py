@@ -18,6 +18,7 @@ import torch.distributed as dist
 from paceline.observe.events import EventWriter
 from paceline.specs import (
     Agreed,
+    Evaluated,
     Finished,
     Outcome,
     PacelineError,
@@ -197,6 +198,10 @@ class Telemetry:
     def agreed(self, step: int, sync: Sync, why: str) -> None:
         """From a step on, replicas agree in another way."""
         self._tell(Agreed, step=step, sync=sync, why=why)
+
+    def evaluated(self, step: int, samples: int, loss: float, metrics: dict[str, float]) -> None:
+        """The model was evaluated on a dataset."""
+        self._tell(Evaluated, step=step, samples=samples, loss=loss, metrics=metrics)
 
     def finished(self, outcome: Outcome) -> None:
         """The last step is done: say how it ended."""

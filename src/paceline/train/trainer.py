@@ -156,8 +156,7 @@ class Trainer:
     ) -> Evaluation:
         """The mean loss, and metrics `name -> function(output, target)`, over a whole dataset.
 
-        All workers call it together; each sample counts once, also in an uneven last batch. The
-        next checkpoint carries these figures.
+        All workers call it together; each sample counts once. Events and checkpoints carry it.
         """
         arranged = self._still_arranged()
         with self._mode.agreed():
@@ -165,6 +164,7 @@ class Trainer:
                 arranged, self.training, data, metrics or {}, self._layout, self._groups
             )
         self._metrics = {"loss": found.loss, **found.metrics}
+        self._telemetry.evaluated(self._done, found.samples, found.loss, found.metrics)
         return found
 
     def export(self, path: str | Path) -> None:

@@ -1,0 +1,60 @@
+"""A study of quality in numbers: flat rows, and a table for a paper."""
+
+from paceline.report import wording
+from paceline.report.quality_words import difference, said, value
+from paceline.report.study_tables import Row, latex, latex_table, point_names, where
+from paceline.specs import StudyResult
+
+
+def quality_rows(result: StudyResult) -> list[Row]:
+    """One row for each measure of each point that is held against the base."""
+    quality = result.quality
+    assert quality
+    return [
+        {
+            "workers": each.point.workers,
+            "nodes": each.point.nodes,
+            "devices_per_node": each.point.devices_per_node,
+            "family": each.point.family,
+            "batch": each.runs[0].batch if each.runs else None,
+            "measure": one.measure,
+            "value": one.value.value,
+            "base": one.base.value,
+            "difference": one.difference.value,
+            "difference_low": one.difference.low,
+            "difference_high": one.difference.high,
+            "margin": one.margin,
+            "seeds": one.seeds,
+            "verdict": one.verdict,
+        }
+        for each, learned in zip(result.points, quality.points, strict=True)
+        for one in learned.comparisons
+    ]
+
+
+def quality_latex(result: StudyResult) -> str:
+    r"""A table that needs `\usepackage{booktabs}` and nothing else."""
+    quality, study = result.quality, result.study
+    assert quality
+    names = point_names([each.point for each in result.points])
+    lines = [
+        [
+            latex(name),
+            latex(one.measure),
+            *(_signs(text) for text in (value(one.value), difference(one.difference), said(one))),
+        ]
+        for name, each in zip(names, quality.points, strict=True)
+        for one in each.comparisons
+    ]
+    caption = (
+        f"{study.name}: how well {study.train.name} learns beside {names[quality.base]}, measured"
+        f" {where(study)}, {wording.count(study.repeat, 'seed')} of each point; ± is half of a 95 %"
+        f" interval, paired by seed; the same: within {wording.percent(quality.margin)} by two"
+        " one-sided tests."
+    )
+    headings = ["Where", "Measure", "Value", "Difference", "Verdict"]
+    return latex_table(_signs(caption), "llrrl", headings, lines)
+
+
+def _signs(text: str) -> str:
+    return latex(text).replace("±", r"$\pm$")

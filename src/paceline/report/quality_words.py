@@ -1,0 +1,62 @@
+"""What a study of quality found, as people say it: the same in the terminal and on the page."""
+
+from paceline.report import wording
+from paceline.report.study_tables import point_names
+from paceline.specs import Comparison, Interval, StudyResult
+
+
+def said(found: Comparison) -> str:
+    """`the same within ±0.0005`, `worse by 0.21 ± 0.03`, `not enough seeds to say: +0.1 ± 0.3`."""
+    half = _half(found.difference)
+    match found.verdict:
+        case "same":
+            return f"the same within ±{short(found.margin)}"
+        case "failed":
+            return "not said, since a run failed"
+        case "unknown" if half is None:
+            return "one seed says nothing"
+        case "unknown":
+            return f"not enough seeds to say: {difference(found.difference)}"
+        case verdict:
+            return f"{verdict} by {short(abs(found.difference.value))} ± {short(half or 0.0)}"
+
+
+def difference(found: Interval) -> str:
+    """`+0.012 ± 0.034`; without the latter where there was one seed."""
+    half = _half(found)
+    return f"{found.value:+.3g}" + (f" ± {short(half)}" if half is not None else "")
+
+
+def value(found: Interval) -> str:
+    """`0.0512 ± 0.0007`."""
+    half = _half(found)
+    return wording.loss(found.value) + (f" ± {short(half)}" if half is not None else "")
+
+
+def short(number: float) -> str:
+    """Three digits that say something."""
+    return f"{number:.3g}"
+
+
+def quality_findings(result: StudyResult) -> list[str]:
+    """A sentence for each point, after one that says what they are held against."""
+    quality = result.quality
+    assert quality
+    names = point_names([each.point for each in result.points])
+    of_base = next((each.comparisons for each in quality.points if each.comparisons), ())
+    if not of_base:
+        return []
+    values = ", ".join(f"{each.measure} {value(each.base)}" for each in of_base)
+    found = [
+        f"Held against {names[quality.base]}: {values}. The same: within"
+        f" {wording.percent(quality.margin)} of that."
+    ]
+    for name, each in zip(names, quality.points, strict=True):
+        if each.comparisons:
+            parts = "; ".join(f"{one.measure} {said(one)}" for one in each.comparisons)
+            found.append(f"{name}: {parts}.")
+    return found
+
+
+def _half(found: Interval) -> float | None:
+    return None if found.low is None or found.high is None else (found.high - found.low) / 2
