@@ -36,7 +36,7 @@ docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 nightly: setup  ## minutes-long tests and the benchmarks
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,peers]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,peers,mlflow,wandb]'
 	$(BIN)/pytest -m nightly
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/engine.py
@@ -51,6 +51,7 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/python benchmarks/consensus.py
 	$(BIN)/python benchmarks/staleness.py
 	$(BIN)/python benchmarks/observing.py
+	$(BIN)/python benchmarks/observing_scale.py
 	$(BIN)/python benchmarks/attribution.py
 	$(BIN)/python benchmarks/scaling.py --out studies/scaling --directions 1gbit
 	$(BIN)/python benchmarks/time_to_loss.py --model main --ratios 0.25 1 4 16

@@ -30,8 +30,12 @@ GPU = CPU.model_copy(
     }
 )
 
+LISTENED = CPU.model_copy(
+    update={"listeners": ("tensorboard:my boards", "prometheus:eth0:9464"), "cpus_per_worker": None}
+)
 
-@pytest.mark.parametrize(("name", "job"), [("cpu", CPU), ("gpu", GPU)])
+
+@pytest.mark.parametrize(("name", "job"), [("cpu", CPU), ("gpu", GPU), ("listened", LISTENED)])
 def test_golden_script(name: str, job: Job) -> None:
     """Renew with `PACELINE_RENEW=1 pytest tests/launch/test_script.py`, then read the diff."""
     written = script(job, Run(Path(f"/home/ann/runs/{job.name}-20260101-120000")))

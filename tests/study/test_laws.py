@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from paceline.specs import Interval, Kind, Law, Measured, Point, PointResult
 from paceline.specs.study import families
 from paceline.study.laws import laws, reaches, with_scaling
-from paceline.study.student import interval, quantile
 
 Rule = Callable[[int], float]
 SHARES = st.floats(0, 1)
@@ -75,29 +74,6 @@ def _width(of: Interval | None) -> float:
 def _given_usl(a: float, b: float) -> Law:
     numbers = {"contention": Interval(value=a), "coherence": Interval(value=b)}
     return Law(name="usl", family="", numbers=numbers, off=0, curve=())
-
-
-@pytest.mark.parametrize("probability", [0.95, 0.975])
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 8, 13, 30, 101])
-def test_students_t_holds_90_or_95_of_100(degrees: int, probability: float) -> None:
-    # t = sqrt(v) tan(angle) turns the density into cos(angle)^(v - 1) between -pi/2 and pi/2.
-    def area(end: float) -> float:
-        middles = (np.arange(10_000) + 0.5) * end / 10_000
-        return float(np.mean(np.cos(middles) ** (degrees - 1))) * end
-
-    end = math.atan(quantile(probability, degrees) / math.sqrt(degrees))
-    assert area(end) / area(math.pi / 2) == pytest.approx(2 * probability - 1, abs=1e-6)
-
-
-def test_an_interval_by_students_t() -> None:
-    found = interval([9.0, 10.0, 11.0])
-    assert found.value == 10
-    assert _width(found) == pytest.approx(2 * 4.303 / math.sqrt(3), rel=1e-4)
-    assert interval([7.0]) == Interval(value=7)
-    many = np.random.default_rng(1).normal(10, 1, 400)
-    assert _width(interval(many.tolist())) == pytest.approx(
-        2 * 1.966 * many.std(ddof=1) / 20, rel=1e-3
-    )
 
 
 def test_speedups_are_by_one_worker_of_a_base_of_two() -> None:

@@ -5,28 +5,37 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from paceline.cli.words import Json, Quiet, RunFolder, print_json, say
+from paceline.cli.words import Json, Quiet, RunFolder, To, print_json, say
 
 if TYPE_CHECKING:
     from paceline.specs import StudyResult
 
 
-def watch(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
-    """Look at a run while it runs.
+def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = False) -> None:
+    """Look at a run while it runs, and tell other tools of it.
 
-    Example:  paceline watch runs/gpt-20260101-120000
+    Example:  paceline watch runs/gpt-20260101-120000 --to tensorboard
     """
     from rich.console import Console
 
     from paceline import report
-    from paceline.specs import Run
+    from paceline.cli.listening import follow
+    from paceline.specs import PacelineError, Run
 
+    if json and to:
+        raise PacelineError(
+            f"--json prints a run once, but --to {to[0]} follows it to its end",
+            fix="leave one of them out",
+        )
     folder = Run.open(Path(run))
     if json:
         print_json(report.summary(report.RunReader(folder).refresh()).to_dict())
         return
     try:
-        report.watch(folder, Console(quiet=quiet))
+        if to:
+            follow(folder, to, Console(quiet=quiet))
+        else:
+            report.watch(folder, Console(quiet=quiet))
     except KeyboardInterrupt:
         say("the run goes on; only the watching ended")
 

@@ -16,6 +16,7 @@ from paceline.cli.words import (
     Quiet,
     RunName,
     Runs,
+    To,
     TraceSteps,
     Train,
     print_json,
@@ -51,6 +52,7 @@ def run(
     name: RunName = None,
     port: Port = None,
     power_limit: PowerLimit = None,
+    to: To = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Train nothing; show what workers would hold and send."),
@@ -88,6 +90,7 @@ def run(
         return
     refuse_cluster(nodes, devices)
 
+    from paceline.cli.listening import given_listeners
     from paceline.cluster.slurm import minutes_of
     from paceline.launch import local
     from paceline.launch.target import Target
@@ -111,6 +114,7 @@ def run(
         limits=Limits(minutes=minutes_of(time) if time else None),
         folder=Path.cwd(),
         python=Path(sys.executable),
+        listeners=given_listeners(to),
     )
     folder = Run.create(Path(runs), job, chosen)
     with local.held(folder):
@@ -119,11 +123,14 @@ def run(
 
 def train_here(run: "Run", *, json: bool, quiet: bool) -> None:
     """Start a run's workers on this machine and stay until their end."""
+    from functools import partial
+
     from paceline.launch import local
+    from paceline.launch.follower import following
     from paceline.observe.versions import write_versions
 
     launch = local.LocalLaunch(run)
-    with _stopping_on_signals(launch) as tell:
+    with following(run, partial(say, unless=quiet)), _stopping_on_signals(launch) as tell:
         write_versions(run.versions_file, run.job.train)  # while the workers load torch
         say(f"run: {shown(run.path)}", unless=quiet)
 

@@ -16,6 +16,7 @@ from paceline.cli.words import (
     Quiet,
     RunName,
     Runs,
+    To,
     TraceSteps,
     Train,
     print_json,
@@ -66,6 +67,7 @@ def submit(
     name: RunName = None,
     port: Port = None,
     power_limit: PowerLimit = None,
+    to: To = None,
     testbed: Testbed = None,
     assume_shared: AssumeShared = False,
     wait: Annotated[
@@ -83,6 +85,7 @@ def submit(
     """
     import sys
 
+    from paceline.cli.listening import given_listeners
     from paceline.cluster.slurm import megabytes_of, minutes_of
     from paceline.launch import slurm as launcher
     from paceline.launch.target import Target
@@ -107,6 +110,7 @@ def submit(
         power_limit_watts=power_limit,
         folder=Path.cwd(),
         python=Path(sys.executable),
+        listeners=given_listeners(to),
     )
     job, warnings = launcher.fitted(wanted, slurm, devices or planned.devices_per_node)
     if not assume_shared:

@@ -27,6 +27,14 @@ TraceSteps = Annotated[
         "--trace", min=1, metavar="STEPS", help="Record what workers do in so many steps."
     ),
 ]
+To = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to",
+        metavar="LISTENER[:PLACE]",
+        help="Tell prometheus, tensorboard, mlflow or wandb of the run; repeatable.",
+    ),
+]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
 
 

@@ -11,7 +11,7 @@ from paceline.report.read import RunReader
 from paceline.report.recovery import resumed_sentence
 from paceline.report.standing import SILENT_SECONDS, Standing, most_urgent, standings
 from paceline.report.state import RunState
-from paceline.specs import Run
+from paceline.specs import AnyEvent, Run
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -64,12 +64,14 @@ def watch(
     *,
     interval_seconds: float = 0.5,
     until: Callable[[], bool] | None = None,
+    tell: Callable[[list[AnyEvent]], None] | None = None,
 ) -> RunState:
     """Show a run until it is over or `until()` is true; a run that is over is shown once.
 
     Where there is no terminal a plain line is printed every ten seconds, the screen at the end.
+    `tell` gets all events as they are read.
     """
-    states = _follow(RunReader(run), interval_seconds, until)
+    states = _follow(RunReader(run, tell), interval_seconds, until)
     return _show_screen(states, console) if console.is_terminal else _show_lines(states, console)
 
 

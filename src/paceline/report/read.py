@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,31 +14,40 @@ from paceline.specs import AnyEvent, Run, event_adapter
 class RunReader:
     """Reads a run's events incrementally: each `refresh` reads only what is new."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, tell: Callable[[list[AnyEvent]], None] | None = None) -> None:
         self._events = run.events
         self._offsets: dict[Path, int] = {}
         self._state = RunState(job=run.job, plan=run.plan)
         self._first_look = True
+        self._tell = tell
 
     def refresh(self) -> RunState:
-        """Read what is new in `events/*.jsonl`; the same state object, brought up to date."""
+        """Read what is new in `events/*.jsonl`; the same state object, brought up to date.
+
+        Who asked to be told gets the events themselves.
+        """
         now_monotonic, now_unix = time.monotonic(), time.time()
-        events: list[AnyEvent] = []
+        told: list[AnyEvent] = []
         for file in sorted(self._events.glob("*.jsonl")):
-            for line in self._new_lines(file):
-                try:
-                    events.append(event_adapter.validate_json(line))
-                except ValidationError:
-                    self._state.unreadable_lines += 1
-        # One start of the run after the other, though every file has all of them; within a start
-        # each file keeps its order.
-        for event in sorted(events, key=lambda event: event.generation):
-            # Nodes' clocks may differ from ours, so an event counts as written when we see it.
-            # Only what was there before we looked is dated by the clock that wrote it.
-            age = max(0.0, now_unix - event.time) if self._first_look else 0.0
-            self._state.take(event, now_monotonic - age)
+            # File by file: the events of a large run would not fit into memory together.
+            for event in self._new_events(file):
+                # Nodes' clocks may differ from ours, so an event counts as written when we see it.
+                # Only what was there before we looked is dated by the clock that wrote it.
+                age = max(0.0, now_unix - event.time) if self._first_look else 0.0
+                self._state.take(event, now_monotonic - age)
+                if self._tell is not None:
+                    told.append(event)
         self._first_look = False
+        if self._tell is not None:
+            self._tell(told)
         return self._state
+
+    def _new_events(self, file: Path) -> Iterator[AnyEvent]:
+        for line in self._new_lines(file):
+            try:
+                yield event_adapter.validate_json(line)
+            except ValidationError:
+                self._state.unreadable_lines += 1
 
     def _new_lines(self, file: Path) -> list[bytes]:
         offset = self._offsets.get(file, 0)

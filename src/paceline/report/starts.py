@@ -77,8 +77,9 @@ class Worker:
             steps = state.step - self.state.step
             self._steps += steps
             self._seconds += steps * state.step_seconds
+            parts = self._parts
             for part, seconds in state.parts.items():
-                self._parts[part] = self._parts.get(part, 0.0) + steps * seconds
+                parts[part] = parts.get(part, 0.0) + steps * seconds
         self.state = state
         self.heard_at = heard_at
 
@@ -210,6 +211,11 @@ class Start:
     def take(self, event: AnyEvent, heard_at: float) -> None:
         """Add one event, written at `heard_at` on this process's monotonic clock."""
         self._told_time = max(self._told_time, event.time)
+        if isinstance(event, Workers):  # nearly all events of a large run, so these first
+            self._trained_time = max(self._trained_time, event.time)
+            for state in event.states:
+                self._worker(state.rank, event.node, heard_at).take(state, heard_at)
+            return
         if not isinstance(event, Failed | Ended):
             self._trained_time = max(self._trained_time, event.time)
         match event:
@@ -220,9 +226,6 @@ class Start:
                     self._worker(rank, event.node, heard_at)
             case Steps():
                 self.columns.add(event)
-            case Workers():
-                for state in event.states:
-                    self._worker(state.rank, event.node, heard_at).take(state, heard_at)
             case Agreed() | Evaluated() | Traced():
                 self._take_found(event)
             case Failed() | Finished() | Ended():

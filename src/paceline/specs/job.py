@@ -55,6 +55,8 @@ class Job(Spec):
     """How often the run was started before this job."""
     python: Path
     """The interpreter the workers run on."""
+    listeners: tuple[str, ...] = ()
+    """Other tools that are told of the run while it runs, as `--to` takes them."""
 
     @property
     def workers(self) -> int:

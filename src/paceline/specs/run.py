@@ -93,6 +93,16 @@ class Run:
         return self.path / "secret"
 
     @property
+    def metrics_token_file(self) -> Path:
+        """What a scraper of the run's metrics must show, mode 0600; made when first needed."""
+        return self.path / "prometheus-token"
+
+    @property
+    def listeners_log(self) -> Path:
+        """What the process says that tells listeners of the run."""
+        return self.logs / "listeners.log"
+
+    @property
     def plan(self) -> Plan:
         """The plan, read from the folder."""
         return Plan.read(self.plan_file)

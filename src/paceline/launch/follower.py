@@ -1,0 +1,69 @@
+"""Beside a run on this machine, the process that tells other tools of it."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from paceline.specs import Run
+
+_UNNOTICED_SECONDS = 2.0
+_LAST_WORDS_SECONDS = 60.0
+_GRACE_SECONDS = 5.0
+
+
+@contextmanager
+def following(run: Run, say: Callable[[str], None]) -> Iterator[None]:
+    """A block beside which the listeners of a run's job are told of it; how they fare, it does not
+    feel."""
+    if not run.job.listeners:
+        yield
+        return
+    try:
+        follower = _started(run)
+    except OSError as error:
+        say(f"the listeners could not be started: {error}")
+        yield
+        return
+    try:
+        yield
+        _wait_for(follower, say)
+    finally:
+        _end(follower)
+    if follower.returncode:
+        say(f"a listener failed: see {run.listeners_log}")
+
+
+def _started(run: Run) -> "subprocess.Popen[bytes]":
+    job = run.job
+    words = [word for listener in job.listeners for word in ("--to", listener)]
+    with run.listeners_log.open("ab") as log:
+        return subprocess.Popen(
+            ["nice", str(job.python), "-m", "paceline", "watch", str(run.path), *words],
+            cwd=job.folder,
+            env=os.environ | {"PACELINE_FOLLOWER_OF": str(os.getpid())},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            # Apart from our group: on Ctrl-C the run still has an end that is to be told.
+            process_group=0,
+        )
+
+
+def _wait_for(follower: "subprocess.Popen[bytes]", say: Callable[[str], None]) -> None:
+    """It ends by itself when it has told the end of the run."""
+    with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
+        try:
+            follower.wait(_UNNOTICED_SECONDS)
+        except subprocess.TimeoutExpired:
+            say("the run is over; its listeners are being told (Ctrl-C leaves that)")
+            follower.wait(_LAST_WORDS_SECONDS)
+
+
+def _end(follower: "subprocess.Popen[bytes]") -> None:
+    follower.terminate()
+    try:
+        follower.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        follower.kill()
+        follower.wait()

@@ -1,0 +1,189 @@
+"""A run's events as a few figures: as few with a hundred thousand workers as with two."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from paceline.specs import (
+    PARTS,
+    AnyEvent,
+    Damaged,
+    Ended,
+    Failed,
+    Finished,
+    NotSaved,
+    Part,
+    Saved,
+    Started,
+    Steps,
+    Workers,
+    WorkerState,
+)
+
+FIGURES: dict[str, str] = {
+    "step": "Optimizer steps taken.",
+    "loss": "Mean over the global batch of a step.",
+    "step_seconds": "How long a step took.",
+    "samples_per_second": "Samples of a step over its seconds.",
+    "workers": "Workers of the newest start.",
+    "nodes": "Nodes of the newest start.",
+    "planned_steps": "Steps that the run will take.",
+    "restarts": "How often the run was started again.",
+    "failures": "Workers that ended by an error of their own.",
+    **{f"mean/{part}_seconds": f"Of a step, mean over the workers: {part}." for part in PARTS},
+    **{f"slowest/{part}_seconds": f"Of a step, the slowest worker: {part}." for part in PARTS},
+    "slowest/busy_seconds": "Of a step, the slowest worker, without waiting for others.",
+    "slowest/rank": "Which worker is the slowest.",
+    "checkpoints/complete": "Checkpoints that were completed.",
+    "checkpoints/step": "The step of the last one.",
+    "checkpoints/bytes": "Its bytes.",
+    "checkpoints/seconds": "From the edge of the step until it was complete.",
+    "checkpoints/stall_seconds": "How long training stood still for it.",
+    "checkpoints/bad": "Checkpoints that could not be written or not be trusted.",
+    "exit_code": "Of the job, once it has ended.",
+}
+"""All that is told of a run, and what it means; seconds are seconds, of steps as of checkpoints."""
+
+Kind = Literal["figures", "started", "again", "happened", "ended"]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Figures of one moment of a run, and what happened, if something did."""
+
+    kind: Kind
+    """`again`: the run goes on from `step`, and steps after it that were told before no longer
+    count. `ended`: by the job's last word; a run that is resumed goes on after it."""
+    time: float
+    """Unix seconds."""
+    step: int
+    figures: Mapping[str, float]
+    """Those of `FIGURES` that are new."""
+    note: str = ""
+    """What happened, in a sentence; of `ended`, the one word finished, stopped or failed."""
+
+
+@dataclass
+class _Load:
+    """What the workers' time goes to; sums are kept, so that a window costs what it brings."""
+
+    _states: dict[int, WorkerState] = field(default_factory=dict)
+    _busy: dict[int, float] = field(default_factory=dict)
+    _sums: dict[Part, float] = field(default_factory=dict)
+
+    def take(self, state: WorkerState) -> None:
+        before = self._states.get(state.rank)
+        for part, seconds in before.parts.items() if before else ():
+            self._sums[part] -= seconds
+        for part, seconds in state.parts.items():
+            self._sums[part] = self._sums.get(part, 0.0) + seconds
+        self._states[state.rank] = state
+        self._busy[state.rank] = state.step_seconds - state.parts.get("exchange", 0.0)
+
+    def figures(self) -> dict[str, float]:
+        if not self._busy:
+            return {}
+        rank = max(self._busy, key=self._busy.__getitem__)
+        # A sum of what was added and taken away again may end a rounding error below 0.
+        means = {
+            f"mean/{part}_seconds": max(0.0, total / len(self._states))
+            for part, total in self._sums.items()
+        }
+        slowest = {
+            f"slowest/{part}_seconds": value for part, value in self._states[rank].parts.items()
+        }
+        return means | slowest | {"slowest/busy_seconds": self._busy[rank], "slowest/rank": rank}
+
+
+class Digest:
+    """Takes a run's events as they are read, and says what is new."""
+
+    def __init__(self) -> None:
+        self._generation = 0
+        self._trained_generation = 0
+        self._step = 0
+        self._load = _Load()
+        self._failures = 0
+        self._complete = 0
+        self._bad = 0
+        self._outcome = ""
+
+    def take(self, events: Sequence[AnyEvent]) -> list[Observation]:
+        """What these events say; read together, they are taken in the order of their times."""
+        # A start's last word is by a clock that may be behind the workers'.
+        in_order = sorted(
+            events, key=lambda event: (event.generation, event.kind == "ended", event.time)
+        )
+        return [seen for event in in_order for seen in self._seen(event)]
+
+    def _seen(self, event: AnyEvent) -> Iterator[Observation]:
+        if event.generation < self._generation:
+            return  # a slow file system shows it after a newer start has spoken
+        if event.generation > self._generation:
+            self._generation = event.generation
+            self._load, self._outcome = _Load(), ""
+        match event:
+            case Workers():  # nearly all events of a large run, so these first
+                for state in event.states:
+                    self._load.take(state)
+            case Started() if 0 in event.ranks:
+                figures: dict[str, float] = {
+                    "workers": event.workers,
+                    "nodes": event.nodes,
+                    "planned_steps": event.steps,
+                    "restarts": event.generation,
+                }
+                yield Observation("started", event.time, self._step, figures)
+            case Steps():
+                yield from self._trained(event)
+            case Failed() if not event.lost_peer:
+                self._failures += 1
+                first_line = (event.message.splitlines() or ["failed"])[0]
+                note = f"worker {event.rank} on {event.node} failed: {first_line}"
+                figures = {"failures": self._failures}
+                yield Observation("happened", event.time, self._step, figures, note)
+            case Finished():
+                self._outcome = "finished" if event.outcome == "finished" else "stopped"
+            case Ended():
+                failed = event.exit_code and self._outcome != "stopped"
+                note = "failed" if failed else self._outcome or "stopped"
+                figures = {"exit_code": event.exit_code}
+                yield Observation("ended", event.time, self._step, figures, note)
+            case Saved() | NotSaved() | Damaged():
+                yield self._checkpoint(event)
+
+    def _trained(self, event: Steps) -> Iterator[Observation]:
+        end_time = event.time - sum(event.seconds)
+        if event.generation > self._trained_generation or event.first <= self._step:
+            self._trained_generation = event.generation
+            note = f"the run went on from step {event.first - 1}"
+            if self._step >= event.first:
+                note += f"; steps up to {self._step} are taken again"
+            yield Observation("again", end_time, event.first - 1, {}, note)
+        rows = zip(event.loss, event.seconds, event.samples, strict=False)
+        for step, (loss, seconds, samples) in enumerate(rows, start=event.first):
+            end_time += seconds
+            figures = {"step": step, "loss": loss, "step_seconds": seconds}
+            if seconds > 0:
+                figures["samples_per_second"] = samples / seconds
+            self._step = step
+            yield Observation("figures", end_time, step, figures)
+        load = self._load.figures()
+        if load:
+            yield Observation("figures", event.time, self._step, load)
+
+    def _checkpoint(self, event: Saved | NotSaved | Damaged) -> Observation:
+        if isinstance(event, Saved):
+            self._complete += 1
+            figures = {
+                "checkpoints/complete": self._complete,
+                "checkpoints/step": event.step,
+                "checkpoints/bytes": event.bytes,
+                "checkpoints/seconds": event.seconds,
+                "checkpoints/stall_seconds": event.stall_seconds,
+            }
+            note = f"the checkpoint of step {event.step} is complete"
+            return Observation("happened", event.time, event.step, figures, note)
+        self._bad += 1
+        note = f"the checkpoint of step {event.step} is not good: {event.message}"
+        return Observation("happened", event.time, self._step, {"checkpoints/bad": self._bad}, note)

@@ -1,0 +1,73 @@
+"""MLflow: a tracking server, or a database file in the run's folder."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from paceline.observe.digest import Observation
+from paceline.observe.listeners.once import Once, identity
+from paceline.specs import PacelineError, Run
+
+MOST_METRICS = 1000
+"""In one request, by MLflow's own limit."""
+_TAG = "paceline.run"
+_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+
+
+class Mlflow:
+    """Logs figures as metrics of one MLflow run, in an experiment of the job's name.
+
+    A follower that begins anew finds that run again and goes on after its last step.
+    """
+
+    package: ClassVar[str] = "mlflow"
+
+    def __init__(self, run: Run, place: str | None) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
+        from mlflow import MlflowClient  # noqa: PLC0415
+
+        self.where = place or f"sqlite:///{run.path / 'mlflow.db'}"
+        self._client: Any = MlflowClient(tracking_uri=self.where)
+        name = run.job.name
+        experiment = self._client.get_experiment_by_name(name)
+        number = experiment.experiment_id if experiment else self._client.create_experiment(name)
+        tags = {_TAG: identity(run), "paceline.folder": str(run.path)}
+        found = self._client.search_runs([number], f"tags.`{_TAG}` = '{tags[_TAG]}'", max_results=1)
+        own = found[0] if found else self._client.create_run(number, run_name=run.name, tags=tags)
+        self._run_id = own.info.run_id
+        self._once = Once(told=int(own.data.metrics.get("step", 0)))
+        self._noted = ""
+
+    @staticmethod
+    def check(place: str | None) -> None:
+        """Refuse a password where everybody on the machine can read it."""
+        if place and urlsplit(place).password:
+            raise PacelineError(
+                "--to mlflow was given a password on the command line, where others can read it",
+                fix="set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead",
+            )
+
+    def take(self, news: Sequence[Observation]) -> None:
+        """Metrics by the names of their figures; what happened as the run's description."""
+        from mlflow.entities import Metric  # noqa: PLC0415
+
+        metrics = []
+        for seen in self._once.new(news):
+            at = int(1000 * seen.time)
+            metrics += [Metric(name, value, at, seen.step) for name, value in seen.figures.items()]
+            if seen.kind == "again":
+                self._client.update_run(self._run_id, status="RUNNING")
+            elif seen.kind == "ended":
+                status = _STATUS[seen.note]
+                self._client.set_terminated(self._run_id, status, end_time=at)
+        for begin in range(0, len(metrics), MOST_METRICS):
+            part = metrics[begin : begin + MOST_METRICS]
+            self._client.log_batch(self._run_id, metrics=part)
+        if self._once.notes != self._noted:
+            self._noted = self._once.notes
+            self._client.set_tag(self._run_id, "mlflow.note.content", self._noted)
+
+    def close(self) -> None:
+        """All has been sent already."""

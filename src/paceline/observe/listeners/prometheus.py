@@ -1,0 +1,139 @@
+"""An endpoint that Prometheus scrapes: one address, and only with the run's token."""
+
+import hmac
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any, ClassVar
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+import psutil
+
+from paceline.observe.digest import FIGURES, Observation
+from paceline.specs import PacelineError, Run
+
+DEFAULT_PLACE = "127.0.0.1:9464"
+_EVERYWHERE = ("", "*", "0.0.0.0", "::")  # noqa: S104 -- refused
+_REQUEST_SECONDS = 10.0
+_LOOK_SECONDS = 0.05
+"""How often the server looks whether it is to end."""
+
+_App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class Prometheus:
+    """Serves the newest figures as gauges, such as `paceline_loss`; no worker has a label."""
+
+    package: ClassVar[str] = "prometheus_client"
+
+    def __init__(self, run: Run, place: str | None) -> None:
+        from prometheus_client import CollectorRegistry, Gauge, make_wsgi_app  # noqa: PLC0415
+
+        self._registry = CollectorRegistry()
+        self._gauge = Gauge
+        self._gauges: dict[str, Gauge] = {}
+        about = Gauge("paceline_run", "The run.", ["run"], registry=self._registry)
+        about.labels(run.name).set(1)
+        host, port = _address(place)
+        token = _token(run.metrics_token_file)
+        try:
+            self._server = _Server((host, port), _Handler)
+        except OSError as error:
+            raise PacelineError(
+                f"port {port} of {host} cannot be listened on: {error.strerror}",
+                fix="give another one: --to prometheus:HOST:PORT",
+            ) from None
+        self._server.set_app(_guarded(make_wsgi_app(self._registry), token))
+        port = self._server.server_port
+        self.where = f"http://{host}:{port}/metrics, with the token in {run.metrics_token_file}"
+        serve = self._server.serve_forever
+        self._thread = threading.Thread(target=serve, args=(_LOOK_SECONDS,), daemon=True)
+        self._thread.start()
+
+    @staticmethod
+    def check(place: str | None) -> None:
+        """Refuse what is no HOST:PORT, and all interfaces at once."""
+        _address(place)
+
+    def take(self, news: Sequence[Observation]) -> None:
+        """The newest of every figure counts."""
+        newest: dict[str, float] = {}
+        for seen in news:
+            newest |= seen.figures
+        for name, value in newest.items():
+            if name not in self._gauges:
+                metric = f"paceline_{name.replace('/', '_')}"
+                self._gauges[name] = self._gauge(metric, FIGURES[name], registry=self._registry)
+            self._gauges[name].set(value)
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _REQUEST_SECONDS  # nobody holds a thread for ever by saying nothing
+
+    def log_message(self, *words: Any) -> None:
+        """A line per scrape helps nobody."""
+
+
+def _guarded(app: _App, token: str) -> _App:
+    expected = f"Bearer {token}".encode()
+
+    def guarded(environment: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        given = str(environment.get("HTTP_AUTHORIZATION", "")).encode(errors="replace")
+        if hmac.compare_digest(given, expected):
+            return app(environment, start_response)
+        headers = [("WWW-Authenticate", "Bearer"), ("Content-Type", "text/plain")]
+        start_response("401 Unauthorized", headers)
+        return [b"the token of the run is needed\n"]
+
+    return guarded
+
+
+def _address(place: str | None) -> tuple[str, int]:
+    """The address of HOST:PORT, where HOST may be the name of an interface: a job's script knows
+    that, but not on which node it will be."""
+    host, _, port = (place or DEFAULT_PLACE).rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise PacelineError(
+            f"--to prometheus:{place} is not HOST:PORT",
+            fix=f"give both, such as --to prometheus:{DEFAULT_PLACE}, or neither",
+        )
+    if host in _EVERYWHERE:
+        raise PacelineError(
+            f"--to prometheus:{place} would listen on all interfaces of the machine",
+            fix="name the address of one of them, or one of them, such as eth0",
+        )
+    for one in psutil.net_if_addrs().get(host, ()):
+        if one.family.name == "AF_INET":
+            return str(one.address), int(port)
+    return host, int(port)
+
+
+def _token(file: Path) -> str:
+    """The run's token; made where there is none."""
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:
+            raise PacelineError(
+                f"{file} can be read by others",
+                fix="delete it: a new token is made",
+            ) from None
+        return file.read_text()
+    with os.fdopen(descriptor, "w") as stream:
+        token = secrets.token_hex(32)
+        stream.write(token)
+    return token
