@@ -110,8 +110,8 @@ def installed(ways: list[Way], environments: Path, results: Results) -> Iterator
                 python = Path(sys.executable)
                 package = "paceline" if way.name == "Paceline" else "torch"
             else:
-                console.print(f"{way.name}: installing, where it was not yet")
-                python = interpreter(way.peer, environments)
+                with console.status(f"{way.name}: installing it, unless that was done before"):
+                    python = interpreter(way.peer, environments)
                 package = way.peer
                 started = environments / way.peer / f"started-{way.name.replace(' ', '-')}"
                 if not started.exists():

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from paceline.report.quality_tables import quality_latex, quality_rows
+from paceline.report.quality import render_quality
+from paceline.report.quality_tables import quality_rows, quality_table
 from paceline.report.quality_words import said
-from paceline.report.study import render_study
-from paceline.report.study_tables import to_csv
+from paceline.report.tables import to_csv, to_latex
 from paceline.specs import Comparison, StudyResult
 from report.qualities import BASE_LOSS, quality_result
 from report.studies import caption, first_screen, rows, specs
@@ -20,7 +20,7 @@ from report.test_page import NASTY, Outline, body
 
 @cache
 def page() -> str:
-    return render_study(quality_result())
+    return render_quality(quality_result())
 
 
 def found(result: StudyResult, point: int, measure: str = "loss") -> Comparison:
@@ -73,7 +73,7 @@ def test_differences_stand_beside_the_margin() -> None:
 
 
 def test_a_run_that_failed_leaves_it_unsaid() -> None:
-    html = render_study(quality_result(failed=True))
+    html = render_quality(quality_result(failed=True))
     assert "4 workers: loss not said, since a run failed" in first_screen(html)
     assert "the loss became nan" in body(html)
 
@@ -81,17 +81,17 @@ def test_a_run_that_failed_leaves_it_unsaid() -> None:
 def test_one_seed_says_nothing() -> None:
     result = quality_result(seeds=1)
     assert said(found(result, 1)) == "one seed says nothing"
-    assert "one seed says nothing" in first_screen(render_study(result))
+    assert "one seed says nothing" in first_screen(render_quality(result))
 
 
 def test_nothing_has_finished() -> None:
-    html = render_study(quality_result(finished=False))
+    html = render_quality(quality_result(finished=False))
     assert "No run has finished" in html
     assert specs(html) == {}
 
 
 def test_what_a_user_wrote_stays_text() -> None:
-    html = render_study(quality_result(name=NASTY, metric=NASTY))
+    html = render_quality(quality_result(name=NASTY, metric=NASTY))
     assert Outline(html).tags.count("script") == Outline(page()).tags.count("script")
     assert "alert(1)</script>" not in html
     assert not Outline(html).addresses
@@ -103,7 +103,7 @@ def test_csv_and_latex() -> None:
     assert len(table) == 6
     assert [row["verdict"] for row in table[::2]] == ["same", "worse", "unknown"]
     assert float(table[0]["base"]) == pytest.approx(BASE_LOSS, rel=0.1)
-    text = quality_latex(result)
+    text = to_latex(quality_table(result))
     assert "±" not in text
     assert text.count("&") == 4 * 7
     assert r"within 1 \% by two one-sided tests" in text

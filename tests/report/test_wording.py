@@ -8,6 +8,8 @@ from paceline.report import wording
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
+        (0.0, "0 ms"),
+        (0.0002, "less than 1 ms"),
         (0.07, "70 ms"),
         (0.9999, "1.00 s"),
         (12.34, "12.3 s"),

@@ -8,7 +8,7 @@ import typer
 from paceline.cli.words import Json, Quiet, RunFolder, To, print_json, say
 
 if TYPE_CHECKING:
-    from paceline.specs import StudyResult
+    from paceline.report.forms import Report
 
 
 def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = False) -> None:
@@ -40,20 +40,25 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
         say("the run goes on; only the watching ended")
 
 
-_SUFFIX = {"html": ".html", "csv": ".csv", "latex": ".tex"}
-
-
 def report(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The folder of a run or a study.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...", help="The folder of a run or a study; of several runs, to compare."
+        ),
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="report.html, .csv or .tex if not given."
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where to write; a folder for svg and png. Else report.html, .pdf, .csv, .tex.",
         ),
     ] = None,
     format: Annotated[
-        Literal["html", "csv", "latex"],
-        typer.Option("--format", help="Form of the report; of a run, only html."),
+        Literal["html", "pdf", "svg", "png", "csv", "latex"],
+        typer.Option("--format", help="A page, paper, pictures, numbers or a table."),
     ] = "html",
     cluster: Annotated[
         Path | None,
@@ -61,60 +66,44 @@ def report(
             "--cluster", metavar="FILE", help="cluster.toml: watts, carbon and prices of a run."
         ),
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open it when written.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one page about a run or a study.
+    """Write one page about a run, a study, or several runs beside each other.
 
     Example:  paceline report runs/gpt-20260101-120000 -o gpt.html
     """
+    from paceline.report.forms import write
+
+    found = _report_of(paths, cluster)
+    if json:
+        print_json(found.to_dict())
+        return
+    written = write(found, format, output)
+    say(f"report: {written}", unless=quiet)
+    if open_page:
+        typer.launch(written.absolute().as_uri())
+
+
+def _report_of(paths: list[Path], cluster: Path | None) -> "Report":
     from paceline.cluster.catalogue import read_cluster
-    from paceline.report import RunReader, render, summary
-    from paceline.specs import PacelineError, Run
+    from paceline.report.comparison import runs_in
+    from paceline.report.forms import ComparisonReport, RunReport, StudyReport
+    from paceline.specs import PacelineError
     from paceline.study.folder import StudyFolder
     from paceline.study.result import result
 
-    output = output or Path("report").with_suffix(_SUFFIX[format])
-    if StudyFolder.is_one(Path(path)):
+    costs = read_cluster(cluster) if cluster else None
+    if len(paths) == 1 and StudyFolder.is_one(paths[0]):
         if cluster is not None:
             raise PacelineError(
-                f"--cluster {cluster} was given, but {path} is a study",
-                fix=f"give it with one of the study's runs, in {path}/runs",
+                f"--cluster {cluster} was given, but {paths[0]} is a study",
+                fix=f"give it with one of the study's runs, in {paths[0]}/runs",
             )
-        found = result(StudyFolder(Path(path).absolute()))
-        if json:
-            print_json(found.model_dump(mode="json"))
-            return
-        output.write_text(_study_as(format, found))
-    else:
-        if format != "html":
-            raise PacelineError(
-                f"--format {format} was given, but {path} is a run, not a study",
-                fix="use --json for the figures of a run",
-            )
-        folder = Run.open(Path(path))
-        costs = read_cluster(cluster) if cluster else None
-        if json:
-            print_json(summary(RunReader(folder).refresh(), costs).to_dict())
-            return
-        output.write_text(render(folder, costs))
-    say(f"report: {output}", unless=quiet)
-    if open_page:
-        typer.launch(output.absolute().as_uri())
-
-
-def _study_as(form: str, found: "StudyResult") -> str:
-    from paceline.report.quality_tables import quality_latex, quality_rows
-    from paceline.report.study import render_study
-    from paceline.report.study_tables import study_rows, to_csv, to_latex
-
-    if form == "html":
-        return render_study(found)
-    if found.quality is not None:
-        return to_csv(quality_rows(found)) if form == "csv" else quality_latex(found)
-    rows = study_rows(found)
-    return to_csv(rows) if form == "csv" else to_latex(rows, found)
+        return StudyReport(result(StudyFolder(paths[0].absolute())))
+    runs = runs_in(paths)
+    return RunReport(runs[0], costs) if len(runs) == 1 else ComparisonReport(runs, costs)
 
 
 def add_to(app: typer.Typer) -> None:

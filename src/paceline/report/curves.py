@@ -4,12 +4,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median, quantiles
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 MOST_POINTS = 1000
 STRETCHES = 250
 """Of a longer run; more would lie closer than a line is thick."""
 Row = dict[str, float | int | None]
+Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Histogram:
 
 def curve(
     step: Sequence[int],
-    values: Sequence[float],
+    values: ArrayLike,
     samples: Sequence[int],
     weights: Sequence[float] | None = None,
 ) -> Curve:
@@ -46,78 +49,68 @@ def curve(
     count = len(step)
     width = 1 if count <= MOST_POINTS else math.ceil(count / STRETCHES)
     reach = count // 40 if width == 1 else 0
-    weight = weights if weights is not None else [1.0] * count
+    column = np.asarray(values, dtype=np.float64)
+    weight = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
+    seen = np.cumsum(samples, dtype=np.int64)
     rows: list[Row] = []
-    seen = 0
     for start in range(0, count, width):
         stop = min(start + width, count)
-        seen += sum(samples[start:stop])
-        part = [value for value in values[start:stop] if math.isfinite(value)]
-        mean = _mean(values[start:stop], weight[start:stop])
+        finite = np.isfinite(column[start:stop])
+        part = column[start:stop][finite]
+        mean = _mean(part, weight[start:stop][finite])
         rows.append(
             {
                 "step": step[start],
                 "last": step[stop - 1],
-                "samples": seen,
+                "samples": int(seen[stop - 1]),
                 "mean": mean,
-                "low": _rounded(min(part, default=None)),
-                "high": _rounded(max(part, default=None)),
+                "low": _rounded(part.min()) if len(part) else None,
+                "high": _rounded(part.max()) if len(part) else None,
                 # Where the step itself has no value the thick line has its gap, too.
-                "trend": mean if mean is None or not reach else _median(values, start, reach),
+                "trend": mean if mean is None or not reach else _median(column, start, reach),
             }
         )
     return Curve(rows, width, 2 * reach + 1)
 
 
-def histogram(values: Sequence[float]) -> Histogram:
+def histogram(values: ArrayLike) -> Histogram:
     """The distribution; a few far longer steps are counted but not drawn, lest they squeeze it."""
-    if not values:
+    column = np.asarray(values, dtype=np.float64)
+    if not len(column):
         return Histogram([], 0)
-    low, edge = min(values), long_edge(values)
+    low, edge = float(column.min()), long_edge(column)
     if edge - low < 1e-9:
         # All steps took the same time: one bar, with room beside it.
         low, edge = 0.9 * low, 1.1 * low + 1e-9
     # Rice's rule, within what can be told apart on a screen.
-    bars = min(40, max(10, math.ceil(2 * len(values) ** (1 / 3))))
-    width = (edge - low) / bars
-    counts = [0] * bars
-    beyond = 0
-    for value in values:
-        if value > edge:
-            beyond += 1
-        else:
-            counts[min(bars - 1, int((value - low) / width))] += 1
-    edges = [low + index * width for index in range(bars + 1)]
+    bars = min(40, max(10, math.ceil(2 * len(column) ** (1 / 3))))
+    counts, edges = np.histogram(column, bars, (low, edge))
     rows: list[Row] = [
         {"low": left, "high": right, "steps": steps}
-        for (left, right), steps in zip(pairwise(edges), counts, strict=True)
+        for (left, right), steps in zip(pairwise(edges.tolist()), counts.tolist(), strict=True)
     ]
-    return Histogram(rows, beyond)
+    return Histogram(rows, int((column > edge).sum()))
 
 
-def long_edge(values: Sequence[float]) -> float:
+def long_edge(values: ArrayLike) -> float:
     """Where a drawing of step times ends: their longest, unless a few are far longer than most."""
-    if len(values) < 10:
-        return max(values)
-    most = quantiles(values, n=20, method="inclusive")[-1]
-    return max(value for value in values if value <= 1.5 * most)
+    column = np.asarray(values, dtype=np.float64)
+    if len(column) < 10:
+        return float(column.max())
+    return float(column[column <= 1.5 * np.quantile(column, 0.95)].max())
 
 
-def _median(values: Sequence[float], at: int, reach: int) -> float | None:
+def _median(column: Column, at: int, reach: int) -> float | None:
     """A median, not a mean: one long step is not to bend the line for the steps around it."""
-    around = [v for v in values[max(0, at - reach) : at + reach + 1] if math.isfinite(v)]
-    return _rounded(median(around))
+    around = column[max(0, at - reach) : at + reach + 1]
+    return _rounded(float(np.median(around[np.isfinite(around)])))
 
 
-def _mean(values: Sequence[float], weights: Sequence[float]) -> float | None:
-    total = weight_sum = 0.0
-    for value, weight in zip(values, weights, strict=True):
-        if math.isfinite(value):
-            total += value * weight
-            weight_sum += weight
-    return _rounded(total / weight_sum) if weight_sum > 0 else None
+def _mean(part: Column, weights: Column) -> float | None:
+    whole = weights.sum()
+    return _rounded(float((part * weights).sum() / whole)) if whole > 0 else None
 
 
-def _rounded(value: float | None) -> float | None:
+def _rounded(value: float) -> float:
     """More digits than a drawing shows, fewer than make up most of the page."""
-    return None if value is None else float(f"{value:.6g}")
+    return float(f"{value:.6g}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.report import wording
 from paceline.report.breakdown import SLOW_FACTOR, breakdown_picture
+from paceline.report.brief import Brief, Tile
 from paceline.report.drawing import drawing_packages
 from paceline.report.failure import cause
 from paceline.report.figures import Summary, summary
@@ -14,13 +15,13 @@ from paceline.report.pictures import Picture, pictures
 from paceline.report.prediction import prediction_picture
 from paceline.report.read import RunReader
 from paceline.report.recovery import checkpoint_sentence
+from paceline.report.run_tables import MOST_WORKERS, run_table, workers_table
 from paceline.report.standing import most_urgent, standings
 from paceline.report.state import RunState
 from paceline.report.templates import environment, javascript
 from paceline.report.usage import usage_sentences
 from paceline.specs import Cluster, Run
 
-MOST_WORKERS = 64
 MOST_HOSTS = 8
 MOST_FAILURES = 20
 MOST_INTERRUPTIONS = 50
@@ -33,7 +34,7 @@ def render(run: Run, cluster: Cluster | None = None) -> str:
     """
     state = RunReader(run).refresh()
     figures = summary(state, cluster)
-    drawn, program = _drawn(state, figures)
+    said = brief(state, figures)
     found = standings(state)
     failures = sorted(state.failures, key=lambda failure: (failure.lost_peer, failure.time))
     pages = environment()
@@ -42,11 +43,9 @@ def render(run: Run, cluster: Cluster | None = None) -> str:
         run=run,
         state=state,
         figures=figures,
-        sentence=_sentence(state, figures),
-        tiles=_tiles(figures),
-        notes=_notes(figures),
-        pictures=drawn,
-        javascript=program,
+        said=said,
+        pictures=said.pictures,
+        javascript=javascript(drawing_packages()[1]) if said.pictures else "",
         workers=found if len(found) <= MOST_WORKERS else most_urgent(found, MOST_WORKERS),
         all_workers=len(found),
         slow_factor=SLOW_FACTOR,
@@ -68,17 +67,30 @@ def render(run: Run, cluster: Cluster | None = None) -> str:
     )
 
 
-def _drawn(state: RunState, figures: Summary) -> tuple[list[Picture], str]:
-    """The pictures, and the program that draws them; neither when there is nothing to draw."""
+def brief(state: RunState, figures: Summary) -> Brief:
+    """What matters most of a run, in whatever form."""
+    return Brief(
+        title=figures.name,
+        sentence=_sentence(state, figures),
+        tiles=_tiles(figures),
+        pictures=_pictures(state, figures),
+        tables=[run_table(figures), workers_table(state)],
+        remarks=_remarks(figures),
+        notes=_notes(figures),
+    )
+
+
+def _pictures(state: RunState, figures: Summary) -> list[Picture]:
+    """Nothing when there is nothing to draw."""
     if not state.step:
-        return [], ""
-    altair, vl_convert = drawing_packages()
+        return []
+    altair, _ = drawing_packages()
     drawn = pictures(state, altair)
     if figures.breakdown is not None:
         drawn.append(breakdown_picture(state, figures.breakdown, altair))
     if figures.prediction is not None:
         drawn.append(prediction_picture(figures.prediction, altair))
-    return drawn, javascript(vl_convert)
+    return drawn
 
 
 def _sentence(state: RunState, figures: Summary) -> str:
@@ -110,8 +122,7 @@ def _moment(unix_seconds: float) -> str:
     return f"{when:%Y-%m-%d %H:%M}"
 
 
-def _tiles(figures: Summary) -> list[tuple[str, str, str]]:
-    """Label, big figure, and a small line under it."""
+def _tiles(figures: Summary) -> list[Tile]:
     learned = f"first {wording.loss(figures.first_loss)}" if figures.first_loss is not None else ""
     last = wording.loss(figures.final_loss)
     if figures.steps and figures.final_loss is None:
@@ -126,61 +137,69 @@ def _tiles(figures: Summary) -> list[tuple[str, str, str]]:
     if figures.interruptions:
         done += f", {wording.count(len(figures.interruptions), 'interruption')}"
     return [
-        ("Status", figures.status.capitalize(), done),
+        ("Status", figures.status.capitalize(), done, figures.status),
         (
             "Throughput",
             wording.rate(figures.samples_per_second) if figures.steps else "–",
             "samples per second",
+            "",
         ),
-        ("Loss so far" if figures.status == "running" else "Final loss", last, learned),
+        ("Loss so far" if figures.status == "running" else "Final loss", last, learned, ""),
         (
             "Time",
             wording.duration(figures.seconds) if figures.steps else "–",
             f"{wording.milliseconds(median)} ms median step" if median is not None else "",
+            "",
         ),
         (
             "Workers on nodes",
             f"{figures.workers:,} on {figures.nodes:,}",
             f"global batch {figures.batch:,}" if figures.batch else "",
+            "",
         ),
         *_limits(figures),
         (
             "Start-up",
             wording.duration(startup) if startup is not None else "–",
             "to the first step",
+            "",
         ),
         *_energy(figures),
     ]
 
 
-def _limits(figures: Summary) -> list[tuple[str, str, str]]:
+def _limits(figures: Summary) -> list[Tile]:
     found = figures.breakdown
     if found is None:
         return []
     small = f"{wording.percent(found.limit_share)} of a step"
     if found.limit == "slow worker":
         small = f"worker {found.slow[0].rank}, with {found.slow[0].reason}: {small}"
-    return [("What limits", found.limit.capitalize(), small)]
+    return [("What limits", found.limit.capitalize(), small, "")]
 
 
-def _energy(figures: Summary) -> list[tuple[str, str, str]]:
+def _remarks(figures: Summary) -> list[str]:
+    remarks = []
+    if figures.sync != "allreduce":
+        remarks.append(f"Replicas agreed by --sync {figures.sync}.")
+    return remarks + [
+        f"After step {each.after_step}, {each.sync} was chosen: {each.why}."
+        for each in figures.agreements
+    ]
+
+
+def _energy(figures: Summary) -> list[Tile]:
     energy = figures.usage.energy if figures.usage else None
     if energy is None:
         return []
     step = energy.joules_per_step
     each = f", {wording.energy(step)} per step" if step is not None else ""
-    return [("Energy", wording.energy(energy.joules), f"{energy.origin}{each}")]
+    return [("Energy", wording.energy(energy.joules), f"{energy.origin}{each}", "")]
 
 
 def _notes(figures: Summary) -> list[str]:
     """What a reader must know to trust the figures."""
     notes = []
-    if figures.sync != "allreduce":
-        notes.append(f"Replicas agreed by --sync {figures.sync}.")
-    notes += [
-        f"After step {each.after_step}, {each.sync} was chosen: {each.why}."
-        for each in figures.agreements
-    ]
     if figures.restarts:
         notes.append(
             f"The run was started again {wording.count(figures.restarts, 'time')}; workers and"

@@ -1,14 +1,18 @@
-"""The pictures of a run, as Vega-Lite specifications written with Altair."""
+"""The pictures of a run, as Vega-Lite specifications written with Altair.
 
-import math
+NumPy is loaded where they are drawn, since `submit` loads this file and need not wait for it.
+"""
+
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.report import wording
-from paceline.report.curves import Curve, curve, histogram, long_edge
 from paceline.report.failure import plain
 from paceline.report.state import RunState
+
+if TYPE_CHECKING:
+    from paceline.report.curves import Curve
 
 # Okabe-Ito, of which each has at least 3 : 1 contrast on white and on our dark ground.
 BLUE, GREEN, VERMILION = "#0072B2", "#009E73", "#D55E00"
@@ -40,18 +44,24 @@ def pictures(state: RunState, altair: ModuleType) -> list[Picture]:
 
 
 def _loss(state: RunState, altair: ModuleType) -> Picture:
+    import numpy as np  # noqa: PLC0415
+
+    from paceline.report.curves import curve  # noqa: PLC0415
+
     drawn = curve(state.step, state.loss, state.samples)
-    missing = [at for at, loss in zip(state.step, state.loss, strict=True) if not _finite(loss)]
+    finite = np.isfinite(state.loss)
+    missing = np.flatnonzero(~finite)
     caption = _what_is_drawn(drawn, "loss")
-    if missing:
+    if len(missing):
         caption += (
-            f" At {wording.count(len(missing), 'step')}, first at step {missing[0]:,}, the loss was"
-            " not a finite number (NaN or infinite): gaps in the line."
+            f" At {wording.count(len(missing), 'step')}, first at step"
+            f" {state.step[missing[0]]:,}, the loss was not a finite number"
+            " (NaN or infinite): gaps in the line."
         )
-    finite = [loss for loss in state.loss if _finite(loss)]
     label = "Line chart of the loss over the steps"
-    if finite:
-        label += f", from {wording.loss(finite[0])} to {wording.loss(finite[-1])}"
+    if finite.any():
+        known = np.asarray(state.loss)[finite]
+        label += f", from {wording.loss(known[0])} to {wording.loss(known[-1])}"
     seams = _seams(state)
     if seams:
         caption += (
@@ -75,10 +85,13 @@ def _loss(state: RunState, altair: ModuleType) -> Picture:
 
 
 def _throughput(state: RunState, altair: ModuleType) -> Picture:
-    rates = [
-        samples / seconds if seconds > 0 else math.nan
-        for samples, seconds in zip(state.samples, state.seconds, strict=True)
-    ]
+    import numpy as np  # noqa: PLC0415
+
+    from paceline.report.curves import curve  # noqa: PLC0415
+
+    seconds = np.asarray(state.seconds)
+    rates = np.full(len(seconds), np.nan)
+    np.divide(state.samples, seconds, out=rates, where=seconds > 0)
     drawn = curve(state.step, rates, state.samples, weights=state.seconds)
     label = "Line chart of the samples per second over the steps"
     title = "Samples per second"
@@ -90,14 +103,17 @@ def _throughput(state: RunState, altair: ModuleType) -> Picture:
 
 
 def _step_time(state: RunState, altair: ModuleType) -> Picture:
-    values = [seconds * 1000 for seconds in state.seconds]
+    import numpy as np  # noqa: PLC0415
+
+    from paceline.report.curves import curve, long_edge  # noqa: PLC0415
+
+    values = 1000 * np.asarray(state.seconds)
     drawn = curve(state.step, values, state.samples)
     caption = _what_is_drawn(drawn, "step time")
-    edge = long_edge(values) if values else None
-    longest = max(values, default=0.0)
-    if edge is not None and edge < longest:
-        beyond = sum(value > edge for value in values)
-        at = state.step[values.index(longest)]
+    edge, longest = long_edge(values), float(values.max())
+    if edge < longest:
+        beyond = int((values > edge).sum())
+        at = state.step[int(values.argmax())]
         caption += (
             f" {wording.count(beyond, 'step')} took longer than the picture is high;"
             f" the longest, step {at:,}, took {wording.duration(longest / 1000)}."
@@ -112,13 +128,17 @@ def _step_time(state: RunState, altair: ModuleType) -> Picture:
         color=VERMILION,
         number=",.4~r",
         zero=True,
-        top=None if edge is None else 1.05 * edge,
+        top=1.05 * edge,
     )
     return Picture("step-time", "Step time", caption, label, spec)
 
 
 def _distribution(state: RunState, altair: ModuleType) -> Picture:
-    drawn = histogram([seconds * 1000 for seconds in state.seconds])
+    import numpy as np  # noqa: PLC0415
+
+    from paceline.report.curves import histogram  # noqa: PLC0415
+
+    drawn = histogram(1000 * np.asarray(state.seconds))
     spec = (
         altair.Chart(altair.Data(values=drawn.rows))
         .mark_bar(color=VERMILION, binSpacing=0.5)
@@ -149,7 +169,7 @@ def _distribution(state: RunState, altair: ModuleType) -> Picture:
 
 def _over_steps(
     altair: ModuleType,
-    drawn: Curve,
+    drawn: "Curve",
     *,
     title: str,
     label: str,
@@ -262,7 +282,7 @@ def finish(chart: Any, label: str) -> dict[str, Any]:
     return spec
 
 
-def _what_is_drawn(drawn: Curve, name: str) -> str:
+def _what_is_drawn(drawn: "Curve", name: str) -> str:
     if drawn.steps_per_row > 1:
         return (
             f"Each point stands for {drawn.steps_per_row:,} steps: the line is their mean {name},"
@@ -274,7 +294,3 @@ def _what_is_drawn(drawn: Curve, name: str) -> str:
             " around each."
         )
     return "Every step is drawn."
-
-
-def _finite(value: float) -> bool:
-    return math.isfinite(value)

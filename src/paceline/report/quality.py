@@ -4,16 +4,17 @@ from collections import Counter
 from statistics import fmean
 
 from paceline.report import wording
+from paceline.report.brief import Brief, Tile
 from paceline.report.drawing import drawing_packages
 from paceline.report.pictures import Picture
 from paceline.report.quality_pictures import quality_pictures
+from paceline.report.quality_tables import quality_table
 from paceline.report.quality_words import difference, said, value
 from paceline.report.study_tables import point_names, where
 from paceline.report.templates import environment, javascript
 from paceline.specs import Comparison, Quality, StudyResult
 
 MOST_RUNS = 200
-Tile = tuple[str, str, str, str]
 
 
 def render_quality(result: StudyResult) -> str:
@@ -24,18 +25,17 @@ def render_quality(result: StudyResult) -> str:
     runs = [
         (name, run) for name, each in zip(names, quality.points, strict=True) for run in each.runs
     ]
-    pictures, program = _drawn(result)
+    brief = quality_brief(result)
     pages = environment()
     pages.globals.update(loss=wording.loss, percent=wording.percent)
-    pages.globals.update(said=said, difference=difference, value=value)
+    pages.globals.update(verdict=said, difference=difference, value=value)
     return pages.get_template("quality.html.jinja").render(
         study=result.study,
         result=result,
         quality=quality,
-        sentence=_sentence(result),
-        tiles=_tiles(result, quality),
-        pictures=pictures,
-        javascript=program,
+        said=brief,
+        pictures=brief.pictures,
+        javascript=javascript(drawing_packages()[1]) if brief.pictures else "",
         points=list(zip(names, result.points, quality.points, strict=True)),
         base_name=names[quality.base],
         base_values=_first(quality),
@@ -50,13 +50,25 @@ def render_quality(result: StudyResult) -> str:
     )
 
 
-def _drawn(result: StudyResult) -> tuple[list[Picture], str]:
-    """The pictures, and the program that draws them; neither where nothing has finished."""
+def quality_brief(result: StudyResult) -> Brief:
+    """What matters most of a study of quality, in whatever form."""
     assert result.quality
-    if not any(each.runs for each in result.quality.points):
-        return [], ""
-    altair, vl_convert = drawing_packages()
-    return quality_pictures(result, altair), javascript(vl_convert)
+    return Brief(
+        title=result.study.name,
+        sentence=_sentence(result),
+        tiles=_tiles(result, result.quality),
+        pictures=_pictures(result, result.quality),
+        tables=[quality_table(result)],
+        remarks=result.findings,
+    )
+
+
+def _pictures(result: StudyResult, quality: Quality) -> list[Picture]:
+    """Nothing where no run has finished."""
+    if not any(each.runs for each in quality.points):
+        return []
+    altair, _ = drawing_packages()
+    return quality_pictures(result, altair)
 
 
 def _first(quality: Quality) -> tuple[Comparison, ...]:
@@ -76,7 +88,6 @@ def _sentence(result: StudyResult) -> str:
 
 
 def _tiles(result: StudyResult, quality: Quality) -> list[Tile]:
-    """Label, big figure, a small line under it, and how good that is."""
     every = [one for each in quality.points for one in each.comparisons]
     found = Counter(one.verdict for one in every)
     whole = f"of {wording.count(len(every), 'comparison')}"

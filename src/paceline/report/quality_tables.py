@@ -2,7 +2,8 @@
 
 from paceline.report import wording
 from paceline.report.quality_words import difference, said, value
-from paceline.report.study_tables import Row, latex, latex_table, point_names, where
+from paceline.report.study_tables import Row, point_names, where
+from paceline.report.tables import Table
 from paceline.specs import StudyResult
 
 
@@ -32,16 +33,14 @@ def quality_rows(result: StudyResult) -> list[Row]:
     ]
 
 
-def quality_latex(result: StudyResult) -> str:
-    r"""A table that needs `\usepackage{booktabs}` and nothing else."""
+def quality_table(result: StudyResult) -> Table:
+    """The same as people read it."""
     quality, study = result.quality, result.study
     assert quality
     names = point_names([each.point for each in result.points])
     lines = [
         [
-            latex(name),
-            latex(one.measure),
-            *(_signs(text) for text in (value(one.value), difference(one.difference), said(one))),
+            *(name, one.measure, value(one.value), difference(one.difference), said(one)),
         ]
         for name, each in zip(names, quality.points, strict=True)
         for one in each.comparisons
@@ -53,8 +52,4 @@ def quality_latex(result: StudyResult) -> str:
         " one-sided tests."
     )
     headings = ["Where", "Measure", "Value", "Difference", "Verdict"]
-    return latex_table(_signs(caption), "llrrl", headings, lines)
-
-
-def _signs(text: str) -> str:
-    return latex(text).replace("±", r"$\pm$")
+    return Table("Points", headings, lines, ("Where", "Measure", "Verdict"), caption)

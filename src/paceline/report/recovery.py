@@ -123,11 +123,13 @@ def checkpoint_sentence(figures: CheckpointFigures) -> str:
         f"{wording.count(figures.count, 'checkpoint')}, {'the last' if many else 'it is'} of step"
         f" {figures.last_step:,} with {wording.size(figures.bytes)}."
         f" {'Each' if many else 'It'} was complete after {wording.duration(figures.write_seconds)}"
-        f"{' on average' if many else ''}, while training went on; training stood still for"
-        f" {wording.duration(figures.stall_seconds)}{' in all' if many else ''}"
+        f"{' on average' if many else ''}, while training went on"
     )
-    if figures.stall_share is not None:
-        words += f", {wording.percent(figures.stall_share)} of its time"
+    if figures.stall_seconds:
+        words += f"; training stood still for {wording.duration(figures.stall_seconds)}"
+        words += " in all" * many
+        if figures.stall_share is not None:
+            words += f", {wording.percent(figures.stall_share)} of its time"
     words += "."
     if figures.unchanged_bytes:
         share = figures.unchanged_bytes / figures.bytes

@@ -3,6 +3,7 @@
 import time
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import accumulate, islice
 
 from paceline.report.node_use import NodeUse
 from paceline.specs import (
@@ -104,15 +105,13 @@ class Columns:
     def add(self, event: Steps) -> None:
         """The next steps; one that was there before is taken again."""
         self.cut(event.first - 1)
-        rows = list(zip(event.loss, event.seconds, event.samples, strict=False))
-        end_time = event.time - sum(seconds for _, seconds, _ in rows)
-        for offset, (loss, seconds, samples) in enumerate(rows):
-            end_time += seconds
-            self.step.append(event.first + offset)
-            self.loss.append(loss)
-            self.seconds.append(seconds)
-            self.samples.append(samples)
-            self.time.append(end_time)
+        count = min(len(event.loss), len(event.seconds), len(event.samples))
+        seconds = event.seconds[:count]
+        self.step += range(event.first, event.first + count)
+        self.loss += event.loss[:count]
+        self.seconds += seconds
+        self.samples += event.samples[:count]
+        self.time += islice(accumulate(seconds, initial=event.time - sum(seconds)), 1, None)
 
     def extend(self, later: "Columns") -> None:
         """The steps of a later start."""

@@ -7,10 +7,10 @@ from types import ModuleType
 
 from paceline.report import wording
 from paceline.report.breakdown import COLORS, MEANINGS, MOST_BARS, part_colors
+from paceline.report.brief import Brief, Tile
 from paceline.report.drawing import drawing_packages
 from paceline.report.failure import plain
 from paceline.report.pictures import Picture, finish
-from paceline.report.quality import render_quality
 from paceline.report.study_pictures import over_workers
 from paceline.report.study_tables import (
     between,
@@ -20,6 +20,7 @@ from paceline.report.study_tables import (
     limit_of,
     point_names,
     study_rows,
+    study_table,
     where,
 )
 from paceline.report.templates import environment, javascript
@@ -42,23 +43,19 @@ LAW_NAMES = {
 
 def render_study(result: StudyResult) -> str:
     """The page of a study, complete in itself: nothing is loaded from elsewhere."""
-    if result.quality is not None:
-        return render_quality(result)
     named = _named(result)
     runs = [(name, run) for name, each in named for run in each.runs]
     failures = [(name, why) for name, each in named for why in each.failures]
-    drawn, program = _drawn(result)
+    said = study_brief(result)
     pages = environment()
     pages.globals.update(rate=wording.rate, loss=wording.loss, factor=factor)
     pages.globals.update(percent=wording.percent, exact_percent=exact_percent)
     return pages.get_template("study.html.jinja").render(
         study=result.study,
         result=result,
-        sentence=_sentence(result),
-        tiles=_tiles(result),
-        notes=_notes(result),
-        pictures=drawn,
-        javascript=program,
+        said=said,
+        pictures=said.pictures,
+        javascript=javascript(drawing_packages()[1]) if said.pictures else "",
         points=[(*pair, row) for pair, row in zip(named, study_rows(result), strict=True)],
         predicted=any(each.predicted_samples_per_second for each in result.points),
         law_names=LAW_NAMES,
@@ -71,13 +68,26 @@ def render_study(result: StudyResult) -> str:
     )
 
 
-def _drawn(result: StudyResult) -> tuple[list[Picture], str]:
-    """The pictures, and the program that draws them; neither where nothing has finished."""
+def study_brief(result: StudyResult) -> Brief:
+    """What matters most of a study, in whatever form."""
+    return Brief(
+        title=result.study.name,
+        sentence=_sentence(result),
+        tiles=_tiles(result),
+        pictures=_pictures(result),
+        tables=[study_table(result)],
+        remarks=result.findings,
+        notes=_notes(result),
+    )
+
+
+def _pictures(result: StudyResult) -> list[Picture]:
+    """Nothing where no run has finished."""
     if _headline(result) is None:
-        return [], ""
-    altair, vl_convert = drawing_packages()
+        return []
+    altair, _ = drawing_packages()
     first, second, *others = over_workers(result, altair)
-    return [first, second, *_parts_picture(result, altair), *others], javascript(vl_convert)
+    return [first, second, *_parts_picture(result, altair), *others]
 
 
 def _named(result: StudyResult) -> list[tuple[str, PointResult]]:
@@ -115,8 +125,7 @@ def _planned(result: StudyResult) -> int:
     return len(result.study.points) * result.study.repeat
 
 
-def _tiles(result: StudyResult) -> list[tuple[str, str, str, str]]:
-    """Label, big figure, a small line under it, and how good that is."""
+def _tiles(result: StudyResult) -> list[Tile]:
     best = _headline(result)
     if best is None or best.speedup is None or best.efficiency is None:
         return [("Speed-up", "–", "no run has finished", "failed")]

@@ -1,32 +1,17 @@
 """The points of a study in numbers: flat rows, CSV, a table for a paper, and how they are said."""
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from paceline.report import wording
 from paceline.report.failure import plain
+from paceline.report.tables import Table
 from paceline.specs import Interval, Limit, Measured, Point, Study, StudyResult
 
 Value = str | int | float | None
 Row = dict[str, Value]
 USUAL_BOUND = 0.8
-
-_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "–": "--",
-        "\n": " ",
-        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    }
-)
 
 
 def study_rows(result: StudyResult) -> list[Row]:
@@ -50,68 +35,31 @@ def study_rows(result: StudyResult) -> list[Row]:
     ]
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """With a line of names first; what is None is empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def to_latex(rows: Sequence[Row], result: StudyResult) -> str:
-    r"""A table that needs `\usepackage{booktabs}` and nothing else."""
-    study = result.study
+def study_table(result: StudyResult) -> Table:
+    """The points as people read them."""
+    study, rows = result.study, study_rows(result)
     several = any(each.point.family for each in result.points)
-    lines = []
-    for row, each in zip(rows, result.points, strict=True):
-        cells = [
-            latex(each.point.where),
-            *[latex(each.point.family) or "--"] * several,
+    lines = [
+        [
+            each.point.where,
+            *[each.point.family or "–"] * several,
             _cell(row["workers"], "{:,}".format),
             _cell(row["batch"], "{:,}".format),
             _with_interval(row, "samples_per_second", wording.rate),
             _with_interval(row, "speedup", factor),
-            latex(_cell(row["efficiency"], wording.percent)),
+            _cell(row["efficiency"], wording.percent),
             _cell(row["step_seconds"], wording.milliseconds),
-            latex(str(row["limit"] or "–")),
+            str(row["limit"] or "–"),
         ]
-        lines.append(cells)
+        for row, each in zip(rows, result.points, strict=True)
+    ]
     names = ["Where", *["Family"] * several, "Workers", "Batch", "Samples/s", "Speed-up"]
     names += ["Efficiency", "Step (ms)", "Limit"]
     intervals = any(row["speedup_low"] is not None for row in rows)
     caption = f"{study.name}: {study.kind} scaling of {study.train.name}, measured {where(study)}"
     caption += f", {wording.count(study.repeat, 'run')} of each point"
     caption += "; in brackets: 95 % intervals over the runs." if intervals else "; no intervals."
-    return latex_table(latex(caption), f"l{'l' * several}rrrrrrl", names, lines)
-
-
-def latex_table(
-    caption: str, columns: str, names: Sequence[str], lines: Sequence[Sequence[str]]
-) -> str:
-    """Cells as LaTeX reads them, as a table."""
-    return "\n".join(
-        [
-            r"% needs \usepackage{booktabs}",
-            r"\begin{table}",
-            r"  \centering",
-            f"  \\caption{{{caption}}}",
-            f"  \\begin{{tabular}}{{{columns}}}",
-            r"    \toprule",
-            f"    {' & '.join(names)} \\\\",
-            r"    \midrule",
-            *(f"    {' & '.join(cells)} \\\\" for cells in lines),
-            r"    \bottomrule",
-            r"  \end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def latex(text: str) -> str:
-    """Text of which LaTeX reads no sign as a command."""
-    return plain(text).translate(_LATEX)
+    return Table("Points", names, lines, ("Where", "Family", "Limit"), caption)
 
 
 def bound_of(result: StudyResult) -> float:
@@ -165,7 +113,7 @@ def _columns(name: str, found: Interval | None) -> Row:
 
 
 def _cell(value: Value, form: Callable[[float], str]) -> str:
-    return "--" if value is None or isinstance(value, str) else form(value)
+    return "–" if value is None or isinstance(value, str) else form(value)
 
 
 def _with_interval(row: Row, name: str, form: Callable[[float], str]) -> str:

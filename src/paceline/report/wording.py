@@ -4,9 +4,9 @@ import math
 
 
 def duration(seconds: float) -> str:
-    """`840 ms`, `1.84 s`, `12.3 s`, `4 min 05 s`, `3 h 07 min`, `2 d 04 h`."""
+    """`less than 1 ms`, `840 ms`, `1.84 s`, `12.3 s`, `4 min 05 s`, `3 h 07 min`, `2 d 04 h`."""
     if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
+        return "less than 1 ms" if 0 < seconds < 0.0005 else f"{seconds * 1000:.0f} ms"
     if seconds < 10:
         return f"{seconds:.2f} s"
     if seconds < 59.95:

@@ -1,0 +1,227 @@
+"""Compared runs as one HTML file: who is ahead, by what, and what they differ in."""
+
+from collections.abc import Sequence
+
+from paceline.report import wording
+from paceline.report.brief import Brief, Tile
+from paceline.report.comparison import WINDOW, Compared, Comparison
+from paceline.report.comparison_pictures import comparison_pictures
+from paceline.report.drawing import drawing_packages
+from paceline.report.failure import plain
+from paceline.report.tables import Table
+from paceline.report.templates import environment, javascript
+from paceline.specs import Layout
+
+MOST_ROWS = 100
+MOST_SETTINGS = 30
+MOST_VALUES = 6
+MOST_NUMBERS = 8
+NAMES = (
+    *("No.", "Run", "Workers", "Layout", "Sync", "Batch", "Samples/s", "Per worker"),
+    *("Final loss", "Loss at equal samples", "Time", "Limit", "Status"),
+)
+WORDS = ("Run", "Layout", "Sync", "Limit", "Status")
+
+
+def render_comparison(found: Comparison) -> str:
+    """The page, complete in itself: nothing is loaded from elsewhere."""
+    said = comparison_brief(found)
+    return (
+        environment()
+        .get_template("comparison.html.jinja")
+        .render(
+            said=said,
+            pictures=said.pictures,
+            javascript=javascript(drawing_packages()[1]) if said.pictures else "",
+            tables=said.tables,
+            marked=_marked(said.tables[0]),
+        )
+    )
+
+
+def comparison_brief(found: Comparison) -> Brief:
+    """What matters most of the runs, in whatever form."""
+    altair, _ = drawing_packages()
+    return Brief(
+        title=f"{wording.count(len(found.runs), 'run')} compared",
+        sentence=_sentence(found),
+        tiles=_tiles(found),
+        pictures=comparison_pictures(found, altair),
+        tables=[runs_table(found), _settings_table(found)],
+        notes=_notes(found),
+    )
+
+
+def _sentence(found: Comparison) -> str:
+    fastest, best = found.fastest, found.best
+    if fastest is None:
+        return "None of them has taken a step."
+    slowest = min(found.trained, key=lambda each: each.figures.samples_per_second)
+    words = f"Fastest: {_named(fastest)}"
+    if slowest.figures.samples_per_second and slowest is not fastest:
+        times = fastest.figures.samples_per_second / slowest.figures.samples_per_second
+        words += f", {times:.2f} times as fast as the slowest, {_named(slowest)}"
+    words += "."
+    if best is not None:
+        words += f" Lowest loss after {found.equal_samples:,} samples, which all of them have seen:"
+        words += f" {_named(best)}."
+    return words
+
+
+def _tiles(found: Comparison) -> list[Tile]:
+    fastest, best = found.fastest, found.best
+    if fastest is None:
+        return [("Runs", f"{len(found.runs):,}", "none has taken a step", "waiting")]
+    tiles: list[Tile] = [
+        (
+            "Fastest",
+            wording.rate(fastest.figures.samples_per_second),
+            f"samples per second, {_named(fastest)}",
+            "",
+        )
+    ]
+    if best is not None:
+        loss = wording.loss(found.losses[best.number])
+        at = f"after {found.equal_samples:,} samples, {_named(best)}"
+        tiles.append(("Lowest loss", loss, at, ""))
+    thrifty = max(found.trained, key=lambda each: each.per_worker)
+    small = f"samples per second, {_named(thrifty)}"
+    tiles.append(("Most per worker", wording.rate(thrifty.per_worker), small, ""))
+    ended = [each for each in found.trained if each.figures.status == "finished"]
+    if ended:
+        soonest = min(ended, key=lambda each: each.figures.seconds)
+        time = wording.duration(soonest.figures.seconds)
+        tiles.append(("Soonest finished", time, _named(soonest), ""))
+    done = f"{len(ended):,} of {len(found.runs):,}"
+    grade = "finished" if len(ended) == len(found.runs) else "slow"
+    return [*tiles, ("Finished", done, "runs", grade)]
+
+
+def _notes(found: Comparison) -> list[str]:
+    notes = []
+    idle = [each for each in found.runs if not each.figures.steps]
+    if idle:
+        notes.append(f"Without a step, and in no picture: {_numbers(idle)}.")
+    broken = [each for each in found.trained if each.figures.status == "failed"]
+    if broken:
+        notes.append(f"Failed: {_numbers(broken)}. Their figures are those up to there.")
+    if len({each.figures.parameters for each in found.trained}) > 1:
+        notes.append("Their models have different numbers of parameters.")
+    if len({each.settings.get("train") for each in found.trained}) > 1:
+        notes.append("They do not train the same file: losses and samples may not compare.")
+    return notes
+
+
+def runs_table(found: Comparison) -> Table:
+    """A line for each run; of very many, the first and the fastest."""
+    shown = found.runs
+    if len(shown) > MOST_ROWS:
+        by_rate = sorted(shown[1:], key=lambda each: -each.figures.samples_per_second)
+        shown = [shown[0], *by_rate[: MOST_ROWS - 1]]
+    caption = (
+        "Per worker: samples per second and worker, over those of the first run that took a step."
+        f" Loss at equal samples: mean over the last {wording.percent(WINDOW)} of"
+        f" {found.equal_samples:,} samples."
+    )
+    if len(shown) < len(found.runs):
+        caption += (
+            f" {len(shown)} of {len(found.runs):,} runs: the first and the fastest; --format csv"
+            " and --json have all of them."
+        )
+    return Table("Runs", NAMES, [_line(found, each) for each in shown], WORDS, caption)
+
+
+def comparison_rows(found: Comparison) -> list[dict[str, str | int | float | None]]:
+    """Every run in numbers; what is unknown is None."""
+    return [
+        {
+            "number": each.number,
+            "run": each.name,
+            "workers": each.figures.workers,
+            "nodes": each.figures.nodes,
+            "layout": layout_words(each.layout),
+            "sync": each.figures.sync,
+            "batch": each.figures.batch,
+            "samples_per_second": each.figures.samples_per_second,
+            "efficiency_per_worker": found.efficiency(each),
+            "final_loss": each.figures.final_loss,
+            "equal_samples": found.equal_samples,
+            "loss_at_equal_samples": found.losses[each.number],
+            "seconds": each.figures.seconds,
+            "limit": each.figures.breakdown.limit if each.figures.breakdown else None,
+            "status": each.figures.status,
+        }
+        for each in found.runs
+    ]
+
+
+def layout_words(layout: Layout) -> str:
+    """`2 replicas x 2 shards`."""
+    parts = {
+        "replica": layout.replicas,
+        "shard": layout.shards,
+        "slice": layout.tensor,
+        "stage": layout.pipeline,
+    }
+    said = [wording.count(number, thing) for thing, number in parts.items() if number > 1]
+    return " x ".join(said) or "one device"
+
+
+def _line(found: Comparison, each: Compared) -> list[str]:
+    figures, efficiency = each.figures, found.efficiency(each)
+    return [
+        str(each.number),
+        plain(each.name),
+        f"{figures.workers:,}",
+        layout_words(each.layout),
+        figures.sync,
+        f"{figures.batch:,}" if figures.batch else "–",
+        wording.rate(figures.samples_per_second) if figures.steps else "–",
+        "–" if efficiency is None else wording.percent(efficiency),
+        wording.loss(figures.final_loss),
+        wording.loss(found.losses[each.number]),
+        wording.duration(figures.seconds) if figures.steps else "–",
+        figures.breakdown.limit if figures.breakdown else "–",
+        figures.status,
+    ]
+
+
+def _marked(table: Table) -> set[tuple[int, int]]:
+    """Lines and columns in which a run was set up otherwise than the first."""
+    columns = [table.names.index(name) for name in ("Workers", "Layout", "Sync", "Batch")]
+    return {
+        (number, column)
+        for number, row in enumerate(table.rows)
+        for column in columns
+        if row[column] != table.rows[0][column]
+    }
+
+
+def _settings_table(found: Comparison) -> Table:
+    rows = []
+    for key, values in list(found.differs.items())[:MOST_SETTINGS]:
+        said = [f"{value} ({_list(numbers)})" for value, numbers in values.items()]
+        more = [f"{len(said) - MOST_VALUES} other values"] * (len(said) > MOST_VALUES)
+        rows.append((key, "; ".join(said[:MOST_VALUES] + more)))
+    caption = "Settings of job.toml and plan.toml that are not the same in all runs; in brackets,"
+    caption += " which runs have them."
+    if not rows:
+        caption = "The runs were all started with the same settings."
+    if len(found.differs) > MOST_SETTINGS:
+        caption += f" {MOST_SETTINGS} of {len(found.differs)} settings."
+    return Table("What differs", ("Setting", "Values"), rows, ("Setting", "Values"), caption)
+
+
+def _named(each: Compared) -> str:
+    return f"run {each.number} ({plain(each.name)})"
+
+
+def _numbers(runs: Sequence[Compared]) -> str:
+    word = "run" if len(runs) == 1 else "runs"
+    return f"{word} {_list([each.number for each in runs])}"
+
+
+def _list(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:MOST_NUMBERS]))
+    more = len(numbers) - MOST_NUMBERS
+    return shown + f" and {more:,} more" * (more > 0)

@@ -1,0 +1,81 @@
+"""A run in tables: its figures, its workers, its steps."""
+
+import csv
+import io
+
+from paceline.report import wording
+from paceline.report.figures import Summary
+from paceline.report.standing import most_urgent, standings
+from paceline.report.state import RunState
+from paceline.report.tables import Table
+
+MOST_WORKERS = 64
+
+
+def run_table(figures: Summary) -> Table:
+    """What a paper says about a run; what is unknown is left out."""
+    startup, median, found = (
+        figures.startup_seconds,
+        figures.median_step_seconds,
+        figures.breakdown,
+    )
+    rows: list[tuple[str, str | None]] = [
+        ("Status", figures.status),
+        ("Steps", f"{figures.steps:,}"),
+        ("Samples", f"{figures.samples:,}"),
+        ("Global batch", f"{figures.batch:,}" if figures.batch else None),
+        ("Parameters", f"{figures.parameters:,}" if figures.parameters else None),
+        ("Workers", f"{figures.workers:,}"),
+        ("Nodes", f"{figures.nodes:,}"),
+        ("Device", figures.device),
+        ("Backend", figures.backend),
+        ("Replicas agree by", figures.sync),
+        ("Samples per second", wording.rate(figures.samples_per_second)),
+        ("Time", wording.duration(figures.seconds)),
+        ("Median step", None if median is None else f"{wording.milliseconds(median)} ms"),
+        ("Start-up", None if startup is None else wording.duration(startup)),
+        ("First loss", None if figures.first_loss is None else wording.loss(figures.first_loss)),
+        ("Final loss", None if figures.final_loss is None else wording.loss(figures.final_loss)),
+        (
+            "Limited by",
+            None
+            if found is None
+            else f"{found.limit}, {wording.percent(found.limit_share)} of a step",
+        ),
+        ("Interruptions", f"{len(figures.interruptions):,}" if figures.interruptions else None),
+    ]
+    known = [(name, value) for name, value in rows if value is not None]
+    caption = f"{figures.name}: figures of the run, measured."
+    return Table("Figures", ("Quantity", "Value"), known, ("Quantity",), caption)
+
+
+def workers_table(state: RunState) -> Table:
+    """Every worker, or the first to look at of many."""
+    found = standings(state)
+    shown = found if len(found) <= MOST_WORKERS else most_urgent(found, MOST_WORKERS)
+    rows = [
+        (
+            str(one.worker.rank),
+            one.worker.node,
+            f"{one.worker.state.step:,}" if one.worker.state else "–",
+            "–" if (mean := one.worker.mean_step_seconds) is None else wording.milliseconds(mean),
+            "–" if one.slowness is None else f"{one.slowness:.2f}",
+            one.text,
+        )
+        for one in shown
+    ]
+    caption = "Busy: without waiting for the others, over how long the median worker is."
+    if len(shown) < len(found):
+        caption += f" {len(shown)} of {len(found):,} workers: those that failed, then the slowest."
+    names = ("Worker", "Node", "Steps", "ms/step", "Busy", "State")
+    return Table("Workers", names, rows, ("Node", "State"), caption)
+
+
+def steps_csv(state: RunState) -> str:
+    """A row for each step; seconds it took, and its end in Unix seconds."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("step", "loss", "seconds", "samples", "time"))
+    columns = (state.step, state.loss, state.seconds, state.samples, state.time)
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue()
