@@ -8,8 +8,8 @@ asked for strong and for weak scaling, predicted beside measured; at the last li
 --directions also for more nodes against more workers per node against both. A page of each study
 is left in its folder.
 
-What devices and links allow: forward, then backward, while which gradients are exchanged by a ring
-of all nodes as soon as they are there (Patarasuk and Yuan 2009: 2 (n - 1) / n of their bytes over
+What devices and links allow: forward, then backward, in which each layer's gradient is exchanged by
+a ring of all nodes as soon as it is there (Patarasuk and Yuan 2009: 2 (n - 1) / n of its bytes over
 each link); nothing else takes any time.
 """
 
@@ -39,7 +39,6 @@ PAYLOAD = 0.955
 """What is left of a link beside the headers (docs/testbed.md, measured)."""
 PUBLISHED = {2: 1.88, 4: 3.64, 8: 6.67}
 """Speed-ups of the founding study on 2, 4 and 8 nodes."""
-CLOSE = 0.9
 
 
 def main() -> None:
@@ -61,7 +60,12 @@ def main() -> None:
                 found = _study(asked, link, f"{kind}-{link}", kind, NODES, (1,), cluster)
                 _show(f"{kind} scaling, links of {link}", kind, link, found)
             if link == asked.directions:
-                _show("more nodes", "strong", link, _directions(asked, link, cluster))
+                _show(
+                    "more nodes, more workers a node, both",
+                    "strong",
+                    link,
+                    _directions(asked, link, cluster),
+                )
         finally:
             _paceline("testbed", "down", "--name", BOX)
 
@@ -100,7 +104,9 @@ def _allowed_seconds(kind: str, link: str, workers: int) -> float:
     backward = LAYERS * LAYER.backward_seconds * share
     sent = 2 * (workers - 1) / workers * LAYERS * LAYER.parameter_bytes
     exchange = sent / (PAYLOAD * BYTES_PER_SECOND[link])
-    return forward + max(backward, backward / LAYERS + exchange)
+    # Either the device is the last to end, and then the gradient of one layer is left to exchange,
+    # or the link is, which begins with the first layer's.
+    return forward + max(backward + exchange / LAYERS, backward / LAYERS + exchange)
 
 
 def _show(title: str, kind: str, link: str, found: dict[str, Any]) -> None:

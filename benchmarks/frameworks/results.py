@@ -15,8 +15,8 @@ from benchmarks.frameworks.ways import HERE, WAYS, Measured
 
 TOLERANCE = 1e-3
 """Losses of one job that differ by more did not train the same."""
-BUSY = 1.0
-"""A load average above it before the first run is other work."""
+BUSY = 2.0
+"""A load average above it, the number of workers, before the first run is other work."""
 APART = ("Metered", "network")
 """The stopwatch and the model, where a script has them."""
 COLUMNS = (

@@ -22,7 +22,7 @@ LAYER = PacedCost(
 
 
 def training() -> paceline.Training:
-    inputs = torch.rand(20 * BATCH, 16, generator=torch.Generator().manual_seed(0))
+    inputs = torch.rand(24 * BATCH, 16, generator=torch.Generator().manual_seed(0))
     return paceline.Training(
         model=lambda: paced_model([LAYER] * LAYERS),
         loss=F.mse_loss,

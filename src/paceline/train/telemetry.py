@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from paceline.observe.events import EventWriter
 from paceline.specs import (
+    PARTS,
     Agreed,
     Evaluated,
     Finished,
@@ -35,6 +36,8 @@ from paceline.train.tracing import Tracing
 
 WINDOW_SECONDS = 0.5
 LONGEST_WINDOW_STEPS = 200
+STATES_PER_SECOND, STATES_APART_SECONDS = 2000, 5.0
+"""What more than a thousand workers write together, if each still writes at least so often."""
 
 _ALL_SECONDS, _STOP, _SAVE, _REQUEUE = range(4)
 """Numbers that are summed beside the losses and their weights."""
@@ -98,6 +101,9 @@ class Telemetry:
         workers take steps of their own, they need not wait for each other here either."""
         self._tracing = tracing
         self._summing: _Window | None = None
+        self._unsaid: list[_Window] = []
+        """Windows since this worker last wrote how it did."""
+        self._said_at = -math.inf
         self._window_steps = 1
         self._losses: list[torch.Tensor] = []
         self._weights: list[float | torch.Tensor] = []
@@ -207,6 +213,7 @@ class Telemetry:
         """The last step is done: say how it ended."""
         if self._tracing:
             self._tracing.end()
+        self._write_state()
         done = self.progress
         self._tell(
             Finished,
@@ -244,18 +251,27 @@ class Telemetry:
     def _write(self, first: int, means: list[float], window: "_Window") -> None:
         if self._writer is None:
             return
-        place, now, count = self._groups.place, time.time(), len(means)
         self._tell(Steps, first=first, loss=means, seconds=window.seconds, samples=window.samples)
+        self._unsaid.append(window)
+        apart = min(STATES_APART_SECONDS, self._groups.place.workers / STATES_PER_SECOND)
+        if time.perf_counter() - self._said_at >= apart:
+            self._write_state()
+
+    def _write_state(self) -> None:
+        """How this worker did since it last said so."""
+        windows, self._unsaid, self._said_at = self._unsaid, [], time.perf_counter()
+        if self._writer is None or not windows:
+            return
+        place, count = self._groups.place, sum(len(window.samples) for window in windows)
+        parts = {part: sum(window.parts.get(part, 0.0) for window in windows) for part in PARTS}
         state = WorkerState(
             rank=place.rank,
-            step=first + count - 1,
-            step_seconds=sum(window.seconds) / count,
-            parts={
-                part: _short(seconds / count) for part, seconds in window.parts.items() if seconds
-            },
+            step=self.progress.steps,
+            step_seconds=sum(sum(window.seconds) for window in windows) / count,
+            parts={part: _short(seconds / count) for part, seconds in parts.items() if seconds},
         )
         self._writer.write(
-            Workers(time=now, node=place.node, generation=place.generation, states=[state])
+            Workers(time=time.time(), node=place.node, generation=place.generation, states=[state])
         )
 
     def _refuse_non_finite(self, first: int, means: list[float], window: "_Window") -> None:
