@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from browser import browser  # noqa: E402
 
 WIDTH = 1200
-HEIGHTS = {"report": 900, "study": 1500, "comparison": 1100}
+HEIGHTS = {"report": 900, "study": 1500, "comparison": 1100, "quality": 1100}
 
 
 def main() -> None:
