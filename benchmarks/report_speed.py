@@ -27,11 +27,11 @@ from paceline.specs import (
     Layout,
     Plan,
     Run,
-    Started,
     Steps,
     Workers,
     WorkerState,
 )
+from report.folders import started
 
 WINDOW_SECONDS = 0.5
 BATCH = 64
@@ -54,7 +54,7 @@ def make_run(parent: Path, name: str, steps: int, workers: int, step_seconds: fl
     Plan(layout=Layout(replicas=workers)).write(run.plan_file)
     writers = [EventWriter(run.events, f"n{rank + 1}") for rank in range(workers)]
     for rank, writer in enumerate(writers):
-        writer.write(_started(rank, workers, steps))
+        writer.write(started(rank, workers=workers, steps=steps, batch=BATCH, at=BEGAN))
     window, now = max(1, round(WINDOW_SECONDS / step_seconds)), BEGAN
     for first in range(1, steps + 1, window):
         count = min(window, steps + 1 - first)
@@ -107,25 +107,6 @@ def timed(name: str, folder: Path, report: Callable[[], Report]) -> dict[str, st
         "opened_seconds": sorted(opened)[1] if opened else math.nan,
         "page_bytes": page.stat().st_size,
     }
-
-
-def _started(rank: int, workers: int, steps: int) -> Started:
-    return Started(
-        time=BEGAN,
-        node=f"n{rank + 1}",
-        ranks=[rank],
-        workers=workers,
-        nodes=workers,
-        device="cpu",
-        backend="gloo",
-        interface="eth0",
-        address=f"10.0.0.{rank + 1}",
-        threads=1,
-        parameters=1_230_000,
-        batch=BATCH,
-        steps=steps,
-        startup_seconds=3.0,
-    )
 
 
 def main() -> None:

@@ -11,13 +11,12 @@ from paceline.specs import (
     Part,
     Plan,
     Run,
-    Started,
     Steps,
     Sync,
     Workers,
     WorkerState,
 )
-from report.folders import say
+from report.folders import say, started
 
 BEGAN = 1_767_600_000.0
 WINDOW = 10
@@ -52,7 +51,7 @@ def divided_run(
     computing = 0.4 / workers
     usual = computing + waiting
     for rank in range(workers):
-        say(run, _started(rank, workers, batch, steps))
+        say(run, started(rank, workers=workers, steps=steps, batch=batch, at=BEGAN))
     total = 0.0
     for first in range(1, steps + 1, WINDOW):
         count = min(WINDOW, steps + 1 - first)
@@ -94,22 +93,3 @@ def three_runs(parent: Path) -> list[Run]:
             waiting=0.01,
         ),
     ]
-
-
-def _started(rank: int, workers: int, batch: int, steps: int) -> Started:
-    return Started(
-        time=BEGAN,
-        node=f"n{rank + 1}",
-        ranks=[rank],
-        workers=workers,
-        nodes=workers,
-        device="cpu",
-        backend="gloo",
-        interface="eth0",
-        address=f"10.0.0.{rank + 1}",
-        threads=1,
-        parameters=1_230_000,
-        batch=batch,
-        steps=steps,
-        startup_seconds=3.0 + rank / 10,
-    )

@@ -52,7 +52,13 @@ def say(run: Run, event: Event, *, file: str | None = None) -> None:
 
 
 def started(
-    rank: int, *, workers: int = 4, steps: int = 500, generation: int = 0, at: float | None = None
+    rank: int,
+    *,
+    workers: int = 4,
+    steps: int = 500,
+    batch: int = BATCH,
+    generation: int = 0,
+    at: float | None = None,
 ) -> Started:
     """Worker `rank`, alone on its node, has started."""
     return Started(
@@ -68,7 +74,7 @@ def started(
         address=f"10.0.0.{rank + 1}",
         threads=1,
         parameters=1_230_000,
-        batch=BATCH,
+        batch=batch,
         steps=steps,
         startup_seconds=3.0 + rank / 10,
     )
