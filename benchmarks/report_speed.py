@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from browser import CHROMIUM, browser
 from paceline.observe.events import EventWriter
-from paceline.report.comparison import runs_in
+from paceline.report.comparison.runs import runs_in
 from paceline.report.forms import ComparisonReport, Report, RunReport, write
 from paceline.specs import (
     Finished,

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
-from paceline.report.quality_words import quality_findings
+from paceline.report.studies.quality_words import quality_findings
 from paceline.specs import (
     Learned,
     LearnedPoint,

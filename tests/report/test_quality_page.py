@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.report.quality import render_quality
-from paceline.report.quality_tables import quality_rows, quality_table
-from paceline.report.quality_words import said
+from paceline.report.studies.quality import render_quality
+from paceline.report.studies.quality_tables import quality_rows, quality_table
+from paceline.report.studies.quality_words import said
 from paceline.report.tables import to_csv, to_latex
 from paceline.specs import Comparison, StudyResult
 from report.qualities import BASE_LOSS, quality_result

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.report.study import render_study
-from paceline.report.study_tables import study_rows, study_table
+from paceline.report.studies.page import render_study
+from paceline.report.studies.tables import study_rows, study_table
 from paceline.report.tables import to_csv, to_latex
 from paceline.specs import Interval, Point
 from report.studies import (
@@ -34,7 +34,7 @@ from report.test_page import NASTY, Outline, body
 @pytest.fixture
 def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is said beside them is made at once; drawing takes half a second."""
-    monkeypatch.setattr("paceline.report.study._pictures", lambda result: [])
+    monkeypatch.setattr("paceline.report.studies.page._pictures", lambda result: [])
 
 
 @cache

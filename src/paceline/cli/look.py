@@ -88,7 +88,7 @@ def report(
 
 def _report_of(paths: list[Path], cluster: Path | None) -> "Report":
     from paceline.cluster.catalogue import read_cluster
-    from paceline.report.comparison import runs_in
+    from paceline.report.comparison.runs import runs_in
     from paceline.report.forms import ComparisonReport, RunReport, StudyReport
     from paceline.specs import PacelineError
     from paceline.study.folder import StudyFolder

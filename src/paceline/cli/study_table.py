@@ -42,8 +42,8 @@ def _say(found: "StudyResult", out: "Console") -> None:
 def _learned(found: "StudyResult", quality: "Quality") -> "Table":
     """Each measure of each point beside the base's."""
     from paceline.cli.tables import table
-    from paceline.report.quality_words import difference, short, value
-    from paceline.report.study_tables import point_names
+    from paceline.report.studies.quality_words import difference, short, value
+    from paceline.report.studies.tables import point_names
 
     made = table(
         *("where", "batch", "measure", "value", "difference", "margin", "seeds", "verdict"),
@@ -71,7 +71,7 @@ def _learned(found: "StudyResult", quality: "Quality") -> "Table":
 
 def _row(each: "PointResult", *, predicted: bool) -> list[str]:
     from paceline.report import wording
-    from paceline.report.study_tables import limit_of
+    from paceline.report.studies.tables import limit_of
 
     if not each.runs or each.samples_per_second is None:
         return [each.point.where, *["–"] * (6 + predicted)]

@@ -7,25 +7,25 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from paceline.report.brief import Brief
-from paceline.report.comparison import Comparison, compared
-from paceline.report.comparison_page import (
+from paceline.report.comparison.page import (
     comparison_brief,
     comparison_rows,
     render_comparison,
     runs_table,
 )
+from paceline.report.comparison.runs import Comparison, compared
 from paceline.report.figures import Summary, summary
 from paceline.report.page import brief, render
 from paceline.report.paper import PictureForm, write_pictures
 from paceline.report.pdf import to_pdf
 from paceline.report.pictures import Picture
-from paceline.report.quality import quality_brief, render_quality
-from paceline.report.quality_tables import quality_rows, quality_table
 from paceline.report.read import RunReader
 from paceline.report.run_tables import run_table, steps_csv
 from paceline.report.state import RunState
-from paceline.report.study import render_study, study_brief
-from paceline.report.study_tables import study_rows, study_table
+from paceline.report.studies.page import render_study, study_brief
+from paceline.report.studies.quality import quality_brief, render_quality
+from paceline.report.studies.quality_tables import quality_rows, quality_table
+from paceline.report.studies.tables import study_rows, study_table
 from paceline.report.tables import Table, to_csv, to_latex
 from paceline.specs import Cluster, PacelineError, Run, StudyResult
 

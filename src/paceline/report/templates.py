@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def environment() -> "jinja2.Environment":
-    """Fills the templates beside this file; what a user wrote stays text."""
+    """Fills the templates in `pages`; what a user wrote stays text."""
     import jinja2  # noqa: PLC0415
 
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "pages"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from paceline.report import wording
 from paceline.report.breakdown import MEANINGS
-from paceline.report.quality_words import quality_findings
-from paceline.report.study_tables import limit_of
+from paceline.report.studies.quality_words import quality_findings
+from paceline.report.studies.tables import limit_of
 from paceline.specs import Limit, PointResult, Reach, StudyResult
 from paceline.specs.study import FARTHEST, families
 from paceline.study.folder import StudyFolder

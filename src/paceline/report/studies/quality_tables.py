@@ -1,8 +1,8 @@
 """A study of quality in numbers: flat rows, and a table for a paper."""
 
 from paceline.report import wording
-from paceline.report.quality_words import difference, said, value
-from paceline.report.study_tables import Row, point_names, where
+from paceline.report.studies.quality_words import difference, said, value
+from paceline.report.studies.tables import Row, point_names, where
 from paceline.report.tables import Table
 from paceline.specs import StudyResult
 

@@ -10,7 +10,7 @@ from typing import Any
 from paceline.report import wording
 from paceline.report.failure import plain
 from paceline.report.pictures import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, Picture, finish
-from paceline.report.study_tables import between, bound_of, exact_percent, factor, point_names
+from paceline.report.studies.tables import between, bound_of, exact_percent, factor, point_names
 from paceline.specs import Interval, PointResult, StudyResult
 from paceline.specs.study import families
 

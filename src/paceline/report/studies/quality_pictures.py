@@ -7,9 +7,9 @@ from typing import Any
 
 from paceline.report import wording
 from paceline.report.pictures import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, Picture, finish
-from paceline.report.quality_words import difference, said
-from paceline.report.study_pictures import FAMILY_COLORS
-from paceline.report.study_tables import point_names
+from paceline.report.studies.pictures import FAMILY_COLORS
+from paceline.report.studies.quality_words import difference, said
+from paceline.report.studies.tables import point_names
 from paceline.specs import Comparison, Quality, StudyResult, Verdict
 
 MOST_MEASURES = 4

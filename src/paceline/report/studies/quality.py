@@ -7,10 +7,10 @@ from paceline.report import wording
 from paceline.report.brief import Brief, Tile
 from paceline.report.drawing import drawing_packages
 from paceline.report.pictures import Picture
-from paceline.report.quality_pictures import quality_pictures
-from paceline.report.quality_tables import quality_table
-from paceline.report.quality_words import difference, said, value
-from paceline.report.study_tables import point_names, where
+from paceline.report.studies.quality_pictures import quality_pictures
+from paceline.report.studies.quality_tables import quality_table
+from paceline.report.studies.quality_words import difference, said, value
+from paceline.report.studies.tables import point_names, where
 from paceline.report.templates import environment, javascript
 from paceline.specs import Comparison, Quality, StudyResult
 

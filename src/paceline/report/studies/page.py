@@ -11,8 +11,8 @@ from paceline.report.brief import Brief, Tile
 from paceline.report.drawing import drawing_packages
 from paceline.report.failure import plain
 from paceline.report.pictures import Picture, finish
-from paceline.report.study_pictures import over_workers
-from paceline.report.study_tables import (
+from paceline.report.studies.pictures import over_workers
+from paceline.report.studies.tables import (
     between,
     bound_of,
     exact_percent,

@@ -10,10 +10,10 @@ import numpy as np
 
 from paceline.report import wording
 from paceline.report.breakdown import COLORS, MEANINGS, part_colors
-from paceline.report.comparison import Compared, Comparison
+from paceline.report.comparison.runs import Compared, Comparison
 from paceline.report.failure import plain
 from paceline.report.pictures import BLUE, HEIGHT_PIXELS, Picture, finish
-from paceline.report.study_pictures import FAMILY_COLORS
+from paceline.report.studies.pictures import FAMILY_COLORS
 
 MOST_LINES = 12
 MOST_BARS = 20

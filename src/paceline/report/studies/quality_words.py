@@ -1,7 +1,7 @@
 """What a study of quality found, as people say it: the same in the terminal and on the page."""
 
 from paceline.report import wording
-from paceline.report.study_tables import point_names
+from paceline.report.studies.tables import point_names
 from paceline.specs import Comparison, Interval, StudyResult
 
 

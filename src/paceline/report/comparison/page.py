@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from paceline.report import wording
 from paceline.report.brief import Brief, Tile
-from paceline.report.comparison import WINDOW, Compared, Comparison
-from paceline.report.comparison_pictures import comparison_pictures
+from paceline.report.comparison.pictures import comparison_pictures
+from paceline.report.comparison.runs import WINDOW, Compared, Comparison
 from paceline.report.drawing import drawing_packages
 from paceline.report.failure import plain
 from paceline.report.tables import Table

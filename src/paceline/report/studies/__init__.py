@@ -1,0 +1,1 @@
+"""Pages of studies: of scaling, and of how well a training learns."""
