@@ -19,8 +19,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(500)]
-LONG_PAGES = ("plan.md", "layouts.md", "checkpoints.md")
-"""Half a minute each: followed nightly."""
 BLOCK = re.compile(r"<!-- (run|file|append)(?:: (\S+))? -->\n```\w+\n(.*?)```", re.DOTALL)
 
 
@@ -69,14 +67,6 @@ def with_blocks(where: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, where)]
 
 
-def here() -> list[object]:
-    """Pages whose blocks need no cluster; those that take long are marked."""
-    return [
-        pytest.param(page, id=page.name, marks=NIGHTLY if page.name in LONG_PAGES else [])
-        for page in with_blocks("here")
-    ]
-
-
 def on_clusters() -> list[object]:
     """Pages and where their blocks are run; those that take long are marked."""
     daily = [pytest.param(page, "slurm", id=page.name) for page in with_blocks("slurm")]
@@ -87,7 +77,7 @@ def on_clusters() -> list[object]:
     return [*daily, *nightly]
 
 
-@pytest.mark.parametrize("page", here())
+@pytest.mark.parametrize("page", with_blocks("here"), ids=lambda page: page.name)
 def test_what_the_page_says(page: Path, folder: Path) -> None:
     follow(page, folder, "here")
 

@@ -36,7 +36,6 @@ def test_one_and_two_workers_here(tmp_path: Path) -> None:
     assert len((tmp_path / "report.csv").read_text().splitlines()) == 3
 
 
-@pytest.mark.nightly
 def test_a_weak_study_of_ways_to_agree(tmp_path: Path) -> None:
     words = ["--kind", "weak", "--vary", "sync=allreduce,local:every=4", "--repeat", "1"]
     found = paceline_json(

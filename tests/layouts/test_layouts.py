@@ -86,8 +86,9 @@ QUICK_FOR_EVERY_MODEL = {
     "2 replicas of unequal speed",
     "2 x 2, micro-batches, recompute",
     "2 x 2 stages, interleaved",
+    "2 slices x 2 shards",
 }
-"""The other quick ones are tried with the first model only, but nightly."""
+"""One of each family; the other quick ones are tried with the first model only, but nightly."""
 
 
 def _case(name: str, model: str) -> Any:

@@ -99,9 +99,7 @@ def test_shards_of_slices_anywhere_else(after: Layout, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "before",
     [
-        pytest.param(
-            Layout(pipeline=2, schedule="interleaved", shards=2), marks=pytest.mark.nightly
-        ),
+        Layout(pipeline=2, schedule="interleaved", shards=2),
         pytest.param(Layout(replicas=2, pipeline=2), marks=pytest.mark.nightly),
         pytest.param(Layout(replicas=2, shards=2), marks=pytest.mark.nightly),
         pytest.param(Layout(pipeline=2, tensor=2), marks=pytest.mark.nightly),

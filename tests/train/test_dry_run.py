@@ -266,9 +266,7 @@ class Many(Dataset[Any]):
     [
         Layout(replicas=100_000),
         Layout(shards=25_000, tensor=4),
-        pytest.param(
-            Layout(pipeline=4, replicas=50, shards=125, tensor=4), marks=pytest.mark.nightly
-        ),
+        Layout(pipeline=4, replicas=50, shards=125, tensor=4),
     ],
     ids=["replicas", "shards", "all"],
 )
