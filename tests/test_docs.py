@@ -27,7 +27,17 @@ def folder() -> Iterator[Path]:
     """A folder on a disk with the examples in it, as a checkout has them."""
     with tempfile.TemporaryDirectory(prefix="paceline-docs-", dir="/var/tmp") as name:
         shutil.copytree(ROOT / "examples", Path(name) / "examples")
-        yield Path(name)
+        try:
+            yield Path(name)
+        finally:
+            _take_down(Path(name))
+
+
+def _take_down(folder: Path) -> None:
+    """End the testbeds of a page whose commands were cut off before they could."""
+    for left in (folder / "paceline").glob("*/"):
+        command = [sys.executable, "-m", "paceline", "testbed", "down", "--name", left.name]
+        subprocess.run(command, env=environment(folder), check=True, timeout=60)
 
 
 def blocks(page: Path, where: str) -> list[tuple[str, str, str]]:

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import shutil
 import time
 from pathlib import Path
 
@@ -38,6 +39,14 @@ def test_who_is_ahead(tmp_path: Path) -> None:
     assert "<mark>local:every=8</mark>" in text
     assert "layout.replicas</td><td>2 (1); 4 (2, 3)</td>" in text
     assert "<mark>2</mark>" not in text
+
+
+def test_none_has_the_lowest_loss_where_all_have_the_same(tmp_path: Path) -> None:
+    run = divided_run(tmp_path, "one")
+    shutil.copytree(run.path, tmp_path / "another")
+    said = first_screen(render_comparison(compared(runs_in([tmp_path]))))
+    assert "Lowest loss after 19,200 samples, which all of them have seen: all alike." in said
+    assert "after 19,200 samples, all alike" in said
 
 
 def test_losses_are_compared_where_the_shortest_run_ends(tmp_path: Path) -> None:

@@ -64,8 +64,14 @@ def _sentence(found: Comparison) -> str:
     words += "."
     if best is not None:
         words += f" Lowest loss after {found.equal_samples:,} samples, which all of them have seen:"
-        words += f" {_named(best)}."
+        words += f" {_best(found, best)}."
     return words
+
+
+def _best(found: Comparison, best: Compared) -> str:
+    """The run of lowest loss; no run by itself where they agree to the digits that are shown."""
+    known = [wording.loss(loss) for loss in found.losses.values() if loss is not None]
+    return "all alike" if len(known) > len(set(known)) == 1 else _named(best)
 
 
 def _tiles(found: Comparison) -> list[Tile]:
@@ -82,7 +88,7 @@ def _tiles(found: Comparison) -> list[Tile]:
     ]
     if best is not None:
         loss = wording.loss(found.losses[best.number])
-        at = f"after {found.equal_samples:,} samples, {_named(best)}"
+        at = f"after {found.equal_samples:,} samples, {_best(found, best)}"
         tiles.append(("Lowest loss", loss, at, ""))
     thrifty = max(found.trained, key=lambda each: each.per_worker)
     small = f"samples per second, {_named(thrifty)}"
