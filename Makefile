@@ -30,7 +30,8 @@ contracts:
 	$(BIN)/lint-imports
 
 test:  ## quick tests; those that need Slurm, root or Chromium are skipped where these are missing
-	$(BIN)/pytest -m "not nightly" -n $(AT_ONCE) --dist loadfile
+	$(BIN)/pytest -m "not nightly and not alone" -n $(AT_ONCE) --dist loadfile
+	$(BIN)/pytest -m "alone and not nightly"
 
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

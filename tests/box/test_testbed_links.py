@@ -7,7 +7,7 @@ from box.boxes import TRAFFIC, run_in, started_in
 from paceline import testbed
 from paceline.specs.errors import PacelineError
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,6 +8,8 @@ from torch import nn
 from paceline.specs.errors import PacelineError
 from paceline.testbed.paced import PacedCost, paced_model
 
+pytestmark = pytest.mark.alone
+
 LAYERS = 8
 
 

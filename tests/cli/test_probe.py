@@ -14,6 +14,8 @@ from paceline.specs import Run
 from paceline.specs.cluster import Cluster
 from paceline.specs.probe import CollectiveTime
 
+pytestmark = pytest.mark.alone
+
 OPERATIONS = {"all-reduce", "all-gather", "reduce-scatter", "send"}
 
 

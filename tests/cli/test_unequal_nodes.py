@@ -8,7 +8,7 @@ import pytest
 from command import EXAMPLES, paceline_json
 from paceline.specs import Run, Steps, event_adapter
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.alone]
 
 
 def newest(runs: Path) -> Path:

@@ -1,5 +1,6 @@
 """Who communicates with whom in a probe, how much, and how long it may take."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from paceline.cluster.probe.cases import (
     partners,
     repeats,
 )
+
+pytestmark = pytest.mark.alone
 
 clusters = st.tuples(st.integers(1, 40), st.integers(1, 9))
 

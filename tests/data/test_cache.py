@@ -12,6 +12,8 @@ import pytest
 from paceline.data.cache import Cache
 from paceline.specs import PacelineError
 
+pytestmark = pytest.mark.alone
+
 PROCESS = """
 import sys, time
 from pathlib import Path

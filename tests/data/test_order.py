@@ -6,11 +6,14 @@ import tracemalloc
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.data.batches import Batches
 from paceline.data.order import Sequential, Shuffled
+
+pytestmark = pytest.mark.alone
 
 
 @given(samples=st.integers(1, 3000), seed=st.integers(0, 2**64), epoch=st.integers(0, 10**6))

@@ -23,6 +23,8 @@ from paceline.data.loader import load
 from paceline.data.own_order import order_of
 from paceline.specs import PacelineError
 
+pytestmark = pytest.mark.alone
+
 SIZES = [20, 20, 20, 20, 20, 20]
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from paceline.data.windows import Windowed
 from paceline.specs import PacelineError
 
+pytestmark = pytest.mark.alone
+
 SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=40).filter(any)
 
 

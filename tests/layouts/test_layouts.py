@@ -208,6 +208,7 @@ def slowly() -> float:
     return statistics.median(seconds)
 
 
+@pytest.mark.alone
 def test_work_divided_by_speed_is_as_much_faster_as_it_should_be(tmp_path: Path) -> None:
     """Speeds 1 : 2. Evenly the slower one takes 30 samples, by speed 20: 1.5 times faster."""
     even = max(run_ranks(slowly, 2, tmp_path / "even"))

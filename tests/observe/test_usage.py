@@ -23,6 +23,8 @@ from paceline.specs import Usage, event_adapter
 from paceline.train import fit
 from train.trainings import classification
 
+pytestmark = pytest.mark.alone
+
 
 def _written(folder: Path) -> list[Usage]:
     events = [

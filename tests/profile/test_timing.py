@@ -12,6 +12,8 @@ from paceline.train.measure import measured
 from paceline.train.rehearse.costs import profile_of
 from paceline.train.training import Training
 
+pytestmark = pytest.mark.alone
+
 FORWARD, BACKWARD, BLOCKS = 0.01, 0.02, 3
 
 

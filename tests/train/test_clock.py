@@ -18,6 +18,8 @@ from paceline.train.clock import Clock, LastGradient
 from ranks import new_run, run_ranks
 from train.trainings import CLASSES, FEATURES, classification
 
+pytestmark = pytest.mark.alone
+
 DELAY_SECONDS = 0.02
 
 

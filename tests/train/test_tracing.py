@@ -25,6 +25,8 @@ from paceline.train.tracing import recording_ranks
 from ranks import new_run, run_ranks
 from train.trainings import CLASSES, FEATURES, classification
 
+pytestmark = pytest.mark.alone
+
 DELAY_SECONDS = 0.03
 SHIFTS_SECONDS = (0.0, 3.25, -7.0)
 """By which the clocks of three nodes are ahead."""
