@@ -39,18 +39,24 @@ docs:
 nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,peers,mlflow,wandb]'
 	$(BIN)/pytest -m nightly
+	$(BIN)/pytest tests/security -m "not nightly" --hypothesis-profile long --timeout 1200
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/frameworks/run.py --only Paceline Accelerate Fabric
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/loading.py
 	$(BIN)/python benchmarks/saving.py
+	$(BIN)/python benchmarks/recovery.py --rounds 5
+	$(BIN)/python -m benchmarks.chaos --settings all --faults 200
+	$(BIN)/python benchmarks/watching.py
+	$(BIN)/python benchmarks/peer_copies.py
 	$(BIN)/python benchmarks/planner/speed.py
 	$(BIN)/python benchmarks/planner/testbed.py
 	$(BIN)/python benchmarks/planner/sync_steps.py
 	$(BIN)/python benchmarks/encode.py
 	$(BIN)/python benchmarks/consensus.py
 	$(BIN)/python benchmarks/staleness.py
+	$(BIN)/python benchmarks/canonical.py
 	$(BIN)/python benchmarks/observing.py
 	$(BIN)/python benchmarks/observing_scale.py
 	$(BIN)/python benchmarks/attribution.py

@@ -29,7 +29,7 @@ from paceline.observe.usage import EVENT_SECONDS, NodeWatch
 from paceline.specs import Layout, Part, Run
 from paceline.train.clock import Clock
 from paceline.train.devices import pick_device
-from paceline.train.groups import joined
+from paceline.train.joining import joined
 from paceline.train.place import place
 from paceline.train.telemetry import Telemetry
 from paceline.train.trainer import Trainer

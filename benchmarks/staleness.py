@@ -125,7 +125,7 @@ def one_worker(part: str, seed: int, rate: float) -> dict[str, Any]:
         for batch in trainer:
             trainer.step(batch)
             ends.append(time.monotonic())
-        mode = trainer._mode
+        mode = trainer._stepper.mode
     with torch.no_grad():
         inputs, target = made.data.tensors  # type: ignore[attr-defined]
         loss = float(made.loss(trainer.model.eval()(inputs), target))

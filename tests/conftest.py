@@ -8,8 +8,15 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 from paceline.testbed import requirements
+
+_ANY_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""How long an example takes says nothing on a machine that is shared."""
+settings.register_profile("short", _ANY_TIME)
+settings.register_profile("long", _ANY_TIME, max_examples=5_000)
+settings.load_profile("short")
 
 _OTHERS = ("PYTEST_", "TORCHINDUCTOR_")
 """Variables that pytest and torch set by themselves."""

@@ -64,22 +64,22 @@ def main() -> None:
         "steepness": steepness(),
     }
     if options.write:
-        text = PAGE.read_text()
         for name, table in tables.items():
-            text = replaced(text, name, table)
-        PAGE.write_text(text)
+            replaced_in(PAGE, f"worked: {name}", table)
         PICTURE.write_text(picture())
     else:
         for name, table in tables.items():
             print(f"## {name}\n\n{table}\n")
 
 
-def replaced(text: str, name: str, table: str) -> str:
-    begin, end = f"<!-- worked: {name} -->\n", "<!-- end -->"
+def replaced_in(page: Path, name: str, table: str) -> None:
+    """Put a table where the page has a place for it."""
+    begin, end = f"<!-- {name} -->\n", "<!-- end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    text = page.read_text()
     if not pattern.search(text):
-        raise SystemExit(f"{PAGE.name} has no place for the table {name}")
-    return pattern.sub(lambda _: f"{begin}\n{table}\n\n{end}", text)
+        raise SystemExit(f"{page.name} has no place for the table {name}")
+    page.write_text(pattern.sub(lambda _: f"{begin}\n{table}\n\n{end}", text))
 
 
 def h100s(devices: int) -> Cluster:

@@ -82,7 +82,7 @@ class Ours:
 
     def common(self) -> Weights:
         """A copy of what the replicas have in common."""
-        mode = self._trainer._mode
+        mode = self._trainer._stepper.mode
         tensors = mode.consensus() or [held.local for held in mode.bound.held]
         names = (held.name for held in mode.bound.held)
         return {name: each.detach().clone() for name, each in zip(names, tensors, strict=True)}
@@ -90,11 +90,11 @@ class Ours:
     def drain(self) -> None:
         """Wait until nothing is on its way."""
         self._trainer._telemetry.report_all()
-        self._trainer._mode.drain()
+        self._trainer._stepper.mode.drain()
 
     def sync(self) -> str:
         """How workers agree at present."""
-        mode = self._trainer._mode
+        mode = self._trainer._stepper.mode
         return (mode.sync if isinstance(mode, Auto) else mode.bound.sync).short()
 
     def close(self) -> None:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from paceline.data.loader import Batch
     from paceline.specs import PacelineError
     from paceline.train.fit import fit, start
-    from paceline.train.trainer import StepOutput, Trainer
+    from paceline.train.step_output import StepOutput
+    from paceline.train.trainer import Trainer
     from paceline.train.training import Training
 
 __version__ = "0.1.0"
@@ -21,7 +22,7 @@ __all__ = ["Batch", "PacelineError", "StepOutput", "Trainer", "Training", "fit",
 _HOME = {
     "Batch": "paceline.data.loader",
     "PacelineError": "paceline.specs",
-    "StepOutput": "paceline.train.trainer",
+    "StepOutput": "paceline.train.step_output",
     "Trainer": "paceline.train.trainer",
     "Training": "paceline.train.training",
     "fit": "paceline.train.fit",

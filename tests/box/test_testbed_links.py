@@ -88,6 +88,38 @@ def test_two_delays_add_up(box: str) -> None:
         testbed.link(box, node, delay="0ms")
 
 
+SEND = """
+import socket, sys, time
+with socket.socket(type=socket.SOCK_DGRAM) as sender:
+    for _ in range(500):
+        sender.sendto(b"x", (sys.argv[1], 9))
+        time.sleep(0.0005)
+"""
+
+
+def arrived(box: str) -> int:
+    """Of 500 datagrams from n1, those that n2 received."""
+
+    def received() -> int:
+        line = run_in(box, "n2", "grep", "eth0", "/proc/net/dev")
+        return int(line.split(":")[1].split()[1])
+
+    before = received()
+    run_in(box, "n1", "python3", "-c", SEND, "n2")
+    return received() - before
+
+
+def test_loss_comes_and_goes(box: str) -> None:
+    testbed.link(box, "n2", loss="20%")
+    assert testbed.status(box).nodes[1].loss == 0.2
+    assert 340 < arrived(box) < 460
+    testbed.link(box, "n2", delay="1ms")
+    assert testbed.status(box).nodes[1].loss == 0.2, "a new delay leaves the loss as it is"
+    testbed.link(box, "n2", loss="0", delay="0")
+    assert arrived(box) >= 500
+    assert "n2-" not in run_in(box, "head", "ip", "-brief", "link")
+
+
 def test_unplugged_and_replugged_under_an_open_connection(
     box: str, held_connection: Callable[[], float]
 ) -> None:

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from paceline.specs.errors import PacelineError
 from paceline.testbed import TestbedSpec
-from paceline.testbed.spec import bits_per_second, cores_of_nodes, delay_seconds, node_address
+from paceline.testbed.spec import (
+    bits_per_second,
+    cores_of_nodes,
+    delay_seconds,
+    lost_part,
+    node_address,
+)
 from paceline.testbed.state import locked_parent_folder, parent_folder, state_folder
 
 
@@ -88,3 +94,14 @@ def test_a_path_too_long_for_a_socket_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/" + "long/" * 20)
     with pytest.raises(PacelineError, match=r"too long(.|\n)*shorter --name"):
         state_folder("default")
+
+
+@pytest.mark.parametrize(("text", "part"), [("2%", 0.02), ("0.5%", 0.005), ("0", 0), ("0%", 0)])
+def test_losses(text: str, part: float) -> None:
+    assert lost_part(text) == pytest.approx(part)
+
+
+@pytest.mark.parametrize("text", ["2", "60%", "-1%", "some", ""])
+def test_what_is_no_loss(text: str) -> None:
+    with pytest.raises(PacelineError, match=r"is not a link's loss(.|\n)*such as 2%"):
+        lost_part(text)

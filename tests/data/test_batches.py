@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
-from paceline.data.batches import Batches, slice_of, slices_by_speed
-from paceline.data.loader import load, pair, to_device
+from paceline.data.batches import Batches, slices_by_speed
+from paceline.data.loader import Batch, load, pair, to_device
 from paceline.data.order import Shuffled
 from paceline.specs import PacelineError
+from paceline.specs.shares import slice_of
 
 
 def shares(samples: int, batch: int, workers: int, steps: int) -> list[list[list[int]]]:
@@ -78,6 +79,51 @@ def test_a_batch_smaller_than_the_number_of_workers() -> None:
     with pytest.raises(PacelineError, match="global batch is 3, but there are 4 workers") as error:
         Batches(Shuffled(9, seed=0), batch=3, steps=1, workers=4, rank=0)
     assert "at most 3 workers, or a batch of at least 4" in str(error.value)
+
+
+@given(
+    batch=st.integers(1, 60),
+    parts=st.integers(1, 20),
+    workers=st.integers(1, 20),
+    left=st.integers(1, 60),
+    speeds=st.none() | st.lists(st.floats(0.1, 10), min_size=20, max_size=20),
+)
+@settings(deadline=None)
+def test_parts_hold_the_same_samples_whoever_has_them(
+    batch: int, parts: int, workers: int, left: int, speeds: list[float] | None
+) -> None:
+    """As a worker cuts its share: each part by itself, of full batches and of an epoch's last."""
+    batch, workers = max(batch, parts), min(workers, parts)
+    samples = batch + min(left, batch)
+    found: list[dict[int, tuple[int, ...]]] = [{}, {}]
+    for rank in range(workers):
+        mine = Batches(
+            Shuffled(samples, seed=0),
+            batch,
+            steps=2,
+            workers=workers,
+            rank=rank,
+            speeds=tuple(speeds[:workers]) if speeds else None,
+            parts=parts,
+        )
+        for step in range(2):
+            numbers, counts = torch.tensor(mine.indices(step)), mine.counts(step)
+            share = Batch(numbers, numbers, counts.samples, counts.global_samples)
+            cut = share.micro(len(mine.own_parts))
+            for number, part in zip(mine.own_parts, cut, strict=True):
+                found[step][number] = tuple(part.target.tolist()[: part.samples])
+    order = Shuffled(samples, seed=0)
+    for step, size in enumerate((batch, samples - batch)):
+        whole = order.at(0, range(step * batch, step * batch + size)).tolist()
+        expected = [slice_of(size, parts, number) for number in range(parts)]
+        assert found[step] == {
+            number: tuple(whole[part.start : part.stop]) for number, part in enumerate(expected)
+        }
+
+
+def test_a_batch_smaller_than_the_number_of_parts() -> None:
+    with pytest.raises(PacelineError, match="global batch is 3, but it is to be divided into 4"):
+        Batches(Shuffled(9, seed=0), batch=3, steps=1, workers=2, rank=0, parts=4)
 
 
 class Mapped(Dataset[dict[str, torch.Tensor]]):

@@ -36,6 +36,7 @@ def test_a_run_and_its_folder(tmp_path: Path) -> None:
         "secret",
         "lock",
         "rendezvous/0.json",
+        "rendezvous/leader-0.json",
         "checkpoints/step-0000000020/manifest.json",
         "checkpoints/step-0000000020/manifest.json.sha256",
         "checkpoints/step-0000000020/model-00000-000.safetensors",
@@ -256,3 +257,19 @@ def test_workers_die_with_their_supervisor(long_run: "subprocess.Popen[str]") ->
     gone, alive = psutil.wait_procs(workers, timeout=5)
     assert len(gone) == 2
     assert not alive
+
+
+def test_stopped_while_a_replacement_loads(
+    long_run: "subprocess.Popen[str]", tmp_path: Path
+) -> None:
+    supervisor = psutil.Process(long_run.pid)
+    first, *others = supervisor.children()
+    first.kill()
+    deadline = time.monotonic() + 30
+    while set(supervisor.children()) <= {first, *others}:
+        assert time.monotonic() < deadline, "nobody is started in its place"
+        time.sleep(0.01)
+    long_run.send_signal(signal.SIGTERM)
+    _, errors = long_run.communicate(timeout=30)
+    assert long_run.returncode == 3, errors
+    assert paceline_json("report", only_run(tmp_path), folder=tmp_path)["status"] == "stopped"

@@ -164,15 +164,15 @@ def test_bf16_follows_fp32_and_is_not_it(alone: dict[str, dict[str, Any]], tmp_p
 def overflow_on_one_worker() -> tuple[float, float, bool]:
     """The scale before and after a step in which only worker 1's shard overflowed; was it taken?"""
     with paceline.start(training_of("cnn")) as trainer:
-        arranged, batch = trainer._still_arranged(), next(iter(trainer))
-        trainer._forward_and_backward(arranged, batch)
+        stepper, batch = trainer._stepper, next(iter(trainer))
+        stepper.forward_and_backward(batch, 1)
         weights: list[Any] = [each.detach().clone() for each in trainer.model.parameters()]
-        before = trainer._scaling.scale
+        before = stepper._scaling.scale
         if place().rank == 1:
             gradient: Any = next(trainer.model.parameters()).grad
             gradient.to_local().fill_(float("inf"))
-        trainer._update(arranged)
-        after = trainer._scaling.scale
+        stepper.update(1)
+        after = stepper._scaling.scale
         same = all(
             torch.equal(old.to_local(), new.to_local())  # type: ignore[attr-defined]
             for old, new in zip(weights, trainer.model.parameters(), strict=True)

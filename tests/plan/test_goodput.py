@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from paceline.plan.goodput import (
     LLAMA3_FAILURES_PER_DEVICE_HOUR,
+    Recovery,
     best_interval,
     goodput,
     time_slots,
@@ -18,6 +19,7 @@ from paceline.specs import PacelineError
 from plan.shapes import cluster
 
 MINUTE, HOUR = 60.0, 3600.0
+DISK = Recovery(detection_seconds=0, restart_seconds=600, checkpoint_seconds=30)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def _segment(rng: np.random.Generator, length: float, recovery: float, between: 
 def test_llama_3() -> None:
     """16,384 devices fail every 3.1 hours; its training was effective for more than 90 %."""
     large = cluster(nodes=2048)
-    found = goodput(large, checkpoint_seconds=30, recovery_seconds=600)
+    found = goodput(large, DISK)
     assert 1 / (LLAMA3_FAILURES_PER_DEVICE_HOUR * large.devices) == pytest.approx(3.09, abs=0.01)
     assert found.interval_seconds / MINUTE == pytest.approx(13.2, abs=0.3)
     assert 0.85 < found.fraction < 0.95
@@ -80,10 +82,10 @@ def test_llama_3() -> None:
 
 def test_a_rate_of_ones_own() -> None:
     sound = cluster().model_copy(update={"failures_per_device_hour": 0.0})
-    assert goodput(sound, 30, 600).fraction == 1
+    assert goodput(sound, DISK).fraction == 1
     frail = cluster().model_copy(update={"failures_per_device_hour": 0.01})
-    assert goodput(frail, 30, 600).origin == "measured"
-    assert goodput(frail, 30, 600).fraction < goodput(cluster(), 30, 600).fraction < 1
+    assert goodput(frail, DISK).origin == "measured"
+    assert goodput(frail, DISK).fraction < goodput(cluster(), DISK).fraction < 1
 
 
 def test_time_slots() -> None:

@@ -44,6 +44,7 @@ MODES = [
     "allreduce",
     "allreduce:compress=int8",
     "allreduce:compress=topk",
+    "canonical",
     "local:every=8",
     "local:every=8,overlap=2,fragments=4",
     "diloco:every=8,compress=int8",
@@ -118,9 +119,23 @@ def test_a_way_to_agree_that_is_asked_for_is_taken() -> None:
             assert "as asked for" in said.agreeing
 
 
+def test_the_same_bits_are_planned_with_replicas_alone_and_a_forward_for_each_part() -> None:
+    seconds = []
+    for words, samples in (("canonical", 16), ("canonical:parts=4", 16), ("canonical:parts=8", 8)):
+        said, _ = planned(computers(10_000), Sync.parse(words))
+        assert said.estimate.layout.replicas == said.estimate.layout.workers == 4
+        assert said.estimate.layout.micro_batch == samples
+        assert "the same bits on any number of replicas" in said.agreeing
+        assert said.estimate.extra_samples == 1.0
+        seconds.append(said.estimate.step_seconds.value)
+    assert seconds[0] == seconds[1] <= seconds[2]
+
+
 def test_what_cannot_agree_so_is_refused() -> None:
     with pytest.raises(PacelineError, match="pull=1 was given for 4 replicas"):
         planned(computers(100), Sync.parse("easgd:pull=1"))
+    with pytest.raises(PacelineError, match="parts=3 was given for 4 replicas"):
+        planned(computers(100), Sync.parse("canonical:parts=3"))
     with pytest.raises(PacelineError, match="overlap=9"):
         planned(computers(100), Sync.parse("local:every=8,overlap=9"))
 

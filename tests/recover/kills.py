@@ -116,6 +116,7 @@ class Striker:
         words: list[str | Path]
         if self._run is None:
             words = ["run", "train.py", "-n", str(workers), "--ledger", "--micro-batch", "6"]
+            words += ["--faults", "regroup=false"]
             words += ["--save-every", str(SAVE_EVERY), "--checkpoints", self._disk]
         else:
             words = ["resume", self._run.path, "-n", str(workers)]

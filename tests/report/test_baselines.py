@@ -20,6 +20,7 @@ from PIL import Image
 from browser import CHROMIUM, Browser, browser
 from paceline.report.forms import ComparisonReport, Report, RunReport, StudyReport, write
 from report.comparisons import divided_run, three_runs
+from report.faulty import faulty_run
 from report.studies import THREE, study_result
 
 pytestmark = [
@@ -41,7 +42,11 @@ PARTS = """JSON.stringify([...document.querySelectorAll(".tiles, .picture")].map
   return [x, y + scrollY, width, height].map(Math.round);}))"""
 SHOTS = [
     *(("run", width, dark) for width in (1280, 390) for dark in (False, True)),
-    *((kind, *look) for kind in ("study", "comparison") for look in ((1280, False), (390, True))),
+    *(
+        (kind, *look)
+        for kind in ("study", "comparison", "faults")
+        for look in ((1280, False), (390, True))
+    ),
 ]
 
 
@@ -56,6 +61,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     reports: dict[str, Report] = {
         "run": RunReport(divided_run(folder / "one", "gpt")),
+        "faults": RunReport(faulty_run(folder / "faults")),
         "study": StudyReport(study_result(varied=THREE)),
         "comparison": ComparisonReport(three_runs(folder / "three")),
     }

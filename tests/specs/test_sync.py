@@ -28,7 +28,9 @@ def test_a_plan_file_says_it_as_the_command_line_does(tmp_path: Path) -> None:
 
 
 @given(
-    st.sampled_from(["allreduce", "local", "diloco", "sparseloco", "gossip", "stale", "easgd"]),
+    st.sampled_from(
+        ["allreduce", "canonical", "local", "diloco", "sparseloco", "gossip", "stale", "easgd"]
+    ),
     st.integers(1, 100),
     st.sampled_from(["none", "int8", "topk"]),
 )
@@ -70,8 +72,22 @@ def test_words_that_mean_nothing(words: str, message: str) -> None:
             Layout(replicas=2, precision="fp16"),
             "was scaled for this one's loss",
         ),
+        ("canonical:parts=3", REPLICAS, "parts=3 was given for 4 replicas"),
+        ("canonical", Layout(replicas=2, shards=2), "together with shards=2"),
+        ("canonical", Layout(replicas=2, tensor=2), "together with tensor=2"),
+        ("canonical", Layout(replicas=2, pipeline=2), "together with pipeline=2"),
+        ("canonical:compress=int8", REPLICAS, "which parts are sent together"),
+        ("canonical", Layout(replicas=2, batch_norm="synchronised"), "use --batch-norm local"),
+        ("canonical", Layout(replicas=2, compile=True), "leave compile out"),
     ],
 )
 def test_settings_that_do_not_go_together(words: str, layout: Layout, message: str) -> None:
     with pytest.raises(PacelineError, match=message):
         Sync.parse(words).check(layout)
+
+
+def test_a_canonical_plan_keeps_the_parts_that_it_began_with() -> None:
+    canonical = Sync.parse("canonical")
+    assert canonical.among(4) == Sync.parse("canonical:parts=4")
+    assert canonical.among(4).among(3) == Sync.parse("canonical:parts=4")
+    assert Sync().among(4) == Sync()

@@ -16,7 +16,7 @@ from paceline.sync.costs import extra_samples, kept_bytes, message_bytes, traffi
 from paceline.sync.encodings import encoding
 from paceline.sync.local import LocalSteps
 from paceline.train.devices import pick_device
-from paceline.train.groups import joined
+from paceline.train.joining import joined
 from paceline.train.place import place
 from paceline.train.telemetry import Telemetry
 from paceline.train.trainer import Trainer
@@ -29,6 +29,8 @@ WORDS = [
         f"allreduce:compress={code}"
         for code in ("bf16", "int8", "int4", "int2", "sign", "topk", "topk2", "powersgd")
     ),
+    "canonical",
+    "canonical:parts=7",
     "local:every=4",
     "local:every=4,fragments=2,overlap=1",
     "diloco:every=2,compress=int8",
@@ -72,7 +74,7 @@ def _trained(sync: Sync, layout: Layout, groups: Any, steps: int) -> tuple[int, 
     for batch in trainer:
         trainer.step(batch)
     trainer.conclude()
-    mode = trainer._mode
+    mode = trainer._stepper.mode
     trainer.close()
     kept = [
         tensor.nbytes

@@ -16,7 +16,8 @@ from paceline.specs import Run
 from paceline.sync.hierarchical import hierarchical_all_reduce
 from paceline.sync.studied import double_tree, double_tree_all_reduce, ring_all_reduce
 from paceline.sync.transport import Transport
-from paceline.train.groups import Groups, joined
+from paceline.train.groups import Groups
+from paceline.train.joining import joined
 from paceline.train.place import place, run_folder
 from ranks import run_ranks
 

@@ -79,7 +79,6 @@ def sent_in_a_step(layout: Layout) -> tuple[Transfer, ...]:
         for batch in first:
             trainer.step(batch)
         with Watching(recorder):
-            arranged = trainer._still_arranged()
-            trainer._forward_and_backward(arranged, last)
-            trainer._update(arranged)
+            trainer._stepper.forward_and_backward(last, 3)
+            trainer._stepper.update(3)
     return listed(recorder.counts)

@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline.specs import Layout, Run
-from paceline.train.groups import joined
+from paceline.train.joining import joined
 from paceline.train.place import place, run_folder
 from paceline.train.slices.sliced import Sliced
 from paceline.train.slices.slicing import find_slicing

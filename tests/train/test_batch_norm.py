@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from paceline.specs import Layout, PacelineError, Run
-from paceline.train.groups import joined
+from paceline.train.joining import joined
 from paceline.train.layouts.batch_norm import average_running_statistics, prepare_batch_norm
 from paceline.train.layouts.recompute import recompute
 from paceline.train.place import place, run_folder

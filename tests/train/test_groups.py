@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.specs import Run
-from paceline.train.groups import joined
+from paceline.train.joining import joined
 from paceline.train.place import place, run_folder
 from ranks import run_ranks
 

@@ -59,7 +59,7 @@ def test_a_value_of_another_generation_is_refused() -> None:
 
 def sum_over_workers() -> float:
     from paceline.specs import Run
-    from paceline.train.groups import joined
+    from paceline.train.joining import joined
     from paceline.train.place import place, run_folder
 
     folder = run_folder()

@@ -18,7 +18,7 @@ from paceline.observe.trace import join_traces, worker_traces
 from paceline.report import RunReader, render, summary
 from paceline.specs import Layout, PacelineError, Run, Traced
 from paceline.testbed.paced import PacedCost, paced_model
-from paceline.train.groups import joined
+from paceline.train.joining import joined
 from paceline.train.node_clocks import clock_offset
 from paceline.train.place import place, run_folder
 from paceline.train.tracing import recording_ranks
@@ -100,7 +100,8 @@ def test_both_workers_record_the_same_steps(tmp_path: Path, layout: Layout) -> N
         assert len(steps) == 3
         carried = spans(events, each.rank, "gloo:")
         assert carried
-        assert all(steps[0][0] <= begin and end <= steps[-1][1] for begin, end in carried)
+        # Nobody waits for the sums of how fast workers are: one may reach over the edge of a step.
+        assert all(begin <= steps[-1][1] and end >= steps[0][0] for begin, end in carried)
         if layout.shards > 1:
             # On CPUs, sharded layers exchange nothing while they compute; they wait inside of
             # operations, which torch must not do where no mark is left.

@@ -63,8 +63,16 @@ LAYOUT_OPTIONS: dict[str, Any] = {
             help="How replicas agree, such as diloco:every=20,compress=int8.",
         ),
     ],
+    "faults": Annotated[
+        str | None,
+        typer.Option(
+            "--faults",
+            metavar="key=value,…",
+            help="What happens when workers fail, such as copy_every=20,lease_seconds=1.",
+        ),
+    ],
 }
-"""Each field of a layout that has an option, the way to agree, and how typer reads it."""
+"""Each field of a layout that has an option, what else a plan has, and how typer reads it."""
 
 
 def takes_layout(command: Callable[..., None]) -> Callable[..., None]:
@@ -102,7 +110,7 @@ def chosen_plan(
 
     plan = Plan.read(file) if file else Plan()
     plan = plan.model_copy(update={"saving": plan.saving.model_copy(update=saving or {})})
-    plan, given = _with_sync(plan, given)
+    plan, given = _with_the_rest(plan, given)
     layout = plan.layout.model_copy(update=given)
     wanted = None
     if "replicas" not in plan.layout.model_fields_set | given.keys():
@@ -113,7 +121,7 @@ def chosen_plan(
 
 def another_layout(plan: "Plan", workers: int | None, given: dict[str, Any]) -> "Plan":
     """The plan of a run that goes on, with what the options change, for a number of workers."""
-    plan, given = _with_sync(plan, given)
+    plan, given = _with_the_rest(plan, given)
     layout, wanted = plan.layout.model_copy(update=given), None
     if "replicas" not in given and (workers is not None or given):
         layout, wanted = layout.model_copy(update={"replicas": 1}), workers or plan.layout.workers
@@ -124,20 +132,26 @@ def another_layout(plan: "Plan", workers: int | None, given: dict[str, Any]) -> 
     return _with_layout(plan, layout)
 
 
-def _with_sync(plan: "Plan", given: dict[str, Any]) -> "tuple[Plan, dict[str, Any]]":
-    """The plan with the way to agree that was given, if any, and the rest of what was given."""
+def _with_the_rest(plan: "Plan", given: dict[str, Any]) -> "tuple[Plan, dict[str, Any]]":
+    """The plan with what was given beside the layout, if anything, and what was of the layout."""
     from paceline.specs import Sync
 
-    rest = {name: value for name, value in given.items() if name != "sync"}
-    if "sync" not in given:
-        return plan, rest
-    others = {"estimate": None, "rejected": ()}
-    return plan.model_copy(update={"sync": Sync.parse(given["sync"]), **others}), rest
+    layout = {name: value for name, value in given.items() if name not in ("sync", "faults")}
+    if "faults" in given:
+        plan = plan.model_copy(update={"faults": plan.faults.changed(given["faults"])})
+    if "sync" in given:
+        others = {"estimate": None, "rejected": ()}
+        plan = plan.model_copy(update={"sync": Sync.parse(given["sync"]), **others})
+    return plan, layout
 
 
 def _with_layout(plan: "Plan", layout: "Layout") -> "Plan":
     """The plan with a layout; what was said of another one no longer holds."""
     plan.sync.check(layout)
+    sync, estimate = plan.sync.among(layout.replicas), plan.estimate
+    if sync != plan.sync:
+        estimate = estimate and estimate.model_copy(update={"sync": sync})
+        plan = plan.model_copy(update={"sync": sync, "estimate": estimate})
     if layout == plan.layout:
         return plan
     others = {"estimate": None, "rejected": (), "nodes": None, "devices_per_node": None}

@@ -89,7 +89,7 @@ def report(
 def _report_of(paths: list[Path], cluster: Path | None) -> "Report":
     from paceline.cluster.catalogue import read_cluster
     from paceline.report.comparison.runs import runs_in
-    from paceline.report.forms import ComparisonReport, RunReport, StudyReport
+    from paceline.report.forms import ComparisonReport, RunReport, study_report
     from paceline.specs import PacelineError
     from paceline.study.folder import StudyFolder
     from paceline.study.result import result
@@ -101,7 +101,7 @@ def _report_of(paths: list[Path], cluster: Path | None) -> "Report":
                 f"--cluster {cluster} was given, but {paths[0]} is a study",
                 fix=f"give it with one of the study's runs, in {paths[0]}/runs",
             )
-        return StudyReport(result(StudyFolder(paths[0].absolute())))
+        return study_report(result(StudyFolder(paths[0].absolute())))
     runs = runs_in(paths)
     return RunReport(runs[0], costs) if len(runs) == 1 else ComparisonReport(runs, costs)
 

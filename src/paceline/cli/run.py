@@ -44,6 +44,9 @@ def run(
     checkpoints: Checkpoints = None,
     ledger: KeepLedger = False,
     trace: TraceSteps = None,
+    spares: Annotated[
+        int, typer.Option("--spares", min=0, help="Workers that stand by for one that is lost.")
+    ] = 0,
     time: Annotated[
         str | None,
         typer.Option("--time", "-t", help="Stop and save after: minutes, H:MM:SS or D-HH."),
@@ -109,6 +112,7 @@ def run(
         function=target.function,
         trace_steps=trace,
         devices_per_node=chosen.layout.workers,
+        spares=spares,
         port=port,
         power_limit_watts=power_limit,
         limits=Limits(minutes=minutes_of(time) if time else None),

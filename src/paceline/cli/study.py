@@ -220,7 +220,7 @@ def _told(*, show: bool) -> "Iterator[Callable[[Progress], None]]":
 
 
 def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) -> None:
-    from paceline.report.forms import StudyReport, write
+    from paceline.report.forms import study_report, write
     from paceline.specs import PacelineError
 
     if json:
@@ -231,7 +231,7 @@ def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) ->
         show(found)
     page = folder / "report.html"
     try:
-        write(StudyReport(found), "html", page)
+        write(study_report(found), "html", page)
     except PacelineError as error:  # a study is one without the packages that draw, too
         say(f"no page: {error.problem}", unless=quiet)
         return

@@ -53,12 +53,10 @@ def _learned(found: "StudyResult", quality: "Quality") -> "Table":
     for number, each in enumerate(quality.points):
         runs = found.points[number].runs
         lead = [names[number], f"{runs[0].batch:,}" if runs else "–"]
-        if number == quality.base:
-            first = next((other.comparisons for other in quality.points if other.comparisons), ())
-            for one in first:
-                made.add_row(
-                    *lead, one.measure, value(one.base), *("–", "–", str(len(each.runs)), "base")
-                )
+        for measure, found_there in quality.of_base.items() if number == quality.base else ():
+            made.add_row(
+                *(*lead, measure, value(found_there), "–", "–", str(len(each.runs)), "base")
+            )
         for one in each.comparisons:
             made.add_row(
                 *(*lead, one.measure, value(one.value), difference(one.difference)),
@@ -92,6 +90,5 @@ def _row(each: "PointResult", *, predicted: bool) -> list[str]:
 def _with_interval(number: "Interval") -> str:
     from paceline.report import wording
 
-    if number.low is None or number.high is None:
-        return wording.rate(number.value)
-    return f"{wording.rate(number.value)} ± {wording.rate((number.high - number.low) / 2)}"
+    half = f" ± {wording.rate(number.half)}" if number.half is not None else ""
+    return wording.rate(number.value) + half

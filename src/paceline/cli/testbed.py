@@ -100,6 +100,9 @@ def link(
     node: NodeName,
     rate: Annotated[str | None, typer.Option("--rate", help="100mbit, 1gbit, …")] = None,
     delay: Annotated[str | None, typer.Option("--delay", help="One way: 20ms; 0ms: none.")] = None,
+    loss: Annotated[
+        str | None, typer.Option("--loss", help="Frames that get lost: 2%; 0: none.")
+    ] = None,
     down: Annotated[bool, typer.Option("--down", help="Cut the link.")] = False,
     up: Annotated[bool, typer.Option("--up", help="Mend the link.")] = False,
     name: Name = "default",
@@ -112,7 +115,7 @@ def link(
     """
     from paceline.testbed import client
 
-    client.link(name, node, rate=rate, delay=delay, down=down, up=up)
+    client.link(name, node, rate=rate, delay=delay, loss=loss, down=down, up=up)
     _say_node(client.status(name), node, json=json, quiet=quiet)
 
 
@@ -160,7 +163,7 @@ def _print_table(found: "Status") -> None:
     from rich.table import Table
 
     table = Table(title=f"testbed {found.name} (head {found.head_address})", title_justify="left")
-    for column in ("node", "address", "power", "Slurm", "link", "rate", "delay"):
+    for column in ("node", "address", "power", "Slurm", "link", "rate", "delay", "loss"):
         table.add_column(column)
     for node in found.nodes:
         table.add_row(
@@ -171,6 +174,7 @@ def _print_table(found: "Status") -> None:
             node.link,
             _rate(node),
             f"{node.delay_seconds * 1000:g} ms" if node.delay_seconds else "-",
+            f"{100 * node.loss:g} %" if node.loss else "-",
         )
     Console().print(table)
 
@@ -181,7 +185,9 @@ def _say_node(found: "Status", name: str, *, json: bool, quiet: bool) -> None:
         print_json(dataclasses.asdict(node))
     else:
         delay = f", {node.delay_seconds * 1000:g} ms each way" if node.delay_seconds else ""
-        say(f"{name}: power {node.state}, link {node.link}, {_rate(node)}{delay}", unless=quiet)
+        loss = f", {100 * node.loss:g} % of its frames get lost" if node.loss else ""
+        said = f"{name}: power {node.state}, link {node.link}, {_rate(node)}{delay}{loss}"
+        say(said, unless=quiet)
 
 
 def _rate(node: "NodeStatus") -> str:

@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 
 from paceline.data.order import Order
 from paceline.specs import PacelineError
+from paceline.specs.shares import slice_of
 
 _AT_ONCE = 4096
 """Positions to put in order at a time: for numpy many are hardly more work than few."""
@@ -40,6 +41,9 @@ class Batches:
     """Where it begins: the steps before were taken by an earlier start of the run."""
     seed: int = 0
     """Decides, with the epoch and the sample, the random numbers that decoding draws."""
+    parts: int | None = None
+    """Into how many parts every batch is divided, whatever the number of workers, each of which has
+    whole ones; where unset, the samples themselves are divided over the workers."""
 
     def __post_init__(self) -> None:
         if self.batch < self.workers:
@@ -47,6 +51,12 @@ class Batches:
                 f"the global batch is {self.batch}, but there are {self.workers} workers:"
                 " some would have no sample at all",
                 fix=f"use at most {self.batch} workers, or a batch of at least {self.workers}",
+            )
+        if self.batch < (self.parts or 0):
+            raise PacelineError(
+                f"the global batch is {self.batch}, but it is to be divided into {self.parts}"
+                " parts: some would have no sample at all",
+                fix=f"use parts={self.batch} or fewer, or a batch of at least {self.parts}",
             )
 
     @property
@@ -73,14 +83,31 @@ class Batches:
 
     def largest_share(self, global_samples: int) -> int:
         """The most samples that any worker has of a batch of this size."""
-        if self.speeds is None:
+        if self.speeds is None and self.parts is None:
             return -(-global_samples // self.workers)
-        return max(len(part) for part in slices_by_speed(global_samples, self.speeds))
+        return max(len(self._slice(global_samples, rank)) for rank in range(self.workers))
 
-    def _slice(self, global_samples: int) -> range:
+    @property
+    def own_parts(self) -> range:
+        """The parts of every batch that this worker has; without parts, one by its number."""
+        if self.parts is None:
+            return range(self.rank, self.rank + 1)
+        return self._divided(self.parts, self.rank)
+
+    def _slice(self, global_samples: int, rank: int | None = None) -> range:
+        rank = self.rank if rank is None else rank
+        if self.parts is None:
+            return self._divided(global_samples, rank)
+        parts = self._divided(self.parts, rank)
+        edges = [
+            slice_of(global_samples, self.parts, edge).start for edge in (parts.start, parts.stop)
+        ]
+        return range(*edges)
+
+    def _divided(self, things: int, rank: int) -> range:
         if self.speeds is None:
-            return slice_of(global_samples, self.workers, self.rank)
-        return slices_by_speed(global_samples, self.speeds)[self.rank]
+            return slice_of(things, self.workers, rank)
+        return slices_by_speed(things, self.speeds)[rank]
 
     def _extent(self, step: int) -> tuple[int, int]:
         begin = step % self.steps_per_epoch * self.batch
@@ -107,13 +134,6 @@ class Batches:
 
     def __len__(self) -> int:
         return self.steps - self.first_step
-
-
-def slice_of(samples: int, workers: int, rank: int) -> range:
-    """The slice of a batch that belongs to a worker; sizes differ by one at the most."""
-    size, more = divmod(samples, workers)
-    begin = rank * size + min(rank, more)
-    return range(begin, begin + size + (rank < more))
 
 
 def slices_by_speed(samples: int, speeds: tuple[float, ...]) -> list[range]:

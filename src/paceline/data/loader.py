@@ -9,10 +9,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from paceline.data.ahead import ReadAhead
-from paceline.data.batches import Batches, slice_of
+from paceline.data.batches import Batches
 from paceline.data.nests import map_tensors, tensors_of
 from paceline.data.randomness import Seeded, draws_numbers
 from paceline.specs import PacelineError
+from paceline.specs.shares import slice_of
 
 Split = Callable[[Any], tuple[Any, Any]]
 

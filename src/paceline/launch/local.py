@@ -9,17 +9,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from paceline.observe.events import EventWriter
-from paceline.specs import Ended, Failed, Job, PacelineError, Run
+from paceline.specs import STOPPED_EXIT_CODE, Ended, Failed, Job, PacelineError, Run
 
 WORKERS_PER_CORE = 8
 """More workers than cores are for trying things out; beyond this they only thrash."""
 
 _GRACE_SECONDS = 10.0
 _SAVING_SECONDS = 300.0
+_ENDING_SECONDS = 3.0
+_JOINS = -1
+"""The rank of a worker that comes when the others have met."""
 
 
 def check_room(workers: int, accelerators: int) -> str | None:
@@ -43,8 +46,27 @@ def check_room(workers: int, accelerators: int) -> str | None:
     return None
 
 
+@dataclass
+class _Worker:
+    """A process, and how often it was started."""
+
+    process: "subprocess.Popen[bytes]"
+    label: str
+    """What its lines in the log begin with."""
+    starts: int = 1
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it died of a signal: it did not fail by itself."""
+        return (self.process.returncode or 0) < 0
+
+
 class LocalLaunch:
-    """The workers of one run on this machine."""
+    """The workers of one run on this machine.
+
+    One that is killed is started again, and joins the others, which go on meanwhile. One that fails
+    by itself ends the run: the others would fail as well.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -53,56 +75,79 @@ class LocalLaunch:
         self._log = (run.logs / f"{self._node}.log").open("a", buffering=1)
         self._log_lock = threading.Lock()
         self._term_sent: float | None = None
-        self._failed_rank: int | None = None
+        self._over_since: float | None = None
+        """Since when a worker has come to the end of the training."""
+        self._failed: _Worker | None = None
         self._code: int | None = None
         minutes = run.job.limits.minutes
         self._deadline = time.monotonic() + 60 * minutes if minutes else None
         job = run.job
-        self._generation = job.first_generation
+        self._faults = run.plan.faults
+        self._pumps: list[threading.Thread] = []
         self._workers = [self._start(job, rank) for rank in range(job.workers)]
-        self._pumps = [
-            threading.Thread(target=self._pump, args=(rank, worker.stdout), daemon=True)
-            for rank, worker in enumerate(self._workers)
-        ]
-        for pump in self._pumps:
-            pump.start()
+        self._workers += [self._start(job, _JOINS) for _ in range(job.spares)]
 
     def poll(self) -> int | None:
-        """The exit code of the run when all workers are gone, None before.
-
-        The first worker that fails takes the others with it: they could only wait for it.
-        """
+        """The exit code of the run when all workers are gone, None before."""
         if self._code is not None:
             return self._code
-        codes = [worker.poll() for worker in self._workers]
-        if self._failed_rank is None:
-            self._failed_rank = next((rank for rank, code in enumerate(codes) if code), None)
-            if self._failed_rank is not None and None in codes:
-                self.stop()
-        if None in codes:
+        for worker in list(self._workers):
+            code = worker.process.poll()
+            if code in (0, STOPPED_EXIT_CODE) and self._over_since is None:
+                self._over_since = time.monotonic()
+            elif code and self._failed is None and self._over_since is None:
+                self._lose(worker)
+        if any(worker.process.returncode is None for worker in self._workers):
             self._mind_the_time()
             return None
         for pump in self._pumps:
             pump.join()
-        code = 0 if self._failed_rank is None else _shell_code(codes[self._failed_rank] or 0)
-        self._close(code)
-        self._code = code
-        return code
+        self._code = self._exit_code()
+        self._close(self._code)
+        return self._code
+
+    def _lose(self, worker: _Worker) -> None:
+        """Start a worker again that was killed, or end the run."""
+        others = [each for each in self._workers if each.process.returncode is None]
+        # Before they have met, nobody can go on without one of them.
+        newest = self._run.newest_generation
+        met = newest is not None and newest >= self._run.job.first_generation
+        if not (worker.was_killed and self._faults.regroup and others and met):
+            self._failed = worker
+            if others:
+                self.stop()
+            return
+        self._workers.remove(worker)
+        # Asked to stop, one that still loads can only die; the others save and stop.
+        if worker.starts < self._faults.attempts and not self._term_sent:
+            self._workers.append(self._start(self._run.job, _JOINS, worker.starts + 1))
+
+    def _exit_code(self) -> int:
+        if self._failed is not None:
+            return _shell_code(self._failed.process.returncode)
+        codes = [worker.process.returncode for worker in self._workers]
+        return next((code for code in codes if code in (0, STOPPED_EXIT_CODE)), 1)
 
     def _mind_the_time(self) -> None:
         now = time.monotonic()
         if self._deadline is not None and now > self._deadline and not self._term_sent:
             self.stop()
         # Workers whose peer is gone can only wait for it; others are saving their state.
-        grace = _GRACE_SECONDS if self._failed_rank is not None else _SAVING_SECONDS
+        grace = _GRACE_SECONDS if self._failed is not None else _SAVING_SECONDS
         if self._term_sent and now - self._term_sent > grace:
+            self.kill()
+        # Those who still wait for a place when the others have come to the end.
+        if self._over_since and now - self._over_since > _ENDING_SECONDS:
             self.kill()
 
     def wait(self, seconds: float) -> None:
         """Wait for any worker to end, at most this long."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if any(worker.poll() is not None for worker in self._workers):
+            if any(
+                worker.process.returncode is None and worker.process.poll() is not None
+                for worker in self._workers
+            ):
                 return
             time.sleep(0.01)
 
@@ -115,14 +160,14 @@ class LocalLaunch:
         """End the workers at once."""
         self._signal(signal.SIGKILL)
 
-    def _start(self, job: Job, rank: int) -> "subprocess.Popen[bytes]":
+    def _start(self, job: Job, rank: int, starts: int = 1) -> _Worker:
         environment = os.environ | {
             "PACELINE_RANK": str(rank),
             "PACELINE_WORKERS": str(job.workers),
             "PACELINE_LAUNCHER_PID": str(os.getpid()),
             "PYTHONUNBUFFERED": "1",
         }
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [str(job.python), "-m", "paceline.train", str(self._run.path)],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -131,34 +176,42 @@ class LocalLaunch:
             # Apart from our group, so that Ctrl-C reaches the workers through `stop` alone.
             process_group=0,
         )
+        worker = _Worker(process, "joins" if rank == _JOINS else str(rank), starts)
+        pump = threading.Thread(target=self._pump, args=(worker,), daemon=True)
+        self._pumps.append(pump)
+        pump.start()
+        return worker
 
-    def _pump(self, rank: int, output: IO[bytes] | None) -> None:
+    def _pump(self, worker: _Worker) -> None:
+        output = worker.process.stdout
         assert output is not None
         for line in output:
             with self._log_lock:
-                self._log.write(f"{rank}: {line.decode(errors='replace').rstrip()}\n")
+                self._log.write(f"{worker.label}: {line.decode(errors='replace').rstrip()}\n")
         output.close()
 
     def _signal(self, number: signal.Signals) -> None:
         for worker in self._workers:
-            if worker.poll() is None:
-                worker.send_signal(number)
+            if worker.process.poll() is None:
+                worker.process.send_signal(number)
 
     def _close(self, code: int) -> None:
-        if self._failed_rank is not None:
-            died = self._workers[self._failed_rank].returncode
-            if died < 0:  # by a signal: it could not say so itself
-                self._writer.write(
-                    Failed(
-                        time=time.time(),
-                        node=self._node,
-                        generation=self._generation,
-                        rank=self._failed_rank,
-                        message=f"killed by {signal.Signals(-died).name}",
-                    )
+        generation = self._run.newest_generation
+        generation = self._run.job.first_generation if generation is None else generation
+        failed = self._failed
+        if failed is not None and failed.was_killed:  # it could not say so itself
+            name = signal.Signals(-failed.process.returncode).name
+            self._writer.write(
+                Failed(
+                    time=time.time(),
+                    node=self._node,
+                    generation=generation,
+                    rank=int(failed.label) if failed.label.isdigit() else _JOINS,
+                    message=f"killed by {name}",
                 )
+            )
         self._writer.write(
-            Ended(time=time.time(), node=self._node, generation=self._generation, exit_code=code)
+            Ended(time=time.time(), node=self._node, generation=generation, exit_code=code)
         )
         self._log.close()
 

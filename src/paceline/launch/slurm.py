@@ -21,10 +21,21 @@ def script(job: Job, run: Run) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_on_one_line,
         autoescape=False,  # noqa: S701 -- a shell script; every value is quoted for the shell
     )
     environment.filters["quoted"] = lambda value: shlex.quote(str(value))
     return environment.get_template("job.sbatch.jinja").render(job=job, run=run)
+
+
+def _on_one_line(value: object) -> object:
+    """Refuse what would go on behind the end of a comment, where quotes mean nothing."""
+    if isinstance(value, str) and not value.isprintable():
+        raise PacelineError(
+            f"{value!r} would stand in the job's script, but has characters that cannot be shown",
+            fix="give the run, its folder and its partition names without line breaks and the like",
+        )
+    return value
 
 
 def fitted(job: Job, slurm: Slurm, devices: int | None) -> tuple[Job, list[str]]:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from paceline.observe.fault_counts import FaultCounts
+from paceline.observe.generations import Generations
 from paceline.specs import (
     PARTS,
     AnyEvent,
@@ -11,25 +13,35 @@ from paceline.specs import (
     Ended,
     Failed,
     Finished,
+    Lost,
     NotSaved,
     Part,
+    Refused,
+    Regrouped,
     Saved,
+    Slow,
     Started,
     Steps,
     Workers,
     WorkerState,
 )
+from paceline.specs.events import own_seconds
 
 FIGURES: dict[str, str] = {
     "step": "Optimizer steps taken.",
     "loss": "Mean over the global batch of a step.",
     "step_seconds": "How long a step took.",
     "samples_per_second": "Samples of a step over its seconds.",
-    "workers": "Workers of the newest start.",
-    "nodes": "Nodes of the newest start.",
+    "workers": "Workers that train.",
+    "nodes": "Their nodes.",
     "planned_steps": "Steps that the run will take.",
     "restarts": "How often the run was started again.",
     "failures": "Workers that ended by an error of their own.",
+    "faults/lost_workers": "How often a worker was lost while the others went on.",
+    "faults/regroups": "How often those who were left went on inside their living processes.",
+    "faults/regroup_seconds": "What the regroups took, all together.",
+    "faults/slow_workers": "How often a worker was said to hold the others up.",
+    "faults/refused_steps": "Steps that were not counted, because of what a worker brought.",
     **{f"mean/{part}_seconds": f"Of a step, mean over the workers: {part}." for part in PARTS},
     **{f"slowest/{part}_seconds": f"Of a step, the slowest worker: {part}." for part in PARTS},
     "slowest/busy_seconds": "Of a step, the slowest worker, without waiting for others.",
@@ -78,7 +90,7 @@ class _Load:
         for part, seconds in state.parts.items():
             self._sums[part] = self._sums.get(part, 0.0) + seconds
         self._states[state.rank] = state
-        self._busy[state.rank] = state.step_seconds - state.parts.get("exchange", 0.0)
+        self._busy[state.rank] = own_seconds(state.parts, state.step_seconds)
 
     def figures(self) -> dict[str, float]:
         if not self._busy:
@@ -99,6 +111,8 @@ class Digest:
     """Takes a run's events as they are read, and says what is new."""
 
     def __init__(self) -> None:
+        self._generations = Generations()
+        self._faults = FaultCounts()
         self._generation = 0
         self._trained_generation = 0
         self._step = 0
@@ -110,28 +124,41 @@ class Digest:
 
     def take(self, events: Sequence[AnyEvent]) -> list[Observation]:
         """What these events say; read together, they are taken in the order of their times."""
-        # A start's last word is by a clock that may be behind the workers'.
-        in_order = sorted(
-            events, key=lambda event: (event.generation, event.kind == "ended", event.time)
-        )
+        for event in events:
+            self._generations.take(event)
+        in_order = sorted(events, key=self._place)
         return [seen for event in in_order for seen in self._seen(event)]
 
+    def _place(self, event: AnyEvent) -> tuple[int, bool, float]:
+        # A start's last word is by a clock that may be behind the workers', and may name any of the
+        # start's generations.
+        last_word = isinstance(event, Finished | Ended)
+        generation = self._generations.last(event.generation) if last_word else event.generation
+        return generation, event.kind == "ended", event.time
+
     def _seen(self, event: AnyEvent) -> Iterator[Observation]:
-        if event.generation < self._generation:
-            return  # a slow file system shows it after a newer start has spoken
-        if event.generation > self._generation:
-            self._generation = event.generation
+        generation = self._place(event)[0]
+        if isinstance(event, Lost | Regrouped | Slow | Refused):
+            figures, note = self._faults.take(event)
+            if isinstance(event, Regrouped) and generation >= self._generation:
+                figures["workers"] = event.workers
+                figures["restarts"] = self._generations.restarts(generation)
+            yield Observation("happened", event.time, self._step, figures, note)
+        if generation < self._generation:
+            return  # a slow file system shows it after a newer generation has spoken
+        if generation > self._generation:
+            self._generation = generation
             self._load, self._outcome = _Load(), ""
         match event:
             case Workers():  # nearly all events of a large run, so these first
                 for state in event.states:
                     self._load.take(state)
             case Started() if 0 in event.ranks:
-                figures: dict[str, float] = {
+                figures = {
                     "workers": event.workers,
                     "nodes": event.nodes,
                     "planned_steps": event.steps,
-                    "restarts": event.generation,
+                    "restarts": self._generations.restarts(generation),
                 }
                 yield Observation("started", event.time, self._step, figures)
             case Steps():

@@ -11,6 +11,7 @@ from paceline.specs.sync import Sync
 
 _WORDS = {
     "allreduce": "the mean gradient in every step",
+    "canonical": "the mean gradient in every step, with the same bits on any number of replicas",
     "local": "steps of their own, and the mean of their weights every {every} steps",
     "diloco": "steps of their own, and an outer step by their mean change every {every} steps",
     "sparseloco": "steps of their own, and the largest of their changes every {every} steps",

@@ -38,7 +38,7 @@ def pipelines(steps: Steps, numbers: Numbers) -> list[Pipeline]:
         micro_batches = int(every_micro_batches[index])
         # What the closed form has behind the last backward: of shards, and of replicas that agree
         # in another way than by their gradients.
-        follows = layouts.shards[index] > 1 or engine.sync.mode != "allreduce"
+        follows = layouts.shards[index] > 1 or engine.sync.replicas_differ
         piped = layouts.pipeline[index] > 1
         # The closed form has a worker hand over what it computed before it goes on.
         handover = float(times.transfer[index]) / (2 * micro_batches * chunks)

@@ -63,6 +63,8 @@ def search(
     engine = Engine.of_paceline(profile, cluster, precision, sync)
     layouts = every(profile, cluster, batch)
     if sync != Sync() and cluster.devices > 1:
+        if sync.mode == "canonical":
+            layouts = _by_part(layouts, sync, batch)
         layouts = _replicated(layouts, sync, precision)
     steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
     held = memory(profile, layouts, float(batch), engine).total
@@ -95,6 +97,18 @@ def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
             fix="give a batch that a divisor of the devices divides",
         )
     return Layouts(*np.concatenate(rows).T)
+
+
+def _by_part(layouts: Layouts, sync: Sync, batch: int) -> Layouts:
+    """Those of replicas alone whose forwards are of one part each; all, if there are none."""
+    size = np.ceil(batch / (sync.parts or layouts.replicas))
+    whole = layouts.replicas == layouts.devices
+    fits = whole & (layouts.micro_batch >= size)
+    if not fits.any():
+        return layouts
+    return layouts.take(
+        np.flatnonzero(fits & (layouts.micro_batch == layouts.micro_batch[fits].min()))
+    )
 
 
 def _replicated(layouts: Layouts, sync: Sync, precision: Trained) -> Layouts:

@@ -105,7 +105,7 @@ class StepModel:
         one = np.ones_like(compute)
         step_host = numbers.step_seconds * one + self._sharded_host(layouts)
         busy = micro_batches * (slowest + transfer) + bubble + data
-        if self.engine.sync.mode != "allreduce":  # which has its exchange in the backward
+        if self.engine.sync.replicas_differ:  # which has its exchange in the backward
             agreeing = exposed(self._exchange(layouts), busy + optimizer + step_host)
             data, busy = data + agreeing, busy + agreeing
         devices = np.maximum(layouts.devices, 1.0)
@@ -203,7 +203,7 @@ class StepModel:
             first = gather * layouts.pipeline / self.profile.block.count
 
         sharded = sharded + np.where(shards > 1, first, 0.0)
-        if engine.sync.mode != "allreduce":
+        if engine.sync.replicas_differ:
             return sharded
         part = engine.gradient_bytes * held / shards
         group = group_of(self.cluster, self.numbers, replicas, stride * shards)

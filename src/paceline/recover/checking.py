@@ -1,6 +1,7 @@
 """The newest checkpoint that can be trusted: every file is hashed before anything is read."""
 
 import hashlib
+import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,10 @@ from paceline.specs import PacelineError
 
 HASHING_THREADS = 4
 """Files at a time: while some are hashed, others wait for the disk."""
+
+
+MOST_MANIFEST_BYTES = 4 << 30
+"""Of a manifest, which is read whole: hundreds of bytes for each piece of a tensor."""
 
 
 class Damaged(Exception):
@@ -38,7 +43,7 @@ def check_file(storage: Storage, step: int, manifest: Manifest, name: str) -> No
     record = manifest.files[name]
     try:
         with storage.reading(step, name) as path:
-            size = path.stat().st_size
+            size = _size(path)
             if size != record.bytes:
                 raise Damaged(f"{name} has {size} bytes of the {record.bytes} that were written")
             if _sha256(path) != record.sha256:
@@ -90,9 +95,20 @@ def _check_share(storage: Storage, step: int, manifest: Manifest, names: list[st
 def _small_file(storage: Storage, step: int, name: str) -> bytes:
     try:
         with storage.reading(step, name) as path:
+            size = _size(path)
+            if size > MOST_MANIFEST_BYTES:
+                raise Damaged(f"{name} has {size} bytes: more than any that Paceline writes")
             return path.read_bytes()
     except FileNotFoundError:
         raise Damaged(f"{name} is missing") from None
+
+
+def _size(path: Path) -> int:
+    """In bytes; from a pipe or a device one could read for ever."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise Damaged(f"{path.name} is no file")
+    return found.st_size
 
 
 def _sha256(path: Path) -> str:

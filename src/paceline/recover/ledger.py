@@ -1,7 +1,8 @@
 """Which samples entered every step, for tests and for the doubtful.
 
-One file for each start of the run and each part of the batch. A later start takes back the steps
-after the one that it resumed from, so what remains is what the weights have learnt from.
+One file for each generation of workers and each part of the batch. A worker writes before anybody
+can learn from its samples; a later generation takes back the steps after the one that it went on
+from, so what remains is what the weights have learnt from.
 """
 
 import json
@@ -23,8 +24,8 @@ class Ledger:
         self._file = path.open("w", buffering=1)
         self._write({"resumed": resumed, "parts": parts, "samples": samples})
 
-    def stepped(self, step: int, epoch: int, ids: tuple[int, ...]) -> None:
-        """A step was taken on these samples."""
+    def entering(self, step: int, epoch: int, ids: tuple[int, ...]) -> None:
+        """A step is about to be taken on these samples."""
         self._write({"step": step, "epoch": epoch, "ids": ids})
 
     def sync(self) -> None:

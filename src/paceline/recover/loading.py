@@ -8,12 +8,12 @@ from safetensors import SafetensorError, safe_open
 
 from paceline.recover.manifest import Manifest, StoredPiece
 from paceline.recover.pieces import Box, Piece
-from paceline.recover.storage import Storage
+from paceline.recover.storage import Readable
 from paceline.recover.tensor_files import dtype_name
 from paceline.specs import PacelineError
 
 
-def fill(pieces: Iterable[Piece], manifest: Manifest, storage: Storage) -> None:
+def fill(pieces: Iterable[Piece], manifest: Manifest, storage: Readable) -> None:
     """Read what a checkpoint has of these pieces into their tensors, each file once."""
     wanted: dict[str, list[tuple[Piece, StoredPiece, Box]]] = defaultdict(list)
     for piece in pieces:
@@ -30,8 +30,8 @@ def fill(pieces: Iterable[Piece], manifest: Manifest, storage: Storage) -> None:
                         _copy(contents, piece, stored, shared)
             except SafetensorError as error:
                 raise PacelineError(
-                    f"{file} of the checkpoint of step {manifest.step} is no safetensors file,"
-                    f" although its SHA-256 is that of the manifest: {error}",
+                    f"{file} of the checkpoint of step {manifest.step} is no safetensors file of"
+                    f" its tensors, although its SHA-256 is that of the manifest: {error}",
                     fix="do not trust this checkpoint: somebody has written it by hand",
                 ) from None
 
@@ -39,10 +39,13 @@ def fill(pieces: Iterable[Piece], manifest: Manifest, storage: Storage) -> None:
 def _copy(contents: Any, piece: Piece, stored: StoredPiece, shared: Box) -> None:
     there = shared.within(stored.offset)
     here = piece.tensor[shared.within(piece.box.offset).slices]
+    written = contents.get_slice(stored.key)
+    if tuple(written.get_shape()) != stored.shape:
+        raise SafetensorError(f"{stored.key} is of another shape than the manifest says")
     if there.shape == stored.shape:
         here.copy_(contents.get_tensor(stored.key))
     else:
-        here.copy_(contents.get_slice(stored.key)[there.slices])
+        here.copy_(written[there.slices])
 
 
 def _check_form(piece: Piece, manifest: Manifest) -> None:

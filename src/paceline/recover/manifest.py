@@ -1,11 +1,16 @@
-"""What a checkpoint says of itself: JSON, with the SHA-256 of every file. Nothing is unpickled."""
+"""What a checkpoint says of itself: JSON, with the SHA-256 of every file. Nothing is unpickled.
+
+Whoever can write to where checkpoints are can also write a manifest and seal it: what it says leads
+nowhere outside of its checkpoint.
+"""
 
 import hashlib
 import math
+import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, model_validator
 
 from paceline.specs import PacelineError
 from paceline.specs.base import Spec
@@ -14,29 +19,42 @@ MANIFEST = "manifest.json"
 SEAL = "manifest.json.sha256"
 """The manifest's own hash, as `sha256sum` writes it; a checkpoint without one does not count."""
 
+FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=200)]
+"""Of a file beside the manifest, never of one elsewhere."""
+Shape = tuple[NonNegativeInt, ...]
+
 
 class FileRecord(Spec):
     """A file of a checkpoint."""
 
-    bytes: int
+    bytes: NonNegativeInt
     sha256: str
 
 
 class StoredPiece(Spec):
     """A rectangle of a tensor, and where it is stored."""
 
-    file: str
+    file: FileName
     key: str
-    offset: tuple[int, ...]
-    shape: tuple[int, ...]
+    offset: Shape
+    shape: Shape
 
 
 class StoredTensor(Spec):
     """A whole tensor, wherever its pieces are."""
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: str
     pieces: list[StoredPiece]
+
+    @model_validator(mode="after")
+    def _check_pieces(self) -> Self:
+        for piece in self.pieces:
+            ends = list(map(sum, zip(piece.offset, piece.shape, strict=False)))
+            same = len(piece.offset) == len(piece.shape) == len(self.shape)
+            if not same or any(map(operator.gt, ends, self.shape)):
+                raise ValueError(f"a piece in {piece.file} does not lie within its tensor")
+        return self
 
 
 class Scalar(Spec):
@@ -50,19 +68,28 @@ class Scalar(Spec):
 class Part(Spec):
     """What one worker has written of a checkpoint."""
 
-    files: dict[str, FileRecord] = Field(default_factory=dict)
+    files: dict[FileName, FileRecord] = Field(default_factory=dict)
     tensors: dict[str, StoredTensor] = Field(default_factory=dict)
     scalars: dict[str, Scalar] = Field(default_factory=dict)
     error: str | None = None
     """Why it could not."""
 
 
-class Manifest(Spec):
+class Contents(Spec):
+    """What belongs to a training's state, but for the numbers in its tensors."""
+
+    step: int
+    """Steps that were taken."""
+    values: dict[str, Any]
+    """What is no tensor: options of the optimizer, the schedule, the scale of the loss."""
+    tensors: dict[str, StoredTensor]
+    scalars: dict[str, Scalar]
+
+
+class Manifest(Contents):
     """A checkpoint: where it stands in the training, and what is stored where."""
 
     format: int = 1
-    step: int
-    """Steps that were taken."""
     samples: int
     """Samples that they saw."""
     seconds: float
@@ -71,11 +98,16 @@ class Manifest(Spec):
     """What the order of the samples depends on."""
     metrics: dict[str, float]
     """Figures of the last evaluation before."""
-    values: dict[str, Any]
-    """What is no tensor: options of the optimizer, the schedule, the scale of the loss."""
-    files: dict[str, FileRecord]
-    tensors: dict[str, StoredTensor]
-    scalars: dict[str, Scalar]
+    files: dict[FileName, FileRecord]
+
+    @model_validator(mode="after")
+    def _check_tensors(self) -> Self:
+        for name, stored in self.tensors.items():
+            if not all(piece.file in self.files for piece in stored.pieces):
+                raise ValueError(f"{name} is in a file that is not said to belong to it")
+            if _numbers_there(stored) != math.prod(stored.shape):
+                raise ValueError(f"{name} is not whole")
+        return self
 
     @property
     def bytes(self) -> int:
@@ -92,7 +124,7 @@ def merged(parts: list[Part]) -> Part:
         scalars |= part.scalars
     tensors = together(stored for part in parts for stored in part.tensors.items())
     for name, stored in tensors.items():
-        there = sum(math.prod(piece.shape) for piece in stored.pieces)
+        there = _numbers_there(stored)
         if there != math.prod(stored.shape):
             raise PacelineError(
                 f"the workers wrote {there} of the {math.prod(stored.shape)} numbers of {name}",
@@ -108,6 +140,10 @@ def together(stored: Iterable[tuple[str, StoredTensor]]) -> dict[str, StoredTens
         known = found.setdefault(name, each.model_copy(update={"pieces": []}))
         known.pieces.extend(each.pieces)
     return found
+
+
+def _numbers_there(stored: StoredTensor) -> int:
+    return sum(math.prod(piece.shape) for piece in stored.pieces)
 
 
 def seal_of(manifest: bytes) -> bytes:

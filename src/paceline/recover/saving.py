@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import torch
-
 from paceline.recover.checking import HASHING_THREADS, Damaged, manifest_of
 from paceline.recover.keeping import superfluous
 from paceline.recover.manifest import FileRecord, Manifest, Part, Scalar, merged, together
 from paceline.recover.pieces import Piece
+from paceline.recover.staging import Staging
 from paceline.recover.storage import Draft, Storage
 from paceline.recover.tensor_files import TensorFile, in_files
 from paceline.specs import PacelineError, Saving
@@ -68,7 +67,8 @@ class Saver:
         self._storage, self._saving, self._tell = storage, saving, tell
         self._worker, self._workers, self._attempt = worker, workers, attempt
         self._thread: threading.Thread | None = None
-        self._staged: dict[str, torch.Tensor] = {}
+        self._abandoned = threading.Event()
+        self._staging = Staging()
         self._before: tuple[int, dict[str, FileRecord]] | None = None
         """The last checkpoint that this worker wrote, and its files."""
         self._changing: set[str] = set()
@@ -81,12 +81,7 @@ class Saver:
         """Begin to save; the tensors may change again when this returns."""
         began = time.perf_counter()
         self.wait()
-        staged = {
-            section: [self._stage(section, number, piece) for number, piece in enumerate(pieces)]
-            for section, pieces in snapshot.sections.items()
-        }
-        if torch.accelerator.is_available():
-            torch.accelerator.synchronize()
+        staged = self._staging.copied(snapshot.sections)
         stall = time.perf_counter() - began
         self._thread = threading.Thread(
             target=self._write,
@@ -101,20 +96,9 @@ class Saver:
             self._thread.join()
             self._thread = None
 
-    def _stage(self, section: str, number: int, piece: Piece) -> Piece:
-        """A copy in memory that is kept for the next time: getting it anew would cost more than
-        the copying."""
-        key = f"{section}/{number}"
-        buffer = self._staged.get(key)
-        if buffer is None or (buffer.shape, buffer.dtype) != (
-            piece.tensor.shape,
-            piece.tensor.dtype,
-        ):
-            on_device = piece.tensor.device.type != "cpu"
-            buffer = torch.empty(piece.tensor.shape, dtype=piece.tensor.dtype, pin_memory=on_device)
-            self._staged[key] = buffer
-        buffer.copy_(piece.tensor, non_blocking=True)
-        return Piece(piece.name, piece.whole, piece.box, buffer)
+    def abandon(self) -> None:
+        """Give up what is being saved: workers that it needs are gone."""
+        self._abandoned.set()
 
     def _write(self, snapshot: Snapshot, began: float, stall_seconds: float) -> None:
         step, completed = snapshot.head.step, None
@@ -126,7 +110,7 @@ class Saver:
                 completed, linked_bytes = self._complete(snapshot, draft)
                 files = completed.files
         except Exception as error:
-            self._tell(step, _told(error))
+            self._tell(step, told(error))
             return
         self._before, self.last = (step, files), step
         if completed is None:
@@ -148,7 +132,7 @@ class Saver:
         try:
             part, _ = self._write_part(snapshot, draft)
         except Exception as error:
-            part = Part(error=_told(error))
+            part = Part(error=told(error))
             raise
         finally:
             draft.write(_part_name(self._attempt, self._worker), [_json(part)])
@@ -202,7 +186,8 @@ class Saver:
         while missing := names.keys() - draft.names():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{len(missing)} workers did not write their part in time")
-            time.sleep(_POLL_SECONDS)
+            if self._abandoned.wait(_POLL_SECONDS):
+                raise OSError("workers were lost before they had written their part")
         parts = []
         for name, worker in names.items():
             part = Part.model_validate_json(draft.read(name))
@@ -237,7 +222,8 @@ def _json(spec: Spec) -> bytes:
     return spec.model_dump_json().encode()
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
+    """Why something could not be done, in words."""
     if isinstance(error, OSError | PacelineError):
         return str(error)
     return f"{type(error).__name__}: {error}"

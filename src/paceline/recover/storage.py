@@ -47,7 +47,14 @@ class Draft(Protocol):
         """Remove it."""
 
 
-class Storage(Protocol):
+class Readable(Protocol):
+    """Where the files of a state can be read, by its step and their names."""
+
+    def reading(self, step: int, name: str) -> AbstractContextManager[Path]:
+        """A block in which a file can be read."""
+
+
+class Storage(Readable, Protocol):
     """All checkpoints of a run."""
 
     def steps(self) -> list[int]:
@@ -58,9 +65,6 @@ class Storage(Protocol):
 
     def clear_drafts(self) -> None:
         """Remove what earlier attempts left unfinished."""
-
-    def reading(self, step: int, name: str) -> AbstractContextManager[Path]:
-        """A block in which a file can be read."""
 
     def set_aside(self, step: int) -> None:
         """Keep a damaged checkpoint from being taken again; its files stay to be looked at."""
@@ -128,11 +132,17 @@ class _FolderDraft:
         self._parent, self._step = parent, step
         self._path = parent / f".draft-{_name(step)}-{attempt}"
         self._path.mkdir(exist_ok=True)
+        if self._path.is_symlink():
+            raise PacelineError(
+                f"{self._path} leads elsewhere: somebody has put a link in its place",
+                fix="remove it, and let nobody else write to where checkpoints are",
+            )
 
     def write(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         # Under another name at first: whoever waits for this file must not find half of it.
         unfinished = self._path / f".{name}"
-        with unfinished.open("wb") as file:
+        unfinished.unlink(missing_ok=True)
+        with unfinished.open("xb") as file:  # never through a link that somebody put there
             for chunk in chunks:
                 file.write(chunk)
             file.flush()

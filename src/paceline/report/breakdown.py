@@ -11,6 +11,7 @@ from paceline.report.pictures import Picture, finish
 from paceline.report.state import RunState
 from paceline.specs import PARTS, Limit, Part
 from paceline.specs.base import Spec
+from paceline.specs.events import own_seconds
 
 SLOW_FACTOR = 1.3
 """A worker is slow that is busy for so much longer than the median worker."""
@@ -84,11 +85,6 @@ class Breakdown(Spec):
     def share(self, *parts: Part) -> float:
         """What these parts have of a step."""
         return sum(self.seconds.get(part, 0.0) for part in parts) / (self.step_seconds or 1.0)
-
-
-def own_seconds(parts: Mapping[Part, float], step_seconds: float) -> float:
-    """How long a worker is busy in a step: what it does not wait for the others."""
-    return step_seconds - parts.get("exchange", 0.0)
 
 
 def reason(parts: Mapping[Part, float], usual: Mapping[Part, float]) -> str:
@@ -219,6 +215,11 @@ def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> 
             " the others."
         )
     return Picture("breakdown", "Where a step's time goes", caption, label, finish(chart, label))
+
+
+def meanings(order: Sequence[Part]) -> str:
+    """`forward (computed forward), …`."""
+    return ", ".join(f"{part} ({MEANINGS[part]})" for part in order)
 
 
 def part_colors(order: Sequence[Part], altair: ModuleType) -> Any:

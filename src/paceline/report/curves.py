@@ -81,7 +81,7 @@ def histogram(values: ArrayLike) -> Histogram:
     low, edge = float(column.min()), long_edge(column)
     if edge - low < 1e-9:
         # All steps took the same time: one bar, with room beside it.
-        low, edge = 0.9 * low, 1.1 * low + 1e-9
+        low, edge = sorted((0.9 * low, 1.1 * low + 1e-9))
     # Rice's rule, within what can be told apart on a screen.
     bars = min(40, max(10, math.ceil(2 * len(column) ** (1 / 3))))
     counts, edges = np.histogram(column, bars, (low, edge))

@@ -53,6 +53,7 @@ def cause(state: RunState, run: Run) -> FailureCause | None:
         return _with_log(run, failures[0].node, failures[0].rank, failures[0].message)
     if state.status != "failed":
         return None
+    failures = sorted(state.last_failures, key=lambda failure: (failure.lost_peer, failure.time))
     found = _from_batch_log(run, victims={failure.rank for failure in failures})
     if found is not None:
         return found

@@ -7,10 +7,12 @@ from statistics import median
 from typing import Any
 
 from paceline.report.breakdown import Breakdown, breakdown
+from paceline.report.faults import FaultFigures, fault_figures
 from paceline.report.prediction import PredictionFigures, prediction_figures
 from paceline.report.recovery import (
     CheckpointFigures,
     InterruptionFigures,
+    RegroupFigures,
     TroubleFigures,
     checkpoint_figures,
     interruption_figures,
@@ -79,7 +81,9 @@ class Summary(Spec):
     backend: str | None
     interface: str | None
     restarts: int
-    interruptions: list[InterruptionFigures]
+    interruptions: list[RegroupFigures | InterruptionFigures]
+    faults: FaultFigures
+    """What went wrong while the run went on and between its starts, and its goodput."""
     checkpoints: CheckpointFigures
     trouble: list[TroubleFigures]
     unreadable_lines: int
@@ -101,7 +105,8 @@ def summary(state: RunState, cluster: Cluster | None = None) -> Summary:
     steps = done.steps if done else len(state.step)
     rate = samples / seconds if seconds > 0 else 0.0
     first = min(state.started, key=lambda started: min(started.ranks, default=0), default=None)
-    workers = first.workers if first else state.job.workers
+    workers = state.number_of_workers if state.regroups else first and first.workers
+    workers = workers or state.job.workers
     return Summary(
         name=state.job.name,
         status=state.status,
@@ -116,7 +121,7 @@ def summary(state: RunState, cluster: Cluster | None = None) -> Summary:
         workers=workers,
         nodes=first.nodes if first else state.job.nodes,
         hosts=sorted({started.node for started in state.started}, key=by_number),
-        startup_seconds=max((started.startup_seconds for started in state.started), default=None),
+        startup_seconds=state.startup_seconds,
         median_step_seconds=median(state.seconds) if state.seconds else None,
         prediction=prediction_figures(state),
         breakdown=breakdown(state),
@@ -135,6 +140,7 @@ def summary(state: RunState, cluster: Cluster | None = None) -> Summary:
         interface=_all(started.interface for started in state.started),
         restarts=state.restarts,
         interruptions=interruption_figures(state),
+        faults=fault_figures(state),
         checkpoints=checkpoint_figures(state),
         trouble=trouble_figures(state),
         unreadable_lines=state.unreadable_lines,

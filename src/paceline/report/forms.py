@@ -95,25 +95,52 @@ class RunReport:
 
 @dataclass(frozen=True)
 class StudyReport:
-    """Of a study, of scaling or of quality."""
+    """Of a scaling study."""
 
     result: StudyResult
 
     def html(self) -> str:
         """One page that opens anywhere."""
-        return render_quality(self.result) if self.result.quality else render_study(self.result)
+        return render_study(self.result)
 
     def brief(self) -> Brief:
         """What matters most."""
-        return quality_brief(self.result) if self.result.quality else study_brief(self.result)
+        return study_brief(self.result)
 
     def csv(self) -> str:
         """A row for each point."""
-        return to_csv(quality_rows(self.result) if self.result.quality else study_rows(self.result))
+        return to_csv(study_rows(self.result))
 
     def table(self) -> Table:
         """The points."""
-        return quality_table(self.result) if self.result.quality else study_table(self.result)
+        return study_table(self.result)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, every run."""
+        return self.result.model_dump(mode="json")
+
+
+@dataclass(frozen=True)
+class QualityReport:
+    """Of a study of quality."""
+
+    result: StudyResult
+
+    def html(self) -> str:
+        """One page that opens anywhere."""
+        return render_quality(self.result)
+
+    def brief(self) -> Brief:
+        """What matters most."""
+        return quality_brief(self.result)
+
+    def csv(self) -> str:
+        """A row for each measure of each point."""
+        return to_csv(quality_rows(self.result))
+
+    def table(self) -> Table:
+        """The comparisons."""
+        return quality_table(self.result)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, every run."""
@@ -150,6 +177,11 @@ class ComparisonReport:
     def to_dict(self) -> dict[str, Any]:
         """Every run's figures, and what differs."""
         return self._found.to_dict()
+
+
+def study_report(result: StudyResult) -> Report:
+    """Of a study, by what it is about."""
+    return StudyReport(result) if result.quality is None else QualityReport(result)
 
 
 def write(report: Report, form: Form, output: Path | None = None) -> Path:

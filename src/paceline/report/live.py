@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from paceline.report import wording
 from paceline.report.failure import plain
+from paceline.report.interruptions import first_failure
+from paceline.report.live_faults import fault_lines, faults_in_short
 from paceline.report.read import RunReader
 from paceline.report.recovery import resumed_sentence
-from paceline.report.standing import SILENT_SECONDS, Standing, most_urgent, standings
+from paceline.report.standing import SILENT_SECONDS, Standing, listed, most_urgent, standings
 from paceline.report.state import RunState
 from paceline.specs import AnyEvent, Run
 
@@ -50,6 +52,9 @@ def view(state: RunState, *, width: int = 80, rows: int = MOST_ROWS) -> "Rendera
     recovery = _recovery(state)
     if recovery:
         parts.append(Text(recovery, style="dim"))
+    faults = fault_lines(state)
+    parts += [Text(words, style="yellow", no_wrap=True, overflow="ellipsis") for words in faults]
+    rows = max(3, rows - len(faults))
     problem = _problem(state)
     if problem:
         parts.append(Text(problem, style="bold red" if state.status == "failed" else "yellow"))
@@ -83,6 +88,7 @@ def line(state: RunState) -> str:
         parts.append(f"step {state.step[-1]}" + (f"/{total}" if total else ""))
         parts.append(f"loss {wording.loss(state.loss[-1])}")
         parts.append(f"{wording.rate(_recent_rate(state))} samples/s")
+    parts += faults_in_short(state)
     left = left_seconds(state)
     if left is not None and not state.over:
         parts.append(f"{wording.duration(left)} left")
@@ -125,7 +131,7 @@ def _headline(state: RunState) -> "Text":
         first = state.started[0]
         text.append(
             f"  {wording.count(first.workers, 'worker')} on {wording.count(first.nodes, 'node')},"
-            f" {first.device}, {first.backend} over {first.interface}",
+            + plain(f" {first.device}, {first.backend} over {first.interface}"),
             style="dim",
         )
     elif not state.over:
@@ -170,7 +176,8 @@ def _learning(state: RunState) -> "Text":
 
 def _recovery(state: RunState) -> str:
     """How the run came back, and how much of it is safe."""
-    parts = [plain(resumed_sentence(state.interruptions))]
+    restarts = [each for each in state.interruptions if each.regrouped is None]
+    parts = [plain(resumed_sentence(restarts))]
     if state.checkpoints:
         safe = f"last checkpoint: step {state.checkpoints[-1].step}"
         age = state.checkpoint_age_seconds
@@ -182,7 +189,7 @@ def _recovery(state: RunState) -> str:
 
 def _problem(state: RunState) -> str | None:
     if state.status == "failed":
-        first = min(state.failures, key=lambda one: (one.lost_peer, one.time), default=None)
+        first = first_failure(state.last_failures)
         if first is not None:
             return plain(f"worker {first.rank} on {first.node}: {first.message}")
         code = state.ended.exit_code if state.ended else "unknown"
@@ -201,7 +208,7 @@ def _workers(found: list[Standing], rows: int) -> "list[Text | Table]":
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    shown = found if len(found) <= rows else most_urgent(found, rows)
+    shown = listed(found, rows)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("worker", "node", "step", "ms/step", "state"):
         table.add_column(heading, justify="left" if heading in ("node", "state") else "right")

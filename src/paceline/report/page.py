@@ -3,7 +3,6 @@
 import datetime
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from paceline.report import wording
 from paceline.report.breakdown import SLOW_FACTOR, breakdown_picture
@@ -11,16 +10,19 @@ from paceline.report.brief import Brief, Tile
 from paceline.report.drawing import drawing_packages
 from paceline.report.failure import cause
 from paceline.report.figures import Summary, summary
+from paceline.report.goodput import goodput_sentence
 from paceline.report.pictures import Picture, pictures
 from paceline.report.prediction import prediction_picture
 from paceline.report.read import RunReader
-from paceline.report.recovery import checkpoint_sentence
-from paceline.report.run_tables import MOST_WORKERS, run_table, workers_table
-from paceline.report.standing import most_urgent, standings
+from paceline.report.recovery import checkpoint_sentence, interruptions_words
+from paceline.report.run_tables import MOST_WORKERS, faults_table, run_table, workers_table
+from paceline.report.standing import listed, standings
 from paceline.report.state import RunState
+from paceline.report.tables import flat
 from paceline.report.templates import environment, javascript
+from paceline.report.timeline import timeline_picture
 from paceline.report.usage import usage_sentences
-from paceline.specs import Cluster, Run
+from paceline.specs import Cluster, Failed, Run
 
 MOST_HOSTS = 8
 MOST_FAILURES = 20
@@ -46,7 +48,7 @@ def render(run: Run, cluster: Cluster | None = None) -> str:
         said=said,
         pictures=said.pictures,
         javascript=javascript(drawing_packages()[1]) if said.pictures else "",
-        workers=found if len(found) <= MOST_WORKERS else most_urgent(found, MOST_WORKERS),
+        workers=listed(found, MOST_WORKERS),
         all_workers=len(found),
         slow_factor=SLOW_FACTOR,
         slowest=max((one.slowness or 0.0 for one in found), default=0.0),
@@ -54,6 +56,8 @@ def render(run: Run, cluster: Cluster | None = None) -> str:
         failures=failures[:MOST_FAILURES],
         all_failures=len(failures),
         interruptions=figures.interruptions[-MOST_INTERRUPTIONS:],
+        faults=faults_table(figures.faults),
+        goodput=goodput_sentence(figures.faults.goodput),
         checkpoints=checkpoint_sentence(figures.checkpoints),
         trouble=figures.trouble[-MOST_FAILURES:],
         usage=figures.usage,
@@ -61,7 +65,7 @@ def render(run: Run, cluster: Cluster | None = None) -> str:
         if figures.usage
         else [],
         most_nodes=MOST_WORKERS,
-        earlier_failures=state.earlier_failures[:MOST_FAILURES],
+        earlier_failures=_before_the_last_start(state)[:MOST_FAILURES],
         versions=_versions(run.versions_file),
         files=_files(run),
     )
@@ -74,7 +78,11 @@ def brief(state: RunState, figures: Summary) -> Brief:
         sentence=_sentence(state, figures),
         tiles=_tiles(figures),
         pictures=_pictures(state, figures),
-        tables=[run_table(figures), workers_table(state)],
+        tables=[
+            run_table(figures),
+            workers_table(state),
+            *([faults_table(figures.faults, 60)] if figures.faults.seen else []),
+        ],
         remarks=_remarks(figures),
         notes=_notes(figures),
     )
@@ -86,6 +94,8 @@ def _pictures(state: RunState, figures: Summary) -> list[Picture]:
         return []
     altair, _ = drawing_packages()
     drawn = pictures(state, altair)
+    if figures.faults.seen:
+        drawn.append(timeline_picture(state, figures.faults, altair))
     if figures.breakdown is not None:
         drawn.append(breakdown_picture(state, figures.breakdown, altair))
     if figures.prediction is not None:
@@ -96,7 +106,7 @@ def _pictures(state: RunState, figures: Summary) -> list[Picture]:
 def _sentence(state: RunState, figures: Summary) -> str:
     steps = f"{figures.steps:,}"
     of = f" of {figures.planned_steps:,}" if figures.planned_steps else ""
-    times = wording.count(len(figures.interruptions), "interruption")
+    times = interruptions_words(figures.interruptions)
     after = f" after {times}" if figures.interruptions else ""
     words = {
         "waiting": "No worker has started yet.",
@@ -135,7 +145,7 @@ def _tiles(figures: Summary) -> list[Tile]:
     elif figures.planned_steps:
         done = f"{figures.steps:,} of {wording.count(figures.planned_steps, 'step')}"
     if figures.interruptions:
-        done += f", {wording.count(len(figures.interruptions), 'interruption')}"
+        done += f", {interruptions_words(figures.interruptions)}"
     return [
         ("Status", figures.status.capitalize(), done, figures.status),
         (
@@ -154,9 +164,10 @@ def _tiles(figures: Summary) -> list[Tile]:
         (
             "Workers on nodes",
             f"{figures.workers:,} on {figures.nodes:,}",
-            f"global batch {figures.batch:,}" if figures.batch else "",
+            _planned(figures) + (f"global batch {figures.batch:,}" if figures.batch else ""),
             "",
         ),
+        *_goodput(figures),
         *_limits(figures),
         (
             "Start-up",
@@ -166,6 +177,20 @@ def _tiles(figures: Summary) -> list[Tile]:
         ),
         *_energy(figures),
     ]
+
+
+def _planned(figures: Summary) -> str:
+    planned = figures.faults.planned_workers
+    changed = figures.faults.regroups and figures.workers != planned
+    return f"{planned:,} planned, " if changed else ""
+
+
+def _goodput(figures: Summary) -> list[Tile]:
+    found = figures.faults.goodput
+    if not figures.faults.seen or found.share is None:
+        return []
+    small = f"{wording.duration(found.lost_seconds)} lost by faults"
+    return [("Goodput", wording.percent(found.share), small, "")]
 
 
 def _limits(figures: Summary) -> list[Tile]:
@@ -222,21 +247,18 @@ def _notes(figures: Summary) -> list[str]:
     return notes
 
 
+def _before_the_last_start(state: RunState) -> list[tuple[int, Failed]]:
+    """Failures of earlier starts of the run, with the starts' numbers."""
+    numbered = [(state.start_number(each.generation), each) for each in state.earlier_failures]
+    last = state.start_number(state.generation)
+    return [(number, each) for number, each in numbered if number < last]
+
+
 def _versions(file: Path) -> list[tuple[str, str]]:
     try:
-        return _flat(tomllib.loads(file.read_text()))
+        return list(flat(tomllib.loads(file.read_text())))
     except (OSError, ValueError):
         return []
-
-
-def _flat(table: dict[str, Any], lead: str = "") -> list[tuple[str, str]]:
-    rows = []
-    for key, value in table.items():
-        if isinstance(value, dict):
-            rows += _flat(value, f"{lead}{key}.")
-        else:
-            rows.append((f"{lead}{key}", str(value)))
-    return rows
 
 
 def _files(run: Run) -> list[tuple[str, int, int]]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Okabe-Ito, of which each has at least 3 : 1 contrast on white and on our dark ground.
 BLUE, GREEN, VERMILION = "#0072B2", "#009E73", "#D55E00"
+# The same without black and yellow, which one of the grounds swallows.
+FAMILY_COLORS = (BLUE, VERMILION, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
 HEIGHT_PIXELS = 240
 Seam = dict[str, int | str]
 
@@ -224,7 +226,7 @@ def _over_steps(
 
 
 def _seams(state: RunState) -> list[Seam]:
-    """Where in the steps one start ends and the next goes on."""
+    """Where in the steps one start ends and the next goes on; a time line shows regroups."""
     return [
         {
             # The line has no place before its first step.
@@ -233,6 +235,7 @@ def _seams(state: RunState) -> list[Seam]:
             "reached": each.reached,
         }
         for each in state.interruptions
+        if each.regrouped is None
     ]
 
 

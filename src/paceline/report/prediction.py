@@ -41,7 +41,7 @@ def prediction_figures(state: RunState) -> PredictionFigures | None:
         estimate.batch
     }:
         return None
-    alike = state.plan.sync.mode == "allreduce"
+    alike = not state.plan.sync.replicas_differ
     said, took = estimate.step_seconds, (median if alike else fmean)(state.seconds)
     parts = quantiles(state.seconds, n=20, method="inclusive")
     return PredictionFigures(

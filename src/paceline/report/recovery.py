@@ -6,7 +6,7 @@ from typing import Literal
 from paceline.report import wording
 from paceline.report.interruptions import Interruption
 from paceline.report.state import RunState
-from paceline.specs import NotSaved, Saved
+from paceline.specs import NotSaved, Saved, Source
 from paceline.specs.base import Spec
 
 
@@ -27,6 +27,15 @@ class InterruptionFigures(Spec):
     """Steps that had to be taken again."""
     away_seconds: float | None
     """How long nothing was trained."""
+
+
+class RegroupFigures(InterruptionFigures):
+    """One after which the workers that were left went on inside their living processes."""
+
+    source: Source
+    """Where they have their state from."""
+    regroup_seconds: float
+    """Of the time away, what the regroup itself took on worker 0."""
 
 
 class CheckpointFigures(Spec):
@@ -52,6 +61,7 @@ class TroubleFigures(Spec):
 
     kind: Literal["not_saved", "damaged"]
     time: float
+    generation: int
     step: int
     worker: int | None
     """Which worker could not write."""
@@ -59,21 +69,26 @@ class TroubleFigures(Spec):
     """The file and the cause."""
 
 
-def interruption_figures(state: RunState) -> list[InterruptionFigures]:
+def interruption_figures(state: RunState) -> list[RegroupFigures | InterruptionFigures]:
     """Every interruption, the first one first."""
-    return [
-        InterruptionFigures(
-            time=each.at,
-            cause=each.cause,
-            workers_before=each.workers,
-            workers_after=each.workers_after,
-            reached_step=each.reached,
-            resumed_step=each.resumed,
-            steps_again=each.lost_steps,
-            away_seconds=each.away_seconds,
-        )
-        for each in state.interruptions
-    ]
+    return [_interruption(each) for each in state.interruptions]
+
+
+def _interruption(each: Interruption) -> RegroupFigures | InterruptionFigures:
+    known = InterruptionFigures(
+        time=each.at,
+        cause=each.cause,
+        workers_before=each.workers,
+        workers_after=each.workers_after,
+        reached_step=each.reached,
+        resumed_step=each.resumed,
+        steps_again=each.lost_steps,
+        away_seconds=each.away_seconds,
+    )
+    if each.regrouped is None:
+        return known
+    source, seconds = each.regrouped.source, each.regrouped.seconds
+    return RegroupFigures(**known.model_dump(), source=source, regroup_seconds=seconds)
 
 
 def checkpoint_figures(state: RunState) -> CheckpointFigures:
@@ -105,6 +120,7 @@ def trouble_figures(state: RunState) -> list[TroubleFigures]:
         TroubleFigures(
             kind=each.kind,
             time=each.time,
+            generation=each.generation,
             step=each.step,
             worker=each.rank if isinstance(each, NotSaved) else None,
             message=each.message,
@@ -131,7 +147,7 @@ def checkpoint_sentence(figures: CheckpointFigures) -> str:
         if figures.stall_share is not None:
             words += f", {wording.percent(figures.stall_share)} of its time"
     words += "."
-    if figures.unchanged_bytes:
+    if figures.unchanged_bytes and figures.bytes:
         share = figures.unchanged_bytes / figures.bytes
         words += (
             f" Of the last one at least {wording.size(figures.unchanged_bytes)}"
@@ -141,7 +157,7 @@ def checkpoint_sentence(figures: CheckpointFigures) -> str:
 
 
 def resumed_sentence(interruptions: Sequence[Interruption]) -> str:
-    """How the run came back from its last interruption; nothing when there was none."""
+    """How the run came back from its last restart; nothing when there was none."""
     if not interruptions:
         return ""
     last = interruptions[-1]
@@ -149,6 +165,25 @@ def resumed_sentence(interruptions: Sequence[Interruption]) -> str:
         return f"interrupted at step {last.reached} ({last.cause}); not resumed yet"
     where = f"resumed at step {last.resumed}" if last.resumed else "begun again at step 1"
     return f"{where} after {_which(len(interruptions))} ({last.cause})"
+
+
+def interruptions_words(found: Sequence[InterruptionFigures]) -> str:
+    """How many there were, and how many of them needed no restart."""
+    words = wording.count(len(found), "interruption")
+    regroups = sum(isinstance(each, RegroupFigures) for each in found)
+    if regroups == len(found):
+        return f"{words} without a restart"
+    return f"{words}, {regroups:,} of them without a restart" if regroups else words
+
+
+def source_words(source: Source) -> str:
+    """Where the workers of a generation have their state from."""
+    return {
+        "members": "the members",
+        "peers": "copies in peers' memory",
+        "checkpoint": "a checkpoint",
+        "beginning": "the beginning",
+    }[source]
 
 
 def _which(number: int) -> str:

@@ -1,15 +1,19 @@
 """A run in tables: its figures, its workers, its steps."""
 
 import csv
+import datetime
 import io
 
 from paceline.report import wording
+from paceline.report.faults import FaultFigures
 from paceline.report.figures import Summary
-from paceline.report.standing import most_urgent, standings
+from paceline.report.recovery import source_words
+from paceline.report.standing import listed, standings
 from paceline.report.state import RunState
 from paceline.report.tables import Table
 
 MOST_WORKERS = 64
+MOST_FAULTS = 50
 
 
 def run_table(figures: Summary) -> Table:
@@ -43,6 +47,7 @@ def run_table(figures: Summary) -> Table:
             else f"{found.limit}, {wording.percent(found.limit_share)} of a step",
         ),
         ("Interruptions", f"{len(figures.interruptions):,}" if figures.interruptions else None),
+        *_fault_rows(figures.faults),
     ]
     known = [(name, value) for name, value in rows if value is not None]
     caption = f"{figures.name}: figures of the run, measured."
@@ -52,7 +57,7 @@ def run_table(figures: Summary) -> Table:
 def workers_table(state: RunState) -> Table:
     """Every worker, or the first to look at of many."""
     found = standings(state)
-    shown = found if len(found) <= MOST_WORKERS else most_urgent(found, MOST_WORKERS)
+    shown = listed(found, MOST_WORKERS)
     rows = [
         (
             str(one.worker.rank),
@@ -69,6 +74,42 @@ def workers_table(state: RunState) -> Table:
         caption += f" {len(shown)} of {len(found):,} workers: those that failed, then the slowest."
     names = ("Worker", "Node", "Steps", "ms/step", "Busy", "State")
     return Table("Workers", names, rows, ("Node", "State"), caption)
+
+
+def faults_table(figures: FaultFigures, longest_why: int = 500) -> Table:
+    """Everything that went wrong, or the last of it."""
+    shown = figures.events[-MOST_FAULTS:]
+    rows = [
+        (
+            f"{datetime.datetime.fromtimestamp(each.time, datetime.UTC):%Y-%m-%d %H:%M:%S}",
+            "–" if each.step is None else f"{each.step:,}",
+            each.who,
+            each.what.replace("_", " "),
+            each.why if len(each.why) <= longest_why else f"{each.why[: longest_why - 1]}…",
+            "–" if each.lost_seconds is None else wording.duration(each.lost_seconds),
+            "–" if each.source is None else source_words(each.source),
+        )
+        for each in shown
+    ]
+    caption = "Lost: away, in steps that were taken again, or in a refused step (estimated)."
+    if len(shown) < len(figures.events):
+        caption += f" The last {len(shown)} of {len(figures.events):,}."
+    names = ("When (UTC)", "Step", "Who", "What", "Why", "Lost", "State from")
+    words = ("When (UTC)", "Who", "What", "Why", "State from")
+    return Table("Faults", names, rows, words, caption)
+
+
+def _fault_rows(figures: FaultFigures) -> list[tuple[str, str | None]]:
+    if not figures.seen:
+        return []
+    share = figures.goodput.share
+    return [
+        ("Workers lost", f"{figures.lost_workers:,}"),
+        ("Regroups", f"{figures.regroups:,}"),
+        ("Steps refused", f"{figures.refused_steps:,}"),
+        ("Lost by faults", wording.duration(figures.goodput.lost_seconds)),
+        ("Goodput", None if share is None else wording.percent(share)),
+    ]
 
 
 def steps_csv(state: RunState) -> str:

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Literal
 
-from paceline.report.breakdown import SLOW_FACTOR, own_seconds, reason, usual_parts
+from paceline.report.breakdown import SLOW_FACTOR, reason, usual_parts
 from paceline.report.starts import Worker
 from paceline.report.state import RunState
 from paceline.specs import Part
+from paceline.specs.events import own_seconds
 
 SILENT_SECONDS = 10.0
 SILENT_STEPS = 3
@@ -40,8 +41,9 @@ class Standing:
 
 def standings(state: RunState) -> list[Standing]:
     """Every worker's standing, by rank: of the last steps while the run goes on, else of all."""
-    seconds = {rank: _step_seconds(worker, state.over) for rank, worker in state.workers.items()}
-    parts = {rank: _parts(worker, state.over) for rank, worker in state.workers.items()}
+    over = state.over
+    seconds = {rank: _step_seconds(worker, over) for rank, worker in state.workers.items()}
+    parts = {rank: _parts(worker, over) for rank, worker in state.workers.items()}
     busy = {
         rank: own_seconds(parts[rank], value)
         for rank, value in seconds.items()
@@ -67,6 +69,11 @@ def standings(state: RunState) -> list[Standing]:
         why = reason(parts[rank], usual) if word == "slow" and parts[rank] else ""
         found.append(Standing(worker, word, slowness, seconds[rank], why))
     return found
+
+
+def listed(found: list[Standing], rows: int) -> list[Standing]:
+    """All by rank; of more than `rows` those to look at first."""
+    return found if len(found) <= rows else most_urgent(found, rows)
 
 
 def most_urgent(found: list[Standing], rows: int) -> list[Standing]:

@@ -1,5 +1,7 @@
-"""One start of a run, built from its events: whatever order the nodes' files are read in."""
+"""One generation of a run's workers, built from its events: whatever order the nodes' files are
+read in."""
 
+import math
 import time
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -14,10 +16,14 @@ from paceline.specs import (
     Evaluated,
     Failed,
     Finished,
+    Lost,
     NotSaved,
     Part,
+    Refused,
+    Regrouped,
     Resumed,
     Saved,
+    Slow,
     Started,
     Steps,
     Traced,
@@ -113,6 +119,10 @@ class Columns:
         self.samples += event.samples[:count]
         self.time += islice(accumulate(seconds, initial=event.time - sum(seconds)), 1, None)
 
+    def seconds_after(self, step: int) -> float:
+        """What the steps after a step took."""
+        return math.fsum(self.seconds[bisect_right(self.step, step) :])
+
     def extend(self, later: "Columns") -> None:
         """The steps of a later start."""
         self.step += later.step
@@ -124,9 +134,13 @@ class Columns:
 
 @dataclass
 class Start:
-    """All that is known of one start (generation) of a run."""
+    """All that is known of one generation of a run's workers: from a start of the run, or from a
+    regroup inside of one, to what ended it."""
 
     generation: int
+    regrouped: Regrouped | None = None
+    """How it began inside the living processes of the one before; unset for a start of the run."""
+    faults: list[Lost | Slow | Refused] = field(default_factory=list)
     started: list[Started] = field(default_factory=list)
     columns: Columns = field(default_factory=Columns)
     workers: dict[int, Worker] = field(default_factory=dict)
@@ -154,11 +168,13 @@ class Start:
     @property
     def trained(self) -> bool:
         """Whether it came to train; the line that said so may be among the unreadable ones."""
-        return bool(self.started or self.columns.step or self.workers)
+        return bool(self.started or self.columns.step or self.workers or self.regrouped)
 
     @property
     def resumed(self) -> int | None:
         """The step that it went on from, 0 for the beginning; None while that is not known."""
+        if self.regrouped is not None:
+            return self.regrouped.step
         if self._resumed is not None:
             return self._resumed
         if self.columns.step:
@@ -169,6 +185,8 @@ class Start:
     @property
     def began_time(self) -> float | None:
         """When it began to train, in Unix seconds."""
+        if self.regrouped is not None:
+            return self.regrouped.time
         if self.started:
             return min(each.time for each in self.started)
         return self.columns.time[0] - self.columns.seconds[0] if self.columns.step else None
@@ -185,23 +203,9 @@ class Start:
     @property
     def number_of_workers(self) -> int | None:
         """How many workers trained."""
+        if self.regrouped is not None:
+            return self.regrouped.workers
         return self.started[0].workers if self.started else len(self.workers) or None
-
-    @property
-    def cause_of_end(self) -> str:
-        """Why it ended before the run's end, in a few words."""
-        if self.finished is not None:
-            return {"interrupted": "time limit", "stopped": "stopped"}.get(
-                self.finished.outcome, "started again after its end"
-            )
-        first = min(self.failures, key=lambda each: (each.lost_peer, each.time), default=None)
-        if first is not None and not first.lost_peer:
-            return f"worker {first.rank}: {(first.message.splitlines() or ['failed'])[0]}"
-        if first is not None:
-            return "a worker was lost"
-        if self.ended is not None and self.ended.exit_code:
-            return f"exit code {self.ended.exit_code}"
-        return "cut off"
 
     def use(self, event: Usage) -> None:
         """Add what a node's workers used."""
@@ -215,7 +219,7 @@ class Start:
             for state in event.states:
                 self._worker(state.rank, event.node, heard_at).take(state, heard_at)
             return
-        if not isinstance(event, Failed | Ended):
+        if not isinstance(event, Failed | Ended | Lost):
             self._trained_time = max(self._trained_time, event.time)
         match event:
             case Started():
@@ -231,6 +235,8 @@ class Start:
                 self._take_end(event)
             case Saved() | NotSaved() | Damaged() | Resumed():
                 self._take_checkpoint(event, heard_at)
+            case Regrouped() | Lost() | Slow() | Refused():
+                self._take_fault(event)
         if (self.resumed or 0) != self._begin:
             self._begin = self.resumed or 0
             for worker in self.workers.values():
@@ -262,6 +268,12 @@ class Start:
             self.saved_at = heard_at
         else:
             self._take_trouble(event)
+
+    def _take_fault(self, event: Regrouped | Lost | Slow | Refused) -> None:
+        if isinstance(event, Regrouped):
+            self.regrouped = event
+        else:
+            self.faults.append(event)
 
     def _take_trouble(self, event: NotSaved | Damaged) -> None:
         """Each worker that found the same flaw says so; once is enough."""

@@ -1,11 +1,14 @@
-"""What is known of a run so far, built event by event: one story, however often it was started."""
+"""What is known of a run so far, built event by event: one story, however often it was started or
+its workers regrouped."""
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from paceline.report.interruptions import Interruption, Story, told
+from paceline.observe.generations import Generations
+from paceline.report.interruptions import Interruption, Story, finished, one_start, told
 from paceline.report.node_use import NodeUse
 from paceline.report.starts import Start, Worker
 from paceline.specs import (
@@ -17,10 +20,14 @@ from paceline.specs import (
     Failed,
     Finished,
     Job,
+    Lost,
     NotSaved,
     Outcome,
     Plan,
+    Refused,
+    Regrouped,
     Saved,
+    Slow,
     Started,
     Traced,
     Usage,
@@ -31,12 +38,12 @@ Status = Literal["waiting", "running", "finished", "stopped", "failed"]
 
 @dataclass
 class RunState:
-    """All that the events said so far about a run: its newest start (generation), and what the
-    starts before it have come to.
+    """All that the events said so far about a run: its newest generation of workers, and what those
+    before it have come to.
 
     Columns (`step`, `loss`, `seconds`, `samples`, `time`) have one entry for each step that counts:
-    steps which a later start took again are those of the later start. Workers, failures and the
-    last words are those of the newest start.
+    steps which a later generation took again are those of the later one. Workers and failures are
+    those of the newest generation, the last words those of the newest start.
     """
 
     job: Job
@@ -46,10 +53,12 @@ class RunState:
     heard_at: float | None = None
     """When training last said something, on this process's monotonic clock."""
     _starts: dict[int, Start] = field(default_factory=lambda: {0: Start(0)}, repr=False)
+    _generations: Generations = field(default_factory=Generations, repr=False)
     _told: Story | None = field(default=None, repr=False)
 
     def take(self, event: AnyEvent, heard_at: float) -> None:
         """Add one event, written at `heard_at` on this process's monotonic clock."""
+        self._generations.take(event)
         if event.generation not in self._starts:
             self._starts[event.generation] = Start(event.generation)
             self._starts = dict(sorted(self._starts.items()))
@@ -63,18 +72,33 @@ class RunState:
 
     @property
     def generation(self) -> int:
-        """The number of the newest start; the first is 0."""
+        """The number of the newest generation; the first is 0."""
         return self._newest.generation
 
     @property
     def restarts(self) -> int:
         """How often the run was started again."""
-        return self.generation
+        return self._generations.restarts(self.generation)
+
+    def start_number(self, generation: int) -> int:
+        """In which start of the run, counted from 1, a generation trained."""
+        return 1 + self._generations.restarts(generation)
 
     @property
     def started(self) -> list[Started]:
-        """What each node said when its workers began to train."""
-        return self._newest.started
+        """What each node said when its workers began to train: the newest that was said."""
+        return next((each.started for each in reversed(self._start) if each.started), [])
+
+    @property
+    def startup_seconds(self) -> float | None:
+        """From the start of the process to the first step, of the slowest node."""
+        said = next((each.started for each in self._start if each.started), [])
+        return max((each.startup_seconds for each in said), default=None)
+
+    @property
+    def number_of_workers(self) -> int | None:
+        """How many workers train now, or did last; unknown before any was heard of."""
+        return self._newest.number_of_workers
 
     @property
     def workers(self) -> dict[int, Worker]:
@@ -87,19 +111,26 @@ class RunState:
         return self._newest.failures
 
     @property
+    def last_failures(self) -> list[Failed]:
+        """Those since the newest generation began; a launcher names the start's first one."""
+        began = self._newest.began_time or 0.0
+        late = [each for start in self._start[:-1] for each in start.failures if each.time >= began]
+        return [*self.failures, *late]
+
+    @property
     def earlier_failures(self) -> list[Failed]:
-        """Failures of starts before the newest one."""
+        """Failures of generations before the newest one."""
         return [each for start in self._all[:-1] for each in start.failures]
 
     @property
     def finished(self) -> Finished | None:
         """The workers' last word."""
-        return self._newest.finished
+        return finished(self._start)
 
     @property
     def ended(self) -> Ended | None:
         """The launcher's last word."""
-        return self._newest.ended
+        return next((each.ended for each in reversed(self._start) if each.ended), None)
 
     @property
     def step(self) -> list[int]:
@@ -130,6 +161,16 @@ class RunState:
     def interruptions(self) -> list[Interruption]:
         """Ends of training that were not the end of the run."""
         return self._story.interruptions
+
+    @property
+    def regroups(self) -> list[Regrouped]:
+        """How the workers that were left went on, each time."""
+        return [each.regrouped for each in self._all if each.regrouped]
+
+    @property
+    def faults(self) -> list[Lost | Slow | Refused]:
+        """Workers that were lost, slow or wrong, in all generations; as they were read."""
+        return [fault for each in self._all for fault in each.faults]
 
     @property
     def checkpoints(self) -> list[Saved]:
@@ -179,6 +220,12 @@ class RunState:
         return next((each.began_time for each in self._all if each.began_time is not None), None)
 
     @property
+    def first_step_time(self) -> float | None:
+        """When the first step of all began, in Unix seconds."""
+        taken = next((each.columns for each in self._all if each.columns.step), None)
+        return None if taken is None else taken.time[0] - taken.seconds[0]
+
+    @property
     def planned_steps(self) -> int | None:
         """Steps that the run will take; unknown before the first worker started."""
         return next((each.started[0].steps for each in self._all[::-1] if each.started), None)
@@ -223,6 +270,11 @@ class RunState:
     @property
     def _all(self) -> list[Start]:
         return list(self._starts.values())
+
+    @property
+    def _start(self) -> Sequence[Start]:
+        """The generations of the newest start."""
+        return one_start(self._all)
 
     @property
     def _newest(self) -> Start:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,15 @@ def to_latex(table: Table) -> str:
             "",
         ]
     )
+
+
+def flat(table: Mapping[str, Any], lead: str = "") -> Iterator[tuple[str, str]]:
+    """What a table of tables has, as `layout.replicas` and its value; what is unset is left out."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{lead}{key}.")
+        elif value is not None:
+            yield f"{lead}{key}", str(value)
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -10,7 +10,12 @@ from paceline.specs.cluster import (
     Precision,
 )
 from paceline.specs.dry_run import DryRun, HeldParameters, Memory, RankPicture, Transfer
-from paceline.specs.errors import STOPPED_EXIT_CODE, PacelineError, RunFailed
+from paceline.specs.errors import (
+    OUT_OF_MEMORY_EXIT_CODE,
+    STOPPED_EXIT_CODE,
+    PacelineError,
+    RunFailed,
+)
 from paceline.specs.estimate import (
     Alternative,
     Amount,
@@ -21,6 +26,7 @@ from paceline.specs.estimate import (
     ScalingPoint,
     TrainingCost,
 )
+from paceline.specs.event import Event
 from paceline.specs.events import (
     PARTS,
     Agreed,
@@ -28,7 +34,6 @@ from paceline.specs.events import (
     Damaged,
     Ended,
     Evaluated,
-    Event,
     Failed,
     Finished,
     GpuUsage,
@@ -46,6 +51,8 @@ from paceline.specs.events import (
     WorkerState,
     event_adapter,
 )
+from paceline.specs.fault_events import Lost, Refused, Regrouped, Slow, Source
+from paceline.specs.faults import Faults
 from paceline.specs.interval import Interval
 from paceline.specs.job import Job, Limits
 from paceline.specs.layout import Layout, Position
@@ -59,6 +66,7 @@ from paceline.specs.profile import (
     TrainingProfile,
 )
 from paceline.specs.quality import Comparison, Learned, LearnedPoint, Quality, Stretch, Verdict
+from paceline.specs.roster import Member, Roster
 from paceline.specs.run import Run
 from paceline.specs.saving import Best, Saving
 from paceline.specs.study import (
@@ -76,6 +84,7 @@ from paceline.specs.sync import LOCAL_STEPS, Sync
 
 __all__ = [
     "LOCAL_STEPS",
+    "OUT_OF_MEMORY_EXIT_CODE",
     "PARTS",
     "STOPPED_EXIT_CODE",
     "Agreed",
@@ -95,6 +104,7 @@ __all__ = [
     "Evaluated",
     "Event",
     "Failed",
+    "Faults",
     "Finished",
     "FittedNumber",
     "GpuUsage",
@@ -111,9 +121,11 @@ __all__ = [
     "Limit",
     "Limits",
     "Link",
+    "Lost",
     "Matmul",
     "MatmulRate",
     "Measured",
+    "Member",
     "Memory",
     "ModelTimes",
     "NotSaved",
@@ -130,12 +142,17 @@ __all__ = [
     "Quality",
     "RankPicture",
     "Reach",
+    "Refused",
+    "Regrouped",
     "Resumed",
+    "Roster",
     "Run",
     "RunFailed",
     "Saved",
     "Saving",
     "ScalingPoint",
+    "Slow",
+    "Source",
     "Started",
     "Steps",
     "Stretch",

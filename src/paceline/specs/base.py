@@ -37,7 +37,13 @@ class Spec(BaseModel):
             raise PacelineError(
                 f"{path} does not exist", fix=f"give the path of a {cls.__name__.lower()} file"
             ) from None
-        except tomllib.TOMLDecodeError as error:
+        except OSError as error:
+            raise PacelineError(
+                f"{path} cannot be read: {error.strerror}",
+                fix=f"give the path of a {cls.__name__.lower()} file",
+            ) from None
+        # Beside what is no TOML: no text at all, numbers of thousands of digits, endless nests.
+        except (ValueError, RecursionError) as error:
             raise PacelineError(
                 f"{path} is not valid TOML: {error}", fix="mend that line"
             ) from None

@@ -3,6 +3,9 @@
 STOPPED_EXIT_CODE = 3
 """A run that was asked to stop and did so at the edge of a step: neither finished nor failed."""
 
+OUT_OF_MEMORY_EXIT_CODE = 4
+"""A worker whose memory ran out: started again in the same way, it would end so again."""
+
 
 class PacelineError(Exception):
     """A mistake or a state that the user can mend; shown as a sentence, never as a traceback.

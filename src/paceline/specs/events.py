@@ -4,11 +4,14 @@ Cluster-wide quantities (losses, samples) are reduced over the workers first and
 the node of worker 0; what belongs to a node (its workers' state) is written by that node.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, TypeAdapter
 
 from paceline.specs.base import Spec
+from paceline.specs.event import Event, Seconds, Whole
+from paceline.specs.fault_events import Lost, Refused, Regrouped, Slow
 from paceline.specs.sync import Sync
 
 Outcome = Literal["finished", "stopped", "interrupted"]
@@ -24,37 +27,32 @@ and what is left."""
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
-class Event(Spec):
-    """What every event carries."""
-
-    time: float
-    """Unix seconds, by the clock of the node that wrote it."""
-    node: str
-    generation: int = 0
-    """0 for the first start of a run, one more after each restart."""
+def own_seconds(parts: Mapping[Part, float], step_seconds: float) -> float:
+    """How long a worker is busy in a step: what it does not wait for the others."""
+    return step_seconds - parts.get("exchange", 0.0)
 
 
 class Started(Event):
     """A node's workers have met the others and begin to train."""
 
     kind: Literal["started"] = "started"
-    ranks: list[int]
-    workers: int
-    nodes: int
+    ranks: list[Whole]
+    workers: Whole
+    nodes: Whole
     device: str
     """cpu, cuda, xpu, …"""
     backend: str
     interface: str
     """The network interface towards the other workers."""
     address: str
-    threads: int
+    threads: Whole
     """CPU threads per worker."""
-    parameters: int
-    batch: int
+    parameters: Whole
+    batch: Whole
     """Samples in a global batch."""
-    steps: int
+    steps: Whole
     """Steps that the run will take."""
-    startup_seconds: float
+    startup_seconds: Seconds
     """From the start of the process to the first step."""
 
 
@@ -62,22 +60,22 @@ class Steps(Event):
     """Consecutive optimizer steps; every list has one entry a step. From worker 0's node."""
 
     kind: Literal["steps"] = "steps"
-    first: int
+    first: Whole
     """The number of the first of them; steps count from 1."""
     loss: list[float]
     """Mean over the global batch. NaN and infinities are JSON's NaN, Infinity."""
-    seconds: list[float]
-    samples: list[int]
+    seconds: list[Seconds]
+    samples: list[Whole]
 
 
 class WorkerState(Spec):
     """How one worker did over the last window of steps."""
 
-    rank: int
-    step: int
-    step_seconds: float
+    rank: Whole
+    step: Whole
+    step_seconds: Seconds
     """Mean over the window."""
-    parts: dict[Part, float] = Field(default_factory=dict)
+    parts: dict[Part, Seconds] = Field(default_factory=dict)
     """Seconds of a step by what they went to, mean over the window; parts of no time are left out.
     On an accelerator by its own clock, which is read late: parts may be those of the window
     before."""
@@ -93,21 +91,21 @@ class Workers(Event):
 class Traffic(Spec):
     """What passed through a network interface."""
 
-    sent_bytes: int
-    received_bytes: int
+    sent_bytes: Whole
+    received_bytes: Whole
 
 
 class GpuUsage(Spec):
     """How a GPU was used; what it does not tell is unset."""
 
-    index: int
+    index: Whole
     """Among those that the node's workers see."""
     name: str | None = None
     busy: float | None = None
     """The part of the time in which a kernel ran on it, mean over the readings."""
-    memory_bytes: int | None = None
+    memory_bytes: Whole | None = None
     """The most that was seen."""
-    memory_total_bytes: int | None = None
+    memory_total_bytes: Whole | None = None
     watts: float | None = None
     """Mean over the readings."""
 
@@ -116,19 +114,19 @@ class Usage(Event):
     """What a node's workers used since its last such event, about every five seconds."""
 
     kind: Literal["usage"] = "usage"
-    seconds: float
+    seconds: Seconds
     """That this covers; the first one begins when the workers have met."""
-    workers: int
+    workers: Whole
     """On this node."""
     interface: str | None
     """The one towards the other workers; unset where there are none."""
-    cores: int
+    cores: Whole
     """That this node's workers may use."""
     cpu_share: float
     """The part of the time in which these cores were busy, with whatever."""
-    memory_bytes: int
+    memory_bytes: Whole
     """Resident in the workers' processes and in those that they started, added up."""
-    memory_total_bytes: int
+    memory_total_bytes: Whole
     network: dict[str, Traffic] = Field(default_factory=dict)
     """By interface: `interface`, and others that moved bytes. All that passed, whoever sent it."""
     gpus: list[GpuUsage] = Field(default_factory=list)
@@ -140,13 +138,13 @@ class Saved(Event):
     """A checkpoint is complete. From worker 0's node."""
 
     kind: Literal["saved"] = "saved"
-    step: int
-    bytes: int
-    linked_bytes: int
+    step: Whole
+    bytes: Whole
+    linked_bytes: Whole
     """Of these, what had not changed on worker 0 and was not written again."""
-    seconds: float
+    seconds: Seconds
     """From the edge of the step until it was complete; training went on meanwhile."""
-    stall_seconds: float
+    stall_seconds: Seconds
     """How long worker 0 stood still for it."""
 
 
@@ -154,8 +152,8 @@ class NotSaved(Event):
     """A checkpoint could not be completed; training goes on."""
 
     kind: Literal["not_saved"] = "not_saved"
-    step: int
-    rank: int
+    step: Whole
+    rank: Whole
     message: str
 
 
@@ -163,7 +161,7 @@ class Damaged(Event):
     """A checkpoint is not as it was written; the one before it is tried."""
 
     kind: Literal["damaged"] = "damaged"
-    step: int
+    step: Whole
     message: str
 
 
@@ -171,8 +169,8 @@ class Resumed(Event):
     """The workers took up a checkpoint. From worker 0's node."""
 
     kind: Literal["resumed"] = "resumed"
-    step: int
-    seconds: float
+    step: Whole
+    seconds: Seconds
     """To check it and to read it."""
 
 
@@ -180,7 +178,7 @@ class Agreed(Event):
     """From a step on, replicas agree in another way. From worker 0's node."""
 
     kind: Literal["agreed"] = "agreed"
-    step: int
+    step: Whole
     """After which."""
     sync: Sync
     why: str
@@ -190,19 +188,19 @@ class Traced(Event):
     """A worker has recorded what it did in a few steps; seconds are the mean of a step."""
 
     kind: Literal["traced"] = "traced"
-    rank: int
-    first: int
+    rank: Whole
+    first: Whole
     """The number of the first of these steps."""
-    steps: int
-    step_seconds: float
+    steps: Whole
+    step_seconds: Seconds
     """With what recording costs."""
-    communication_seconds: float
+    communication_seconds: Seconds
     """In which something was on its way, or waited for at the other end."""
-    hidden_seconds: float
+    hidden_seconds: Seconds
     """Of these: while the worker computed."""
-    clock_offset_seconds: float
+    clock_offset_seconds: Seconds
     """By which its node's clock is ahead of that of worker 0's node."""
-    clock_uncertainty_seconds: float
+    clock_uncertainty_seconds: Seconds
     """The offset is right to within this."""
 
     @property
@@ -215,9 +213,9 @@ class Evaluated(Event):
     """The model was evaluated on a dataset, by `trainer.evaluate`. From worker 0's node."""
 
     kind: Literal["evaluated"] = "evaluated"
-    step: int
+    step: Whole
     """After which."""
-    samples: int
+    samples: Whole
     """In the dataset."""
     loss: float
     metrics: dict[str, float]
@@ -227,7 +225,7 @@ class Failed(Event):
     """A worker ended by an error."""
 
     kind: Literal["failed"] = "failed"
-    rank: int
+    rank: Whole
     message: str
     lost_peer: bool = False
     """True when it failed only because another worker went away: not the cause."""
@@ -238,9 +236,9 @@ class Finished(Event):
 
     kind: Literal["finished"] = "finished"
     outcome: Outcome
-    steps: int
-    samples: int
-    seconds: float
+    steps: Whole
+    samples: Whole
+    seconds: Seconds
     """From the beginning of the first step to the end of the last."""
 
 
@@ -248,7 +246,7 @@ class Ended(Event):
     """The launcher saw the last worker go."""
 
     kind: Literal["ended"] = "ended"
-    exit_code: int
+    exit_code: Whole
 
 
 AnyEvent = Annotated[
@@ -263,6 +261,10 @@ AnyEvent = Annotated[
     | Agreed
     | Traced
     | Evaluated
+    | Lost
+    | Regrouped
+    | Slow
+    | Refused
     | Failed
     | Finished
     | Ended,

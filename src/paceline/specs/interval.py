@@ -10,3 +10,8 @@ class Interval(Spec):
     value: float
     low: float | None = None
     high: float | None = None
+
+    @property
+    def half(self) -> float | None:
+        """What stands behind ±."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2

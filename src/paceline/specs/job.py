@@ -58,6 +58,9 @@ class Job(Spec):
     listeners: tuple[str, ...] = ()
     """Other tools that are told of the run while it runs, as `--to` takes them."""
 
+    spares: int = Field(default=0, ge=0)
+    """Nodes beyond these, or workers where all are on this machine, that stand by."""
+
     @property
     def workers(self) -> int:
         """All workers on all nodes."""

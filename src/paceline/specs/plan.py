@@ -4,6 +4,7 @@ from pydantic import PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.estimate import Alternative, Estimate
+from paceline.specs.faults import Faults
 from paceline.specs.layout import Layout
 from paceline.specs.saving import Saving
 from paceline.specs.sync import Sync
@@ -16,6 +17,7 @@ class Plan(Spec):
     sync: Sync = Sync()
     """How replicas agree."""
     saving: Saving = Saving()
+    faults: Faults = Faults()
     nodes: PositiveInt | None = None
     """That it was made for; any number where unset."""
     devices_per_node: PositiveInt | None = None

@@ -78,3 +78,9 @@ class Quality(Spec):
     margin: PositiveFloat
     """By the base's value: within these it counts as the same."""
     points: tuple[LearnedPoint, ...]
+
+    @property
+    def of_base(self) -> dict[str, Interval]:
+        """What the base's runs came to, by measure; all that are held against it name the same."""
+        held = next((each.comparisons for each in self.points if each.comparisons), ())
+        return {each.measure: each.base for each in held}

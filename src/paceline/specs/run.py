@@ -10,6 +10,9 @@ from paceline.specs.errors import PacelineError
 from paceline.specs.job import Job
 from paceline.specs.plan import Plan
 
+_MODE = 0o755
+"""Of a run's folders: also where a group shares files, nobody else puts his own secret there."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -88,6 +91,13 @@ class Run:
         return self.path / "rendezvous"
 
     @property
+    def newest_generation(self) -> int | None:
+        """The last generation of workers that is known to have begun; None before the first."""
+        found = self.rendezvous.glob("leader-*.json")
+        names = (path.stem.removeprefix("leader-") for path in found)
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    @property
     def secret_file(self) -> Path:
         """The job's secret, mode 0600; signs all that workers say to each other while meeting."""
         return self.path / "secret"
@@ -117,7 +127,7 @@ class Run:
         """Make a new folder `<name>-<time>` under `parent`, with the plan, the job and a secret."""
         run = cls(_new_folder(parent, job.name))
         for folder in (run.events, run.logs, run.rendezvous):
-            folder.mkdir()
+            folder.mkdir(_MODE)
         plan.write(run.plan_file)
         job.write(run.job_file)
         descriptor = os.open(run.secret_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -147,7 +157,7 @@ def _new_folder(parent: Path, name: str) -> Path:
             suffix = f"-{attempt + 1}" if attempt else ""
             path = parent / f"{name}-{stamp}{suffix}"
             try:
-                path.mkdir()
+                path.mkdir(_MODE)
             except FileExistsError:
                 continue
             return path

@@ -3,13 +3,17 @@
 import math
 from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from paceline.specs.base import Spec
+from paceline.specs.canonical import check_canonical
 from paceline.specs.errors import PacelineError
 from paceline.specs.layout import Layout
+from paceline.specs.settings import with_settings
 
-Mode = Literal["allreduce", "local", "diloco", "sparseloco", "gossip", "stale", "easgd", "auto"]
+Mode = Literal[
+    "allreduce", "canonical", "local", "diloco", "sparseloco", "gossip", "stale", "easgd", "auto"
+]
 Compress = Literal["none", "bf16", "int8", "int4", "int2", "topk", "topk2", "sign", "powersgd"]
 
 LOCAL_STEPS = ("local", "diloco", "sparseloco")
@@ -35,7 +39,8 @@ class Sync(Spec):
     """The way in which replicas of a model come to agree."""
 
     mode: Mode = "allreduce"
-    """`allreduce`: the mean gradient, every step. `local`, `diloco`, `sparseloco`: steps of one's
+    """`allreduce`: the mean gradient, every step. `canonical`: the same, with the same bits on any
+    number of replicas. `local`, `diloco`, `sparseloco`: steps of one's
     own, then the mean change. `gossip`: a mean with a few others. `stale`: a server whose weights
     may be some steps old. `easgd`: pulled towards a common centre. `auto`: measured, then chosen.
     """
@@ -68,6 +73,9 @@ class Sync(Spec):
     """With stale: workers that keep a part of the weights for all."""
     pull: float = Field(default=0.1, gt=0, le=1)
     """With easgd: how far a worker and the centre move towards each other."""
+    parts: int | None = Field(default=None, ge=1)
+    """With canonical: into how many parts every batch is divided, on any number of replicas; as
+    many as there are replicas to begin with where unset."""
 
     @field_validator("staleness", mode="before")
     @classmethod
@@ -90,25 +98,9 @@ class Sync(Spec):
                 f"--sync {text!r} names no way to synchronise",
                 fix=f"use one of {', '.join(get_args(Mode))}",
             )
-        given: dict[str, Any] = {}
-        for word in filter(None, rest.split(",")):
-            key, equals, value = word.partition("=")
-            if not equals or key not in cls.model_fields or key == "mode":
-                known = ", ".join(name for name in cls.model_fields if name != "mode")
-                raise PacelineError(
-                    f"--sync {text!r}: {word!r} is not a setting of a mode",
-                    fix=f"write key=value with one of {known}",
-                )
-            given[key] = value
-        try:
-            return cls(**{"mode": mode, **given})
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"])
-            raise PacelineError(
-                f"--sync {text!r}: {name}={first['input']} cannot be: {first['msg']}",
-                fix=f"give {name} another value, or leave it out",
-            ) from None
+        return with_settings(
+            cls(mode=mode), rest, option=f"--sync {text!r}", what="a mode", fixed=("mode",)
+        )
 
     @property
     def by_engine(self) -> bool:
@@ -118,7 +110,13 @@ class Sync(Spec):
     @property
     def replicas_differ(self) -> bool:
         """Whether replicas have weights of their own between two exchanges."""
-        return self.mode != "allreduce"
+        return self.mode not in ("allreduce", "canonical")
+
+    def among(self, replicas: int) -> "Sync":
+        """The same with the parts of a batch that hold from now on, where nobody gave them."""
+        if self.mode != "canonical" or self.parts is not None:
+            return self
+        return self.model_copy(update={"parts": replicas})
 
     def short(self) -> str:
         """What a table has room for: the mode and what differs from what its name stands for."""
@@ -134,6 +132,8 @@ class Sync(Spec):
         """Say which of these settings do not go together, or not with a layout."""
         self._check_rhythm()
         self._check_servers(layout)
+        if self.mode == "canonical":
+            check_canonical(self.parts, self.compress, layout)
         if self.compress != "none" and self.mode in ("gossip", "stale", "easgd"):
             raise PacelineError(
                 f"compress={self.compress} was given together with mode={self.mode}, which sends"

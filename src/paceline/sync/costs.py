@@ -6,13 +6,12 @@ those in `encodings` come with torch; a test runs every mode and holds the two t
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paceline.specs.dry_run import Transfer
 from paceline.specs.sync import LOCAL_STEPS, Sync
+from paceline.sync.canonical_costs import canonical_traffic, rows_kept
+from paceline.sync.traffic import NUMBER_BYTES, Traffic, copied, transfer
 
-NUMBER_BYTES = 4
-"""Of a weight or a gradient as it is exchanged without compression."""
 FIRST_BUCKET_BYTES = 1 << 20
 CHUNK = 4096
 """Numbers among which `topk` looks for the largest."""
@@ -20,33 +19,6 @@ PIECE = 1 << 17
 """Numbers that are encoded at a time; about as many operations for them as copies take as long."""
 ASSUMED_WIDTH = 1024
 """Of the square matrices that `powersgd` is taken to work on where nobody gives their shapes."""
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """How the replicas of what a worker holds agree."""
-
-    transfers: tuple[Transfer, ...]
-    """Of one exchange, one after the other, on a worker that has most to send or to receive."""
-    busiest: int
-    """Workers that have; their transfers are all that passes, since others meet only them."""
-    per_step: float
-    """Exchanges in a step."""
-    hidden_steps: int
-    """That an exchange may take while training goes on, beside the backward of `allreduce`."""
-    device_bytes: float
-    """That a worker reads and writes in its memory for one exchange: encoding, decoding, adding."""
-    launches: float = 0.0
-    """Operations that encoding and decoding take; on accelerators, the host may need longer for
-    these than the device for the bytes."""
-    crossing: float = 1.0
-    """Of the time of these transfers one after the other, what is left where those of several
-    workers cross each other on a link, which carries as much in one direction as in the other."""
-
-    @property
-    def bytes_per_step(self) -> float:
-        """That one of the busiest sends, or receives from others than them."""
-        return self.per_step * sum(_passed(each) for each in self.transfers)
 
 
 def traffic(
@@ -63,12 +35,15 @@ def traffic(
         return _with_servers(sync, workers, parameters)
     if sync.mode == "gossip":
         peers = min(2 if sync.graph == "ring" else 1, workers - 1)
-        sent = _transfer("send", 2, NUMBER_BYTES * parameters, peers)
-        return Traffic((sent,), workers, 1 / sync.every, sync.overlap, _copied(parameters, 5.0))
+        sent = transfer("send", 2, NUMBER_BYTES * parameters, peers)
+        return Traffic((sent,), workers, 1 / sync.every, sync.overlap, copied(parameters, 5.0))
     if sync.mode == "easgd":
-        summed = _transfer("all-reduce", workers, NUMBER_BYTES * parameters)
+        summed = transfer("all-reduce", workers, NUMBER_BYTES * parameters)
         # It begins before forward and ends after the update: a step hides it.
-        return Traffic((summed,), workers, 1 / sync.every, 1, _copied(parameters, 6.0))
+        return Traffic((summed,), workers, 1 / sync.every, 1, copied(parameters, 6.0))
+    if sync.mode == "canonical":
+        buckets = _buckets(parameters, bucket_bytes)
+        return canonical_traffic(sync.parts or workers, workers, parameters, buckets)
     coding = _coding(sync, workers)
     if sync.mode in LOCAL_STEPS:
         each = -(-parameters // sync.fragments)
@@ -77,14 +52,18 @@ def traffic(
             workers,
             sync.fragments / sync.every,
             sync.overlap,
-            _copied(each, coding + (11.0 if sync.outer_momentum else 8.0)),
+            copied(each, coding + (11.0 if sync.outer_momentum else 8.0)),
             launches=coding * -(-each // PIECE),
         )
-    rest = max(0, NUMBER_BYTES * parameters - FIRST_BUCKET_BYTES)
-    buckets = 1 + -(-rest // bucket_bytes) if sync.compress != "none" else 1
+    buckets = _buckets(parameters, bucket_bytes) if sync.compress != "none" else 1
     averaged = _averaged(sync, workers, -(-parameters // buckets), buckets, shapes)
-    copied, pieces = _copied(parameters, coding), buckets - 1 + -(-parameters // PIECE)
-    return Traffic(averaged, workers, 1.0, 0, copied, launches=coding * pieces)
+    copies, pieces = copied(parameters, coding), buckets - 1 + -(-parameters // PIECE)
+    return Traffic(averaged, workers, 1.0, 0, copies, launches=coding * pieces)
+
+
+def _buckets(parameters: int, bucket_bytes: int) -> int:
+    rest = max(0, NUMBER_BYTES * parameters - FIRST_BUCKET_BYTES)
+    return 1 + -(-rest // bucket_bytes)
 
 
 def message_bytes(sync: Sync, elements: int) -> int:
@@ -113,6 +92,8 @@ _CODES = {
 
 def kept_bytes(sync: Sync, workers: int) -> float:
     """For each parameter that a worker holds, what agreeing keeps on it beside the training."""
+    if sync.mode == "canonical":
+        return NUMBER_BYTES * rows_kept(sync.parts or workers, workers)
     rest = NUMBER_BYTES if sync.compress != "none" and sync.feedback > 0 else 0
     if workers == 1 or sync.mode == "allreduce":
         return rest if workers > 1 else 0
@@ -185,13 +166,13 @@ def _with_servers(sync: Sync, workers: int, parameters: int) -> Traffic:
         crossing = max(over_its_link, in_turn) / (2 * (workers - 1))
     return Traffic(
         (
-            _transfer("receive", 2, part, workers - 1),
-            _transfer("send", 2, part, workers - 1),
+            transfer("receive", 2, part, workers - 1),
+            transfer("send", 2, part, workers - 1),
         ),
         busiest=servers,
         per_step=1.0,
         hidden_steps=0,
-        device_bytes=_copied(parameters, 6.0 + 2.0 * workers / servers),
+        device_bytes=copied(parameters, 6.0 + 2.0 * workers / servers),
         crossing=crossing,
     )
 
@@ -201,19 +182,19 @@ def _averaged(
 ) -> tuple[Transfer, ...]:
     """Of a mean over the workers, as `averaging.py` takes it."""
     if sync.compress == "none":
-        return (_transfer("all-reduce", workers, NUMBER_BYTES * elements, count),)
+        return (transfer("all-reduce", workers, NUMBER_BYTES * elements, count),)
     if sync.compress == "bf16":
-        return (_transfer("all-reduce", workers, 2 * elements, count),)
+        return (transfer("all-reduce", workers, 2 * elements, count),)
     if sync.compress == "powersgd":
         factors = _factor_elements(sync.rank, elements, shapes)
-        return tuple(_transfer("all-reduce", workers, NUMBER_BYTES * n, count) for n in factors)
+        return tuple(transfer("all-reduce", workers, NUMBER_BYTES * n, count) for n in factors)
     if sync.compress in ("topk", "topk2"):
         gathered = workers * message_bytes(sync, elements)
-        return (_transfer("all-gather", workers, gathered, count),)
+        return (transfer("all-gather", workers, gathered, count),)
     parts = workers * message_bytes(sync, -(-elements // workers))
     return (
-        _transfer("all-to-all", workers, parts, count),
-        _transfer("all-gather", workers, parts, count),
+        transfer("all-to-all", workers, parts, count),
+        transfer("all-gather", workers, parts, count),
     )
 
 
@@ -258,29 +239,5 @@ def _coding(sync: Sync, workers: int) -> float:
     return (1 + 1 / workers) * encode + (3 + 1 / workers) * decode
 
 
-def _copied(elements: int, times: float) -> float:
-    """Bytes that are read and written where so many numbers are copied so many times."""
-    return 2 * NUMBER_BYTES * elements * times
-
-
 def _kept(elements: int, keep: float) -> int:
     return max(1, round(keep * elements))
-
-
-def _transfer(operation: str, workers: int, nbytes: int, count: int = 1) -> Transfer:
-    return Transfer(
-        operation=operation,
-        dimension="replicas",
-        workers=workers,
-        inside_node=False,
-        bytes=nbytes,
-        count=count,
-    )
-
-
-def _passed(each: Transfer) -> float:
-    """Bytes of a worker's own in a transfer, as a ring or direct sends pass them."""
-    if each.operation in ("send", "receive"):
-        return each.total_bytes
-    ways = 2 if each.operation == "all-reduce" else 1
-    return ways * each.total_bytes * (each.workers - 1) / each.workers

@@ -2,6 +2,7 @@
 
 from paceline.sync.allreduce import MeanGradients
 from paceline.sync.auto import Auto
+from paceline.sync.canonical import Canonical
 from paceline.sync.easgd import ElasticAveraging
 from paceline.sync.gossip import Gossip
 from paceline.sync.local import LocalSteps
@@ -17,6 +18,7 @@ class ByEngine(Mode):
 
 MODES: dict[str, type[Mode]] = {
     "allreduce": MeanGradients,
+    "canonical": Canonical,
     "local": LocalSteps,
     "diloco": LocalSteps,
     "sparseloco": LocalSteps,

@@ -11,7 +11,14 @@ from paceline.specs.errors import PacelineError
 from paceline.testbed.processes import end_holders, holders_of
 from paceline.testbed.requests import connect, request
 from paceline.testbed.requirements import require
-from paceline.testbed.spec import HEAD, HEAD_ADDRESS, TestbedSpec, bits_per_second, delay_seconds
+from paceline.testbed.spec import (
+    HEAD,
+    HEAD_ADDRESS,
+    TestbedSpec,
+    bits_per_second,
+    delay_seconds,
+    lost_part,
+)
 from paceline.testbed.starting import HolderStart
 from paceline.testbed.state import (
     StateFolder,
@@ -122,20 +129,23 @@ def link(
     *,
     rate: str | None = None,
     delay: str | None = None,
+    loss: str | None = None,
     down: bool = False,
     up: bool = False,
 ) -> None:
-    """Change a node's link while jobs run: its rate, its delay each way, or unplug, replug it."""
+    """Change a node's link while jobs run: its rate, its delay each way, the part of its frames
+    that get lost, or unplug, replug it."""
     if down and up:
         raise PacelineError("a link can't go both down and up", fix="give --down or --up")
-    if rate is None and delay is None and not (down or up):
+    if rate is None and delay is None and loss is None and not (down or up):
         raise PacelineError(
             "nothing was said to change about the link",
-            fix="give at least one of --rate 100mbit, --delay 20ms, --down, --up",
+            fix="give at least one of --rate 100mbit, --delay 20ms, --loss 2%, --down, --up",
         )
     change = {
         "rate_bits_per_second": None if rate is None else bits_per_second(rate),
         "delay_seconds": None if delay is None else delay_seconds(delay),
+        "loss": None if loss is None else lost_part(loss),
         "up": up if down or up else None,
     }
     _ask(name, {"do": "link", "node": node, "change": change})

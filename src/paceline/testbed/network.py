@@ -1,7 +1,7 @@
 """The switch and its cables, inside the holder's network namespace.
 
 Each node has a veth pair: `eth0` in the node, the other end, named like the node, in the switch.
-A link with a delay has a relay between that end and the switch, with a bridge of its own.
+A link with a delay or a loss has a relay between that end and the switch, with a bridge of its own.
 """
 
 import socket
@@ -32,6 +32,8 @@ class Link:
 
     rate_bits_per_second: int | None = None
     delay_seconds: float = 0.0
+    loss: float = 0.0
+    """The part of its frames that get lost."""
     is_up: bool = True
 
 
@@ -60,20 +62,26 @@ class Cable:
         run(["ip", "link", "set", self._port, "master", SWITCH])
         if self._link.rate_bits_per_second is not None:
             self._shape(self._link.rate_bits_per_second)
-        if self._link.delay_seconds:
-            self._insert_relay(self._link.delay_seconds)
+        self._relay_as_told()
         self._switch(self._link.is_up)
 
     def change(
-        self, *, rate_bits_per_second: int | None, delay_seconds: float | None, up: bool | None
+        self,
+        *,
+        rate_bits_per_second: int | None,
+        delay_seconds: float | None,
+        loss: float | None,
+        up: bool | None,
     ) -> None:
         """Change what is given of the link; connections stay open."""
         if rate_bits_per_second is not None:
             self._shape(rate_bits_per_second)
             self._link.rate_bits_per_second = rate_bits_per_second
-        if delay_seconds is not None:
-            self._delay(delay_seconds)
-            self._link.delay_seconds = delay_seconds
+        if delay_seconds is not None or loss is not None:
+            now = self._link
+            now.delay_seconds = now.delay_seconds if delay_seconds is None else delay_seconds
+            now.loss = now.loss if loss is None else loss
+            self._relay_as_told()
         if up is not None:
             self._switch(up)
             self._link.is_up = up
@@ -101,21 +109,22 @@ class Cable:
     def _switch(self, up: bool) -> None:
         run(["ip", "link", "set", self._port, "up" if up else "down"])
 
-    def _delay(self, seconds: float) -> None:
+    def _relay_as_told(self) -> None:
+        wanted = self._link.delay_seconds > 0 or self._link.loss > 0
         if self._relay is None:
-            if seconds:
-                self._insert_relay(seconds)
-        elif seconds:
+            if wanted:
+                self._insert_relay()
+        elif wanted:
             assert self._relay.stdin
-            self._relay.stdin.write(f"{seconds}\n")
+            self._relay.stdin.write(f"{self._link.delay_seconds} {self._link.loss}\n")
             self._relay.stdin.flush()
         else:
             run(["ip", "link", "set", self._port, "master", SWITCH])
             self._remove_relay(self._relay)
 
-    def _insert_relay(self, delay_seconds: float) -> None:
+    def _insert_relay(self) -> None:
         near, far, bridge = self._relay_devices()
-        self._relay = _start_relay(near, far, delay_seconds)
+        self._relay = _start_relay(near, far, self._link)
         run(["ip", "link", "add", bridge, *_BRIDGE])
         run(["ip", "link", "set", bridge, "up"])
         run(["ip", "link", "set", near, "master", bridge, "up"])
@@ -132,10 +141,10 @@ class Cable:
         return f"{self._port}-near", f"{self._port}-far", f"{self._port}-wire"
 
 
-def _start_relay(near: str, far: str, delay_seconds: float) -> subprocess.Popen[str]:
+def _start_relay(near: str, far: str, link: Link) -> subprocess.Popen[str]:
     path = str(Path(relay.__file__))
     started = subprocess.Popen(
-        [sys.executable, "-I", "-S", path, near, far, str(delay_seconds)],
+        [sys.executable, "-I", "-S", path, near, far, str(link.delay_seconds), str(link.loss)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -85,7 +85,12 @@ class Node:
         self._clear_up()
 
     def change_link(
-        self, *, rate_bits_per_second: int | None, delay_seconds: float | None, up: bool | None
+        self,
+        *,
+        rate_bits_per_second: int | None,
+        delay_seconds: float | None,
+        loss: float | None,
+        up: bool | None,
     ) -> None:
         """Change what is given of the node's link."""
         if self._cable is None or not self.has_power:
@@ -94,7 +99,10 @@ class Node:
                 fix=f"start it: paceline testbed start {self.name}",
             )
         self._cable.change(
-            rate_bits_per_second=rate_bits_per_second, delay_seconds=delay_seconds, up=up
+            rate_bits_per_second=rate_bits_per_second,
+            delay_seconds=delay_seconds,
+            loss=loss,
+            up=up,
         )
 
     def status(self, slurm_state: str) -> NodeStatus:
@@ -106,6 +114,7 @@ class Node:
             link="up" if self.link.is_up else "down",
             rate_bits_per_second=self.link.rate_bits_per_second,
             delay_seconds=self.link.delay_seconds,
+            loss=self.link.loss,
             cores=self.cores,
             slurm_state=slurm_state,
         )

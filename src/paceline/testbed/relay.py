@@ -1,15 +1,18 @@
-"""A cable with delay: passes Ethernet frames between two TAP devices, each after a given time.
+"""A cable with delay and loss: passes Ethernet frames between two TAP devices, each after a given
+time, but for some that it drops.
 
 For kernels without netem. Started by path with a bare interpreter, so it imports nothing of
-Paceline. It makes both devices, says "ready", and takes a new delay (seconds) per line on its
-standard input; when that ends, it ends, and its devices vanish.
+Paceline. It makes both devices, says "ready", and takes a new delay (seconds) and a new loss (the
+part of the frames) per line on its standard input; when that ends, it ends, and its devices vanish.
 
 Frames keep their virtio header, so the kernel hands over segments of up to 64 KiB with checksums
-still to be filled in, as it would between two virtual machines. That keeps a relay cheap.
+still to be filled in, as it would between two virtual machines. That keeps a relay cheap; a frame
+that is dropped takes all its packets with it.
 """
 
 import fcntl
 import os
+import random
 import select
 import struct
 import sys
@@ -26,11 +29,11 @@ _FRAMES_PER_TURN = 64
 _QUEUE_BYTES = 256 * 2**20
 
 
-def main(near: str, far: str, delay_seconds: float) -> None:
+def main(near: str, far: str, delay_seconds: float, loss: float) -> None:
     """Relay between the two devices until standard input ends."""
     near_tap, far_tap = _open_tap(near), _open_tap(far)
     print("ready", flush=True)
-    _relay(near_tap, far_tap, delay_seconds)
+    _relay(near_tap, far_tap, delay_seconds, loss)
 
 
 def _open_tap(name: str) -> int:
@@ -41,7 +44,8 @@ def _open_tap(name: str) -> int:
     return tap
 
 
-def _relay(near_tap: int, far_tap: int, delay_seconds: float) -> None:
+def _relay(near_tap: int, far_tap: int, delay_seconds: float, loss: float) -> None:
+    luck = random.Random(0)  # noqa: S311 -- not for secrets
     commands = sys.stdin.fileno()
     leads_to = {near_tap: far_tap, far_tap: near_tap}
     on_the_way: deque[tuple[float, int, bytes]] = deque()
@@ -55,13 +59,13 @@ def _relay(near_tap: int, far_tap: int, delay_seconds: float) -> None:
             line = os.read(commands, 64)
             if not line:
                 return
-            delay_seconds = float(line.split()[-1])
+            delay_seconds, loss = (float(word) for word in line.split()[-2:])
         # Never before the frame ahead of it: a shorter delay must not reorder a connection.
         last_due = max(last_due, time.monotonic() + delay_seconds)
         for tap in readable:
             if tap != commands:
                 for frame in _frames(tap):
-                    if queued_bytes < _QUEUE_BYTES:
+                    if queued_bytes < _QUEUE_BYTES and luck.random() >= loss:
                         on_the_way.append((last_due, leads_to[tap], frame))
                         queued_bytes += len(frame)
         now = time.monotonic()
@@ -89,4 +93,4 @@ def _send(tap: int, frame: bytes) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4]))

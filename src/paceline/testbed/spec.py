@@ -16,6 +16,7 @@ _BITS_PER_UNIT = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _SECONDS_PER_UNIT = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _SLOWEST_BITS_PER_SECOND = 8_000
 _LONGEST_DELAY_SECONDS = 10.0
+_MOST_LOSS = 0.5
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,18 @@ def delay_seconds(delay: str) -> float:
             fix="write a number and us, ms or s, up to 10s, such as 20ms, or 0 for none",
         )
     return seconds
+
+
+def lost_part(loss: str) -> float:
+    """The part of all frames that a text such as "2%" names; "0" is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)%|0", loss.strip())
+    part = float(found[1] or 0) / 100 if found else 1.0
+    if part > _MOST_LOSS:
+        raise PacelineError(
+            f"{loss!r} is not a link's loss",
+            fix="write a number of per cent, up to 50%, such as 2%, or 0 for none",
+        )
+    return part
 
 
 def node_names(nodes: int) -> list[str]:

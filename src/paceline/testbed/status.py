@@ -14,6 +14,7 @@ class NodeStatus:
     link: Literal["up", "down"]
     rate_bits_per_second: int | None
     delay_seconds: float
+    loss: float
     cores: list[int]
     slurm_state: str
 

@@ -9,9 +9,17 @@ import traceback
 from pathlib import Path
 
 from paceline.observe.events import EventWriter
-from paceline.specs import STOPPED_EXIT_CODE, Failed, Job, PacelineError, Run
+from paceline.specs import (
+    OUT_OF_MEMORY_EXIT_CODE,
+    STOPPED_EXIT_CODE,
+    Failed,
+    Job,
+    PacelineError,
+    Run,
+)
 from paceline.train.loading import load_torch
-from paceline.train.place import Place, cpu_threads, place
+from paceline.train.out_of_memory import advice, ran_out_of_memory
+from paceline.train.place import GONE, Place, cpu_threads, place
 
 _PR_SET_PDEATHSIG = 1
 
@@ -31,6 +39,8 @@ def main() -> int:
         return _train(job, job.train) if job.train and not job.probe else _probe(run)
     except Exception as error:
         _report_failure(run, here, error)
+        if ran_out_of_memory(error):
+            return OUT_OF_MEMORY_EXIT_CODE
         return error.exit_code if isinstance(error, PacelineError) else 1
 
 
@@ -68,12 +78,13 @@ def _described(value: object) -> str:
 def _report_failure(run: Run, here: Place, error: Exception) -> None:
     expected = isinstance(error, PacelineError)
     message = str(error) if expected else f"{type(error).__name__}: {error}"
+    message = advice(error) if ran_out_of_memory(error) else message
     print(message if expected else "".join(traceback.format_exception(error)), file=sys.stderr)
     EventWriter(run.events, here.node).write(
         Failed(
             time=time.time(),
             node=here.node,
-            generation=here.generation,
+            generation=max(here.generation, run.newest_generation or 0),
             rank=here.rank,
             message=message,
             lost_peer=_lost_peer(error),
@@ -83,8 +94,9 @@ def _report_failure(run: Run, here: Place, error: Exception) -> None:
 
 def _lost_peer(error: Exception) -> bool:
     """Whether the error only says that another worker went away."""
-    signs = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+    if getattr(error, "by_peer", False):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in GONE)
 
 
 def _die_with_launcher() -> None:

@@ -18,6 +18,7 @@ class Clock:
         self._part: Part = "other"
         self._since = time.perf_counter()
         self._seconds: dict[Part, float] = dict.fromkeys(PARTS, 0.0)
+        self._taken = dict(self._seconds)
 
     def turn(self, part: Part) -> None:
         """From now on, time goes to this part."""
@@ -44,11 +45,15 @@ class Clock:
         self._seconds[self._part] -= more
         self._seconds["exchange"] += more
 
+    def total(self) -> dict[Part, float]:
+        """The seconds of each part so far."""
+        self.turn(self._part)
+        return dict(self._seconds)
+
     def take(self) -> dict[Part, float]:
         """The seconds of each part since this was last asked for."""
-        self.turn(self._part)
-        taken, self._seconds = self._seconds, dict.fromkeys(PARTS, 0.0)
-        return taken
+        before, self._taken = self._taken, self.total()
+        return {part: seconds - before[part] for part, seconds in self._taken.items()}
 
 
 class DeviceClock(Clock):
@@ -78,7 +83,7 @@ class DeviceClock(Clock):
         del waited
         yield
 
-    def take(self) -> dict[Part, float]:
+    def total(self) -> dict[Part, float]:
         """The seconds of each part up to the last mark that the device has passed."""
         self.turn(self._part)
         passed = 0
@@ -88,8 +93,7 @@ class DeviceClock(Clock):
             self._seconds[part] += mark.elapsed_time(following) / 1e3
             passed += 1
         del self._marks[:passed]
-        taken, self._seconds = self._seconds, dict.fromkeys(PARTS, 0.0)
-        return taken
+        return dict(self._seconds)
 
 
 def clock_of(device: torch.device) -> Clock:

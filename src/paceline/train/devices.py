@@ -45,6 +45,15 @@ def use_interface(name: str) -> None:
     os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
 
 
+def abort_exchanges() -> None:
+    """Make whoever waits in an exchange between accelerators leave it, from another thread.
+
+    NCCL's way; Gloo has none. Follows torch's documentation, not run on hardware yet.
+    """
+    if dist.is_initialized() and dist.get_backend() == "nccl":
+        dist.distributed_c10d._abort_process_group()
+
+
 def _bound_by_scheduler() -> bool:
     return any(name in os.environ for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"))
 

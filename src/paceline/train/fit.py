@@ -2,24 +2,28 @@
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from types import FrameType
 
 from paceline.observe.events import EventWriter
 from paceline.observe.power_limit import limited_power
 from paceline.observe.progress import progress_bar
 from paceline.observe.usage import usage_written
-from paceline.specs import Layout, Run, Sync
+from paceline.specs import Faults, Layout, Run, Sync
 from paceline.train.devices import pick_device
-from paceline.train.groups import Groups, joined
+from paceline.train.fitting import fitting
+from paceline.train.groups import Groups
+from paceline.train.joining import joined
 from paceline.train.place import place, run_folder
 from paceline.train.recovery import Recovery
 from paceline.train.studied import as_studied
-from paceline.train.telemetry import Progress, Telemetry
+from paceline.train.telemetry import Telemetry
 from paceline.train.tracing import Tracing
 from paceline.train.trainer import Trainer
 from paceline.train.training import Training
+from paceline.train.windows import Progress
 
 started_trainers = 0
 """How many trainers this process has started: a worker checks that its user's function did."""
@@ -40,7 +44,7 @@ def start(training: Training) -> Iterator[Trainer]:
     device = pick_device(here)
     writer = EventWriter(run.events, here.node) if run else None
     with (
-        joined(run, here, device, run.job.port if run else None) as groups,
+        joined(run, here, device, run.job.port if run else None, _fitting(run)) as groups,
         _limited(groups, run.job.power_limit_watts if run else None),
         _usage_of_node(groups, writer),
     ):
@@ -54,7 +58,8 @@ def start(training: Training) -> Iterator[Trainer]:
             tracing=_tracing(run, groups, writer) if run and writer else None,
         )
         layout = run.plan.layout if run else Layout()
-        trainer = Trainer(training, layout, groups, telemetry, recovery, sync)
+        faults = run.plan.faults if run else Faults()
+        trainer = Trainer(training, layout, groups, telemetry, recovery, sync, faults)
         started_trainers += 1
         with _stopping_by_signal(telemetry, run is not None):
             yield trainer
@@ -62,6 +67,13 @@ def start(training: Training) -> Iterator[Trainer]:
             telemetry.progress.stopped = outcome != "finished"
             telemetry.finished(outcome)
             trainer.close()
+
+
+def _fitting(run: Run | None) -> Callable[[int], int] | None:
+    """Of so many members, how many can train, if the run is to survive the loss of some."""
+    if run is None or not run.plan.faults.regroup:
+        return None
+    return partial(fitting, run.plan.layout)
 
 
 def _limited(groups: Groups, watts: float | None) -> AbstractContextManager[None]:
@@ -75,7 +87,7 @@ def _limited(groups: Groups, watts: float | None) -> AbstractContextManager[None
 def _usage_of_node(groups: Groups, writer: EventWriter | None) -> AbstractContextManager[None]:
     """A block whose use of this node is written, by one of its workers, if there is a run."""
     here, interface = groups.place, groups.interface
-    if writer is None or not here.leads_node:
+    if writer is None or here.joins or not here.leads_node:
         return nullcontext()
     return usage_written(
         writer,

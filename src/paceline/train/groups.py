@@ -4,19 +4,22 @@ Everything else asks `Groups` at the moment it communicates, so that after a fai
 the next generation can take the place of broken ones inside the living process.
 """
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from paceline.cluster.interfaces import Interface
-from paceline.specs import Layout, Run
+from paceline.recover.membership import Begin
+from paceline.specs import Layout
 from paceline.train import devices
+from paceline.train.gathering import Gathering
 from paceline.train.place import Place
-from paceline.train.rendezvous import Meeting, meet
+from paceline.train.rendezvous import Meeting
 from paceline.train.store import SignedStore
 
 if TYPE_CHECKING:  # torch.distributed defines PrefixStore conditionally
@@ -25,12 +28,30 @@ else:
     from torch.distributed import PrefixStore
 
 
+def forget_meshes() -> None:
+    """Let DTensor forget the groups that it has seen: a mesh of a later generation with as many
+    workers counts as equal, and it would take the old one for it. Private; a test tells when a
+    torch release changes it."""
+    if "torch.distributed.tensor" in sys.modules:
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache  # noqa: PLC0415
+
+        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+
+
 class Groups:
     """How one worker reaches the others; with a single worker there is nobody to reach."""
 
-    def __init__(self, place: Place, device: torch.device, meeting: Meeting | None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        device: torch.device,
+        meeting: Meeting | None,
+        gathering: Gathering | None = None,
+    ) -> None:
         self.place = place
         self.device = device
+        self.gathering = gathering
+        """What leads this worker to the next generation; without it, a lost peer ends the run."""
         self._meeting = meeting
         self._store: SignedStore | None = None
         self._mesh: DeviceMesh | None = None
@@ -57,9 +78,10 @@ class Groups:
         if self._mesh is None:
             names = ("pipeline", "replicas", "shards", "tensor")
             sizes = {name: getattr(layout, name) for name in names if getattr(layout, name) > 1}
-            self._mesh = init_device_mesh(
-                self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
-            )
+            with self._opening():
+                self._mesh = init_device_mesh(
+                    self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
+                )
         return self._mesh
 
     def among_stages(self, layout: Layout, members: Collection[int]) -> "dist.ProcessGroup | None":
@@ -128,6 +150,15 @@ class Groups:
         """The group of those who hold the same part of other copies of the model."""
         return self._replicas
 
+    def same_part(self, layout: Layout) -> "dist.ProcessGroup | None":
+        """The group of those who hold the same part of other copies, as the engine knows them."""
+        if layout.replicas == 1:
+            return None
+        if layout.replicas == layout.workers:
+            return dist.group.WORLD
+        replicas: dist.ProcessGroup = self.mesh(layout).get_group("replicas")
+        return replicas
+
     def sum_in_copy(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over the workers that hold one copy of the model together, in place."""
         if self._copy is not None:
@@ -155,7 +186,8 @@ class Groups:
         if len(members) == self.place.workers:
             yield dist.group.WORLD
             return
-        group = dist.new_group(members, use_local_synchronization=True)
+        with self._opening():
+            group = dist.new_group(members, use_local_synchronization=True)
         yield group
         dist.destroy_process_group(group)
 
@@ -184,36 +216,55 @@ class Groups:
     def leave(self) -> None:
         """Give the groups up."""
         if self._store is not None:
-            dist.destroy_process_group()
+            if dist.is_initialized():
+                dist.destroy_process_group()
             self._store = self._mesh = self._replicas = self._copy = None
+
+    def regroup(self, facts: dict[str, Any], why: str | None) -> Begin:
+        """Leave groups that are broken, or to be changed, and join those of the next generation.
+
+        Returns when this worker has a place in one that could be joined; what its members know of
+        their trainings is in what it returns. Everything that holds a group has let go of it.
+        """
+        assert self.gathering is not None
+        while True:
+            self.leave()
+            begin = self.gathering.next(facts, why)
+            self.place = Place.in_roster(begin.roster, self.gathering.member.name)
+            if self.place.rank >= self.place.workers:
+                why = None
+                continue
+            try:
+                with self._opening():
+                    self._meeting = self.gathering.meet(begin)
+                self._join(self._meeting, self.place.generation)
+            except RuntimeError as error:
+                self.gathering.interrupt()
+                why = f"a group could not be made: {error}"
+                continue
+            return begin
 
     def _own_of(
         self, every: Iterable[list[int]], backend: str | None = None
     ) -> "dist.ProcessGroup | None":
         """Make groups of workers, all together and in one order; that of this worker, if any."""
-        made = [(ranks, dist.new_group(ranks, backend=backend)) for ranks in every]
+        with self._opening():
+            made = [(ranks, dist.new_group(ranks, backend=backend)) for ranks in every]
         return next((group for ranks, group in made if self.place.rank in ranks), None)
 
     def _join(self, meeting: Meeting, generation: int) -> None:
         devices.use_interface(meeting.interface.name)
         # C++ keeps only half of a store written in Python: the reference here keeps the other.
         self._store = SignedStore(meeting.store, meeting.secret)
-        dist.init_process_group(
-            devices.backend_for(self.device),
-            store=PrefixStore(f"generation-{generation}", self._store),
-            rank=self.place.rank,
-            world_size=self.place.workers,
-            device_id=None if self.device.type == "cpu" else self.device,
-        )
+        with self._opening():
+            dist.init_process_group(
+                devices.backend_for(self.device),
+                store=PrefixStore(f"generation-{generation}", self._store),
+                rank=self.place.rank,
+                world_size=self.place.workers,
+                device_id=None if self.device.type == "cpu" else self.device,
+            )
 
-
-@contextmanager
-def joined(
-    run: Run | None, place: Place, device: torch.device, port: int | None
-) -> Iterator[Groups]:
-    """The groups of this worker, given up at a good end."""
-    meeting = meet(run, place, port) if run is not None and place.workers > 1 else None
-    groups = Groups(place, device, meeting)
-    yield groups
-    # After an error the groups are left as they are: taking leave of peers that are gone can hang.
-    groups.leave()
+    def _opening(self) -> AbstractContextManager[None]:
+        """A block that makes groups, whose connections can be shut when they are broken."""
+        return self.gathering.opening() if self.gathering else nullcontext()

@@ -7,7 +7,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.specs import Layout, PacelineError
+from paceline.specs import Layout, PacelineError, Roster
+
+GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
+"""What an error of an exchange says when the other end is gone."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,31 @@ class Place:
     local_workers: int = 1
     node: str = ""
     generation: int = 0
-    """How often the run was restarted before."""
+    """How often the workers of the run have changed before."""
+    roster: Roster | None = None
+    """Who the workers are, once they are not those that the launcher has started."""
+
+    @classmethod
+    def in_roster(cls, roster: Roster, name: str) -> "Place":
+        """A member's place among those that train."""
+        training = roster.model_copy(update={"members": roster.members[: roster.training]})
+        rank = roster.names.index(name)
+        node = roster.members[rank].node
+        here = training.nodes.get(node, [])
+        return cls(
+            rank=rank,
+            workers=roster.training,
+            local_rank=here.index(rank) if rank in here else 0,
+            local_workers=len(here),
+            node=node,
+            generation=roster.generation,
+            roster=training,
+        )
+
+    @property
+    def joins(self) -> bool:
+        """Whether this worker was started when the others had met already, or to stand by."""
+        return self.rank < 0
 
     @property
     def leads_node(self) -> bool:
@@ -30,12 +57,16 @@ class Place:
 
     @property
     def nodes(self) -> int:
-        """Nodes in the run; every node has as many workers."""
+        """Nodes in the run."""
+        if self.roster is not None:
+            return len(self.roster.nodes)
         return self.workers // self.local_workers
 
     @property
     def node_ranks(self) -> list[int]:
         """The workers on this node."""
+        if self.roster is not None:
+            return self.roster.nodes[self.node]
         first = self.rank - self.local_rank
         return list(range(first, first + self.local_workers))
 
@@ -58,6 +89,8 @@ def place(first_generation: int = 0) -> Place:
     if "PACELINE_RANK" in environment:
         workers = int(environment["PACELINE_WORKERS"])
         rank = int(environment["PACELINE_RANK"])
+        if rank < 0:
+            return Place(rank, workers, 0, workers, socket.gethostname(), first_generation)
         return Place(rank, workers, rank, workers, socket.gethostname(), first_generation)
     if "SLURM_PROCID" in environment:
         workers = int(environment["SLURM_NTASKS"])
@@ -67,7 +100,7 @@ def place(first_generation: int = 0) -> Place:
             local_rank=int(environment["SLURM_LOCALID"]),
             local_workers=workers // int(environment["SLURM_NNODES"]),
             node=environment["SLURMD_NODENAME"],
-            generation=first_generation + int(environment.get("SLURM_RESTART_COUNT", "0")),
+            generation=int(environment.get("PACELINE_GENERATION", first_generation)),
         )
     raise PacelineError(
         "this worker was started by neither a launcher of Paceline nor srun",
@@ -100,6 +133,8 @@ def speeds_of_data_workers(place: Place, layout: Layout) -> tuple[float, ...] | 
     speeds = layout.speeds
     if speeds is None:
         return None
+    if place.roster is not None:
+        return None  # they are told for workers that are no longer the same
     if len(speeds) == place.nodes:
         speeds = tuple(speed for speed in speeds for _ in range(place.local_workers))
     if len(speeds) != place.workers:

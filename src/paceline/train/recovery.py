@@ -6,35 +6,32 @@ from typing import Any
 
 import torch
 
+from paceline.data.batches import Batches
+from paceline.data.order import fingerprint
 from paceline.observe.events import EventWriter
 from paceline.recover.checking import newest_good
 from paceline.recover.ledger import Ledger
 from paceline.recover.manifest import Manifest
 from paceline.recover.saving import Cost, Saver, Snapshot
 from paceline.recover.storage import opened
-from paceline.specs import Damaged, NotSaved, PacelineError, Resumed, Run, Saved
+from paceline.specs import Damaged, Layout, NotSaved, PacelineError, Resumed, Run, Saved
 from paceline.train.groups import Groups
+from paceline.train.place import Place
 from paceline.train.state import TrainedState
-from paceline.train.telemetry import Progress
+from paceline.train.training import Training
+from paceline.train.windows import Progress
 
 
 class Recovery:
     """Saves and restores the state of one run."""
 
     def __init__(self, run: Run, groups: Groups, writer: EventWriter) -> None:
-        self._run, self._groups, self._place = run, groups, groups.place
+        self._run, self._groups = run, groups
         self._saving = run.plan.saving
         self._writer = writer
         place = self._saving.folder
         self._storage = opened(f"{place}/{run.name}" if place else run.checkpoints)
-        self._saver = Saver(
-            self._storage,
-            self._saving,
-            worker=self._place.rank,
-            workers=self._place.workers,
-            attempt=self._place.generation,
-            tell=self._tell,
-        )
+        self._saver = self._new_saver()
         self._ledger: Ledger | None = None
         self._saved_at = time.monotonic()
         self._taken_up = 0
@@ -49,7 +46,7 @@ class Recovery:
             self._storage,
             worker=self._place.rank,
             workers=self._place.workers,
-            all_agree=self._all_agree,
+            all_agree=self.all_agree,
             tell=self._tell_damage,
         )
         if self._place.rank == 0:
@@ -62,26 +59,41 @@ class Recovery:
                 seconds = time.perf_counter() - began
                 self._write(Resumed, step=manifest.step, seconds=seconds)
         # Drafts are gone before anybody begins a new one.
-        self._all_agree(True)
+        self.all_agree(True)
         self._saved_at = time.monotonic()
         return manifest
 
-    def open_ledger(self, *, part: int, parts: int, resumed: int, samples: int) -> None:
-        """Write down from now on which samples enter the steps, if the plan says so."""
-        if self._saving.ledger:
+    def open_ledger(self, layout: Layout, batches: Batches) -> None:
+        """Write down from now on which samples enter the steps, if the plan says so.
+
+        One worker does so for each part of the batches.
+        """
+        if self._ledger is not None:
+            self._ledger.close()
+            self._ledger = None
+        position = layout.position(self._place.rank)
+        if self._saving.ledger and position.stage == position.slice == 0:
             self._ledger = Ledger(
                 self._run.ledger,
                 generation=self._place.generation,
-                part=part,
-                parts=parts,
-                resumed=resumed,
-                samples=samples,
+                part=batches.rank,
+                parts=batches.workers,
+                resumed=batches.first_step,
+                samples=batches.order.samples,
             )
 
-    def stepped(self, step: int, epoch: int, ids: tuple[int, ...]) -> None:
-        """A step was taken on these samples."""
+    def entering(self, step: int, epoch: int, ids: tuple[int, ...]) -> None:
+        """A step is about to be taken on these samples."""
         if self._ledger is not None:
-            self._ledger.stepped(step, epoch, ids)
+            self._ledger.entering(step, epoch, ids)
+
+    def regrouped(self) -> None:
+        """Another generation has begun: what the one before was about to save does not count."""
+        self._saver.abandon()
+        if self._place.rank == 0:
+            self._storage.clear_drafts()
+        self._saver = self._new_saver()
+        self._begun = None
 
     @property
     def wants_to_save(self) -> bool:
@@ -108,19 +120,7 @@ class Recovery:
             return
         if self._ledger is not None:
             self._ledger.sync()
-        state.arranged.settle()
-        head = Manifest(
-            step=progress.steps,
-            samples=progress.samples,
-            seconds=progress.seconds,
-            data=data,
-            metrics=metrics,
-            values=state.values(),
-            files={},
-            tensors={},
-            scalars={},
-        )
-        self._saver.save(Snapshot(head, state.sections(), state.scalars()))
+        self._saver.save(snapshot_of(state, progress, data, metrics))
         self._begun, self._saved_at = progress.steps, time.monotonic()
 
     def conclude(self, *, ask_to_requeue: bool) -> bool:
@@ -130,7 +130,7 @@ class Recovery:
         that would never end.
         """
         self._saver.wait()
-        complete = self._all_agree(self._begun is not None and self._saver.last == self._begun)
+        complete = self.all_agree(self._begun is not None and self._saver.last == self._begun)
         if self._ledger is not None:
             self._ledger.close()
         requeue = ask_to_requeue and complete
@@ -143,7 +143,22 @@ class Recovery:
         """Whether the plan wants checkpoints at all."""
         return self._saving.every_steps != 0
 
-    def _all_agree(self, good: bool) -> bool:
+    @property
+    def _place(self) -> Place:
+        return self._groups.place
+
+    def _new_saver(self) -> Saver:
+        return Saver(
+            self._storage,
+            self._saving,
+            worker=self._place.rank,
+            workers=self._place.workers,
+            attempt=self._place.generation,
+            tell=self._tell,
+        )
+
+    def all_agree(self, good: bool) -> bool:
+        """Whether it is so on all workers, which call this together."""
         against = torch.tensor(float(not good), device=self._groups.device)
         return float(self._groups.sum(against)) == 0
 
@@ -170,6 +185,36 @@ class Recovery:
         self._writer.write(
             kind(time=time.time(), node=place.node, generation=place.generation, **fields)
         )
+
+
+def snapshot_of(
+    state: TrainedState, progress: Progress, data: dict[str, int], metrics: dict[str, float]
+) -> Snapshot:
+    """The state after the last step, as a checkpoint keeps it; all workers call this together."""
+    state.arranged.settle()
+    head = Manifest(
+        step=progress.steps,
+        samples=progress.samples,
+        seconds=progress.seconds,
+        data=data,
+        metrics=metrics,
+        values=state.values(),
+        files={},
+        tensors={},
+        scalars={},
+    )
+    return Snapshot(head, state.sections(), state.scalars())
+
+
+def data_facts(training: Training) -> dict[str, int]:
+    """What the order of a training's samples depends on."""
+    order = training.sample_order()
+    return {
+        "samples": order.samples,
+        "batch": training.batch,
+        "seed": training.seed,
+        "order": fingerprint(order),
+    }
 
 
 def _check_data(manifest: Manifest, data: dict[str, int]) -> None:

@@ -10,13 +10,14 @@ import socket
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.cluster import interfaces
 from paceline.cluster.interfaces import Interface
-from paceline.specs import PacelineError, Run
+from paceline.specs import Member, PacelineError, Run
 from paceline.train.place import Place
-from paceline.train.store import sign, verified
+from paceline.train.store import ForgedValue, sign, verified
 
 if TYPE_CHECKING:  # torch.distributed defines TCPStore conditionally, type checkers do not see it
     from torch._C._distributed_c10d import TCPStore
@@ -36,22 +37,18 @@ class Meeting:
     interface: Interface
 
 
+def secret_of(run: Run) -> bytes:
+    """By which the workers of a run know each other."""
+    return bytes.fromhex(run.secret_file.read_text())
+
+
 def meet(run: Run, place: Place, port: int | None) -> Meeting:
     """Open the store on worker 0, or find it there."""
-    secret = bytes.fromhex(run.secret_file.read_text())
+    secret = secret_of(run)
     if place.rank == 0:
         interface = interfaces.outward() if place.nodes > 1 else interfaces.loopback()
-        listener = _listen(interface, port)
-        port = listener.getsockname()[1]
-        store = TCPStore(
-            interface.address,
-            port,
-            is_master=True,
-            master_listen_fd=listener.detach(),
-            wait_for_workers=False,
-            timeout=timedelta(seconds=MEETING_TIMEOUT_SECONDS),
-        )
-        _announce(run, place.generation, secret, interface.address, port)
+        store = hosted_store(interface, port)
+        _announce(run, place.generation, secret, interface.address, store.port)
         return Meeting(store, secret, interface)
     address, port = _await_announcement(run, place.generation, secret)
     store = TCPStore(
@@ -62,6 +59,57 @@ def meet(run: Run, place: Place, port: int | None) -> Meeting:
         timeout=timedelta(seconds=MEETING_TIMEOUT_SECONDS),
     )
     return Meeting(store, secret, interfaces.towards(address))
+
+
+def hosted_store(interface: Interface, port: int | None) -> TCPStore:
+    """A store that listens in this process, on one interface."""
+    listener = _listen(interface, port)
+    return TCPStore(
+        interface.address,
+        listener.getsockname()[1],
+        is_master=True,
+        master_listen_fd=listener.detach(),
+        wait_for_workers=False,
+        timeout=timedelta(seconds=MEETING_TIMEOUT_SECONDS),
+    )
+
+
+def announce_leader(run: Run, secret: bytes, generation: int, leader: Member) -> None:
+    """Say in the run folder where who wants to join a generation finds its leader."""
+    path = run.rendezvous / f"leader-{generation}.json"
+    _write_signed(path, secret, _leader_key(generation), leader.model_dump_json())
+
+
+def found_leader(run: Run, secret: bytes) -> Member | None:
+    """The leader of the latest generation; None while there is none."""
+    numbers = [
+        int(path.stem.removeprefix("leader-"))
+        for path in run.rendezvous.glob("leader-*.json")
+        if path.stem.removeprefix("leader-").isdigit()
+    ]
+    if not numbers:
+        return None
+    newest = max(numbers)
+    text = (run.rendezvous / f"leader-{newest}.json").read_bytes()
+    said = _read_signed(text, secret, _leader_key(newest))
+    return Member.model_validate_json(said)
+
+
+def awaited_leader(run: Run, secret: bytes) -> Member:
+    """The leader of the latest generation, as soon as there is one."""
+    deadline = time.monotonic() + MEETING_TIMEOUT_SECONDS
+    while (leader := found_leader(run, secret)) is None:
+        if time.monotonic() > deadline:
+            raise PacelineError(
+                f"no workers were found to join within {MEETING_TIMEOUT_SECONDS:.0f} s",
+                fix=f"see the workers' logs in {run.logs}",
+            )
+        time.sleep(_POLL_SECONDS)
+    return leader
+
+
+def _leader_key(generation: int) -> str:
+    return f"leader/{generation}"
 
 
 def _listen(interface: Interface, port: int | None) -> socket.socket:
@@ -87,11 +135,24 @@ def _key(generation: int) -> str:
 
 def _announce(run: Run, generation: int, secret: bytes, address: str, port: int) -> None:
     where = json.dumps({"address": address, "port": port})
-    signature = sign(secret, _key(generation), where.encode()).hex()
-    path = run.rendezvous / f"{generation}.json"
+    _write_signed(run.rendezvous / f"{generation}.json", secret, _key(generation), where)
+
+
+def _write_signed(path: Path, secret: bytes, key: str, where: str) -> None:
+    signature = sign(secret, key, where.encode()).hex()
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps({"where": where, "signature": signature}))
     draft.rename(path)
+
+
+def _read_signed(text: bytes, secret: bytes, key: str) -> bytes:
+    """What a worker has said in a file; an error where another has written it."""
+    try:
+        said = json.loads(text)
+        signed = bytes.fromhex(said["signature"]) + said["where"].encode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ForgedValue("what should say where a worker is was not written by one") from None
+    return verified(secret, key, signed)
 
 
 def _await_announcement(run: Run, generation: int, secret: bytes) -> tuple[str, int]:
@@ -107,7 +168,10 @@ def _await_announcement(run: Run, generation: int, secret: bytes) -> tuple[str, 
                 " that all nodes share",
             )
         time.sleep(_POLL_SECONDS)
-    said = json.loads(path.read_text())
-    signed = bytes.fromhex(said["signature"]) + said["where"].encode()
-    where = json.loads(verified(secret, _key(generation), signed))
+    return _announced(path.read_bytes(), generation, secret)
+
+
+def _announced(text: bytes, generation: int, secret: bytes) -> tuple[str, int]:
+    """The address and the port that worker 0 said; an error where another said them."""
+    where = json.loads(_read_signed(text, secret, _key(generation)))
     return str(where["address"]), int(where["port"])

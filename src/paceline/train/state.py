@@ -14,13 +14,14 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.recover.loading import fill
-from paceline.recover.manifest import Manifest, Scalar
+from paceline.recover.manifest import Contents, Manifest, Scalar
 from paceline.recover.pieces import Extent, Piece
-from paceline.recover.storage import Storage
+from paceline.recover.storage import Readable
 from paceline.specs import PacelineError
 from paceline.sync.mode import Mode
 from paceline.train.layouts.arranged import Arranged, Stored
 from paceline.train.parts import held
+from paceline.train.plain import plain
 from paceline.train.scaling import LossScaling
 
 
@@ -76,8 +77,8 @@ class TrainedState:
             for group in self.optimizer.param_groups
         ]
         return {
-            "groups": _plain(groups, "the optimizer"),
-            "schedule": _plain(self.schedule.state_dict() if self.schedule else {}, "the schedule"),
+            "groups": plain(groups, "the optimizer"),
+            "schedule": plain(self.schedule.state_dict() if self.schedule else {}, "the schedule"),
             "scaling": self.scaling.state(),
             "sync": {
                 "replicas": self._stored[0].replicas,
@@ -86,7 +87,7 @@ class TrainedState:
             },
         }
 
-    def restore(self, manifest: Manifest, storage: Storage) -> None:
+    def restore(self, manifest: Manifest, storage: Readable) -> None:
         """Take up the state of a checkpoint, whatever layout wrote it."""
         numbers = manifest.values.get("sync", {})
         self.mode.resuming(numbers)
@@ -115,10 +116,24 @@ class TrainedState:
             torch._foreach_copy_(
                 [each.local for each in every], [consensus[id(each.parameter)] for each in every]
             )
+        self._restore_values(manifest)
+        self.mode.restored(numbers, same_replicas=same)
+
+    def prepare(self, manifest: Contents) -> None:
+        """Take up the numbers of a state whose tensors come later, and make room for these."""
+        self.mode.resuming(manifest.values["sync"])
+        self._prepare_optimizer(manifest, "")
+        self._restore_values(manifest)
+
+    def optimizer_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The optimizer's tensors by name, where all replicas have the same."""
+        for name, tensor, _, _ in self._optimizer_tensors(""):
+            yield name, tensor
+
+    def _restore_values(self, manifest: Contents) -> None:
         if self.schedule is not None:
             self.schedule.load_state_dict(manifest.values["schedule"])
         self.scaling.restore(manifest.values["scaling"])
-        self.mode.restored(numbers, same_replicas=same)
 
     @property
     def _replica(self) -> int:
@@ -140,7 +155,7 @@ class TrainedState:
         }
 
     def _restore_weights(
-        self, manifest: Manifest, storage: Storage, replicas: Sequence[int]
+        self, manifest: Manifest, storage: Readable, replicas: Sequence[int]
     ) -> None:
         """The mean of the weights that replicas had: of this one, or, with other replicas than
         there were, of all, so that nothing that one of them learned is lost."""
@@ -209,7 +224,7 @@ class TrainedState:
             fix="use another optimizer, or a layout without shards and tensor",
         )
 
-    def _prepare_optimizer(self, manifest: Manifest, whose: str) -> None:
+    def _prepare_optimizer(self, manifest: Contents, whose: str) -> None:
         """Make room for the optimizer's state, which it makes itself only in its first step."""
         groups = manifest.values["groups"]
         if len(groups) != len(self.optimizer.param_groups):
@@ -240,7 +255,7 @@ class TrainedState:
         self.optimizer.load_state_dict({"state": state, "param_groups": described})
 
 
-def _keys_by_parameter(manifest: Manifest, whose: str) -> dict[str, set[str]]:
+def _keys_by_parameter(manifest: Contents, whose: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name in (*manifest.tensors, *manifest.scalars):
         rest = name.removeprefix(f"{whose}optimizer/")
@@ -250,7 +265,7 @@ def _keys_by_parameter(manifest: Manifest, whose: str) -> dict[str, set[str]]:
     return found
 
 
-def _room(stored: Stored, manifest: Manifest, key: str, whose: str) -> Any:
+def _room(stored: Stored, manifest: Contents, key: str, whose: str) -> Any:
     """A number of an optimizer's state, or an empty tensor for one of its tensors."""
     name = f"{whose}optimizer/{stored.name}/{key}"
     if name in manifest.scalars:
@@ -273,20 +288,3 @@ def _is_scalar(value: Any) -> bool:
 
 def _dtype(value: Any) -> str | None:
     return str(value.dtype).removeprefix("torch.") if isinstance(value, torch.Tensor) else None
-
-
-def _plain(value: Any, whose: str) -> Any:
-    """A nest of what JSON can hold; anything else is refused by name."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return value.item()
-    if isinstance(value, list | tuple):
-        return [_plain(each, whose) for each in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(each, f"{key} of {whose}") for key, each in value.items()}
-    raise PacelineError(
-        f"{whose} has a {type(value).__name__} in its state, which a checkpoint cannot keep:"
-        " only numbers, words and lists of them can be read again without running code",
-        fix="keep it out of the state, or switch saving off with --save-every 0",
-    )

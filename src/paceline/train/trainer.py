@@ -1,49 +1,41 @@
 """The optimizer step as the unit: forward, backward, synchronise, clip, update, schedule."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
-from paceline.data.order import fingerprint
-from paceline.specs import Layout, Outcome, PacelineError, Sync
-from paceline.train.agreeing import agreeing
-from paceline.train.draws import draw_anew
+from paceline.specs import Faults, Layout, Outcome, PacelineError, Sync
 from paceline.train.evaluate import Evaluation, evaluate
 from paceline.train.export import export
 from paceline.train.groups import Groups
-from paceline.train.layouts.arrange import arrange
-from paceline.train.layouts.arranged import Arranged
-from paceline.train.layouts.norm import clip
-from paceline.train.place import age_seconds, speeds_of_data_workers
+from paceline.train.joining import is_loss
+from paceline.train.keeper import Keeper
+from paceline.train.place import age_seconds
 from paceline.train.recovery import Recovery
-from paceline.train.scaling import LossScaling
-from paceline.train.state import TrainedState
-from paceline.train.telemetry import Progress, Telemetry
+from paceline.train.regroup import Regroup
+from paceline.train.step_output import StepOutput
+from paceline.train.stepper import Stepper
+from paceline.train.telemetry import Telemetry
 from paceline.train.training import Measure, Training
-from paceline.train.weights import Weights
+from paceline.train.windows import Progress
 
-
-@dataclass(frozen=True)
-class StepOutput:
-    """What a step gave on this worker."""
-
-    step: int
-    """Steps count from 1."""
-    loss: torch.Tensor
-    """This worker's mean over its share, without gradient; reading it waits for the device. Not a
-    number on workers before the last stage of a pipeline."""
+_Result = TypeVar("_Result")
 
 
 class Trainer:
-    """Trains one worker's part of the model; iterate over it for batches, and `step` each."""
+    """Trains one worker's part of the model; iterate over it for batches, and `step` each.
+
+    Where workers are lost, it regroups with those who are left and takes the step again that was
+    interrupted: whoever calls it does not notice.
+    """
 
     def __init__(
         self,
@@ -53,45 +45,49 @@ class Trainer:
         telemetry: Telemetry,
         recovery: Recovery | None = None,
         sync: Sync = Sync(),  # noqa: B008 -- frozen
+        faults: Faults = Faults(),  # noqa: B008 -- frozen
     ) -> None:
-        place = groups.place
-        sync.check(layout)
+        sync = sync.among(layout.replicas)
         self.training = training
         self.steps = training.total_steps
         """Steps that this training takes."""
-        self._layout = layout
         self._groups = groups
         self._clock = telemetry.clock
         self._telemetry = telemetry
-        order = training.sample_order()
-        self._batches = Batches(
-            order=order,
-            batch=training.batch,
-            steps=self.steps,
-            workers=layout.data_workers,
-            rank=layout.data_rank(place.rank),
-            speeds=speeds_of_data_workers(place, layout),
-            seed=training.seed,
-        )
-        # Arranged before the optimizer is built: sharding replaces the parameters.
-        share = self._batches.largest_share(min(training.batch, order.samples))
-        self._arranged: Arranged | None = arrange(
-            training, layout, groups, largest_share=share, sync=sync, clock=telemetry.clock
-        )
-        self.model: nn.Module = self._arranged.model
-        """The user's own module, with what this worker holds of the weights being trained."""
-        self.optimizer = training.optimizer(self._arranged.parameters())
-        self.schedule = training.schedule(self.optimizer) if training.schedule else None
-        self._mode = agreeing(
-            sync, layout, groups, self._arranged, self.optimizer, telemetry.agreed
-        )
-        self._scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
-        self._recovery = recovery
-        self._metrics: dict[str, float] = {}
+        self._keeper = Keeper(training, groups, telemetry, recovery)
         self._done = 0
-        self._begun = False
-        if recovery is not None:
-            self._resume(recovery)
+        self._begun = self._closed = False
+        self._loss = torch.tensor(torch.nan)
+        """Of the last step."""
+        self._handed: Batches | None = None
+        """What the last batch that was handed out is a part of."""
+
+        def build(layout: Layout) -> Stepper:
+            return Stepper(training, layout, groups, telemetry, sync, faults)
+
+        self._regroup = Regroup(layout, groups, telemetry, self._keeper, build)
+        if groups.place.joins:
+            self._stepper, self._done = self._regroup.joined()
+            return
+        self._stepper = build(layout)
+        self._done = self._keeper.from_checkpoint(self._stepper)
+        self._stepper.begin_at(self._done)
+        self._keeper.begin(self._stepper, self._done)
+
+    @property
+    def model(self) -> nn.Module:
+        """The user's own module, with what this worker holds of the weights being trained."""
+        return self._stepper.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What updates the weights."""
+        return self._stepper.optimizer
+
+    @property
+    def schedule(self) -> LRScheduler | None:
+        """What sets the learning rate of each step, if the training has it."""
+        return self._stepper.schedule
 
     @property
     def progress(self) -> Progress:
@@ -100,15 +96,12 @@ class Trainer:
 
     def __iter__(self) -> Iterator[Batch]:
         """This worker's share of each global batch, until the end or until asked to stop."""
-        batches = load(
-            self.training.data,
-            self._batches,
-            self._groups.device,
-            split=self.training.split,
-            processes=self.training.loaders,
-        )
+        batches: Iterator[Batch] = iter(())
         while not self.progress.stopped:
             with self._clock.during("data"):
+                if self._handed is not self._stepper.batches:
+                    self._handed = self._stepper.batches
+                    batches = self._loaded(self.training.loaders)
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -116,28 +109,11 @@ class Trainer:
 
     def step(self, batch: Batch) -> StepOutput:
         """Take one optimizer step on a batch."""
-        arranged = self._still_arranged()
+        self._check_open()
         if not self._begun:
             self._begin()
-        self._clock.turn("forward")
-        # Slices of a layer must draw the same.
-        whose = self._groups.place.rank // self._layout.tensor
-        draw_anew(self._groups.device, self.training.seed, self._done, whose)
-        with self._clock.apart(self._waited):
-            self._mode.before_forward(self._done + 1)
-        loss, weight = self._forward_and_backward(arranged, batch)
-        self._clock.turn("update")
-        with self._clock.apart(self._waited):
-            self._update(arranged)
-        self._clock.turn("other")
-        self._done += 1
-        self._telemetry.stepped(loss, weight, batch.global_samples)
-        if self._recovery is not None:
-            epoch = (self._done - 1) // self._batches.steps_per_epoch
-            self._recovery.stepped(self._done, epoch, batch.ids)
-            if self._recovery.is_due(self._done, self.progress):
-                self.save()
-        return StepOutput(self._done, loss)
+        self._reach(self._done + 1, batch)
+        return StepOutput(self._done, self._loss)
 
     def save(self) -> None:
         """Begin to save a checkpoint; training goes on while it is written.
@@ -145,11 +121,7 @@ class Trainer:
         All workers call it together. In a run this happens by itself, as the plan says; under
         `python train.py` there is no folder to save to.
         """
-        if self._recovery is not None:
-            self._telemetry.report_all()
-            with self._clock.during("save"):
-                self._mode.drain()
-                self._recovery.save(self._state(), self.progress, self._data_facts, self._metrics)
+        self._persist(lambda: self._keeper.save(self._stepper))
 
     def evaluate(
         self, data: "Dataset[Any]", metrics: Mapping[str, Measure] | None = None
@@ -158,12 +130,22 @@ class Trainer:
 
         All workers call it together; each sample counts once. Events and checkpoints carry it.
         """
-        arranged = self._still_arranged()
-        with self._mode.agreed():
-            found = evaluate(
-                arranged, self.training, data, metrics or {}, self._layout, self._groups
-            )
-        self._metrics = {"loss": found.loss, **found.metrics}
+        self._check_open()
+
+        def evaluated() -> Evaluation:
+            stepper = self._stepper
+            with stepper.mode.agreed():
+                return evaluate(
+                    stepper.arranged,
+                    self.training,
+                    data,
+                    metrics or {},
+                    stepper.layout,
+                    self._groups,
+                )
+
+        found = self._persist(evaluated)
+        self._keeper.metrics = {"loss": found.loss, **found.metrics}
         self._telemetry.evaluated(self._done, found.samples, found.loss, found.metrics)
         return found
 
@@ -173,127 +155,114 @@ class Trainer:
         All workers call it together; worker 0 writes. Plain PyTorch loads the file:
         `model.load_state_dict(safetensors.torch.load_file(path))`.
         """
-        arranged = self._still_arranged()
-        settings = {
-            "steps": self._done,
-            "batch": self.training.batch,
-            "seed": self.training.seed,
-            "layout": self._layout.model_dump(),
-        }
-        with self._mode.agreed(), arranged.evaluating():
-            export(arranged.weights(), Path(path), settings, writes=self._groups.place.rank == 0)
+        self._check_open()
+
+        def exported() -> None:
+            stepper = self._stepper
+            settings = {
+                "steps": self._done,
+                "batch": self.training.batch,
+                "seed": self.training.seed,
+                "layout": stepper.layout.model_dump(),
+            }
+            with stepper.mode.agreed(), stepper.arranged.evaluating():
+                writes = self._groups.place.rank == 0
+                export(stepper.arranged.weights(), Path(path), settings, writes=writes)
+
+        self._persist(exported)
 
     def conclude(self) -> Outcome:
         """Save the last state, wait until it is on disk, and say how the training ended.
 
         All workers call this together.
         """
+        return self._persist(self._conclude)
+
+    def close(self) -> None:
+        """Let go of what uses the process groups, before they are given up."""
+        if not self._closed:
+            self._closed = True
+            self._stepper.close()
+
+    def _reach(self, step: int, batch: Batch | None) -> None:
+        """Take steps up to a step, the first of them on a batch if that is still divided so."""
+        while self._done < step:
+            try:
+                if batch is None or self._handed is not self._stepper.batches:
+                    batch = next(self._loaded(0))
+                self._take_step(batch)
+            except RuntimeError as error:
+                self._recover(error)
+            batch = None
+        if self._regroup.asked:
+            self._recover(None)
+            self._reach(step, None)
+
+    def _take_step(self, batch: Batch) -> None:
+        stepper, step = self._stepper, self._done + 1
+        self._keeper.entering(stepper, step, batch.ids)
+        learned = stepper.forward_and_backward(batch, step)
+        self._loss = learned.loss
+        stepper.update(step)
+        self._done = step
+        self._telemetry.stepped(learned.losses, learned.weights, batch.global_samples)
+        stepper.watching.stepped(step)
+        self._keeper.stepped(stepper, step)
+
+    def _persist(self, work: Callable[[], _Result]) -> _Result:
+        """Do what all workers do together, again where one of them was lost meanwhile."""
+        reached = self._done
+        while True:
+            try:
+                return work()
+            except RuntimeError as error:
+                self._recover(error)
+                self._reach(reached, None)
+
+    def _recover(self, error: RuntimeError | None) -> None:
+        """Go on with those who are left, from the newest state that they have."""
+        if error is not None:
+            possible = self._regroup.possible and not self._regroup.in_vain
+            if not (possible and is_loss(error, self._groups)):
+                raise error
+            error.__traceback__ = None  # its frames hold what holds the broken groups
+        why = "a worker joins" if error is None else str(error)
+        self._stepper, self._done = self._regroup.recovered(self._stepper, self._done, why)
+
+    def _loaded(self, processes: int) -> Iterator[Batch]:
+        """The shares of the steps that are still to be taken."""
+        return load(
+            self.training.data,
+            replace(self._stepper.batches, first_step=self._done),
+            self._groups.device,
+            split=self.training.split,
+            processes=processes,
+        )
+
+    def _conclude(self) -> Outcome:
         self._telemetry.report_all()
         stopped = self.progress.stopped and self._done < self.steps
         if not stopped:
-            self._mode.conclude()
+            self._stepper.mode.conclude()
         requeued = False
-        if self._recovery is not None:
-            if self._recovery.saves:
-                self.save()
-            requeued = self._recovery.conclude(ask_to_requeue=stopped and self.progress.requeue)
+        if (recovery := self._keeper.recovery) is not None:
+            if recovery.saves:
+                self._keeper.save(self._stepper)
+            requeued = recovery.conclude(ask_to_requeue=stopped and self.progress.requeue)
         return "interrupted" if requeued else "stopped" if stopped else "finished"
 
-    def close(self) -> None:
-        """Let go of what uses the process groups, before they are given up.
-
-        Were it the last to hold a group, the group would be taken apart while Python's lock is
-        held, and wait for its own threads, which may be waiting for that lock.
-        """
-        if self._arranged is not None:
-            self._mode.close()
-            self._mode.bound.lane.close()
-            self._arranged.close()
-        self._arranged = None
-
-    def _waited(self) -> float:
-        """The seconds that this worker has waited for exchanges which go on beside training."""
-        return self._mode.bound.lane.waited_seconds
-
-    def _still_arranged(self) -> Arranged:
-        if self._arranged is None:
+    def _check_open(self) -> None:
+        if self._closed:
             raise PacelineError(
                 "the trainer was used after the end of `with paceline.start(…)`",
                 fix="take all steps inside the block",
-            )
-        return self._arranged
-
-    def _state(self) -> TrainedState:
-        return TrainedState(
-            self._still_arranged(), self.optimizer, self.schedule, self._scaling, self._mode
-        )
-
-    @cached_property
-    def _data_facts(self) -> dict[str, int]:
-        """What the order of the samples depends on; an order of many shards takes long to ask."""
-        return {
-            "samples": self._batches.order.samples,
-            "batch": self.training.batch,
-            "seed": self.training.seed,
-            "order": fingerprint(self._batches.order),
-        }
-
-    def _resume(self, recovery: Recovery) -> None:
-        manifest = recovery.restore(self._state(), self._data_facts)
-        if manifest is not None:
-            self._done, self._metrics = manifest.step, manifest.metrics
-            self._telemetry.resumed(manifest.step, manifest.samples, manifest.seconds)
-            self._batches = replace(self._batches, first_step=self._done)
-        position = self._layout.position(self._groups.place.rank)
-        if position.stage == position.slice == 0:
-            recovery.open_ledger(
-                part=self._batches.rank,
-                parts=self._batches.workers,
-                resumed=self._done,
-                samples=self._batches.order.samples,
             )
 
     def _begin(self) -> None:
         self._begun = True
         self._telemetry.started(
-            parameters=self._still_arranged().size,
+            parameters=self._stepper.arranged.size,
             batch=self.training.batch,
             steps=self.steps,
             startup_seconds=age_seconds(),
         )
-
-    def _forward_and_backward(
-        self, arranged: Arranged, batch: Batch
-    ) -> tuple[torch.Tensor, float | torch.Tensor]:
-        """Gradients of the mean over the global batch; this share's mean loss and its weight."""
-        parts = arranged.parts(batch, self._batches.largest_share(batch.global_samples))
-        weights = Weights(
-            parts,
-            self.training.weight,
-            self._layout,
-            self._groups,
-            replicas_differ=self._mode.bound.sync.replicas_differ,
-        )
-
-        def minimise(loss: torch.Tensor, number: int) -> torch.Tensor:
-            # Gradients are averaged over data workers, so that a loss scaled by its share of the
-            # weight x workers gives the mean over the batch, however unequal the shares are. So it
-            # does where weights are averaged instead, and a plain step is proportional to these.
-            share = weights.each[number] * self._layout.data_workers / weights.total()
-            return self._scaling.scaled(loss * share)
-
-        losses = arranged.learn(parts, minimise, self._mode.last_backward)
-        return weights.mean(losses), weights.mine if losses else 0.0
-
-    def _update(self, arranged: Arranged) -> None:
-        step = self._done + 1
-        self._mode.after_backward(step)
-        self._scaling.unscale(self.optimizer)
-        if self.training.clip is not None:
-            clip(arranged, self.training.clip)
-        if self._mode.before_step(step):
-            self._scaling.step(self.optimizer)
-        self.optimizer.zero_grad()
-        if self.schedule is not None:
-            self.schedule.step()
-        self._mode.after_step(step)

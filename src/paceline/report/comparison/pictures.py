@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from paceline.report import wording
-from paceline.report.breakdown import COLORS, MEANINGS, part_colors
+from paceline.report.bars import named_bars
+from paceline.report.breakdown import COLORS, MEANINGS, meanings, part_colors
 from paceline.report.comparison.runs import Compared, Comparison
 from paceline.report.failure import plain
-from paceline.report.pictures import BLUE, HEIGHT_PIXELS, Picture, finish
-from paceline.report.studies.pictures import FAMILY_COLORS
+from paceline.report.pictures import BLUE, FAMILY_COLORS, HEIGHT_PIXELS, Picture, finish
 
 MOST_LINES = 12
 MOST_BARS = 20
 POINTS = 100
 """Of a line."""
-NAMED_BAR_PIXELS = 36
 DASHES = ([1, 0], [5, 3])
 
 
@@ -142,24 +141,15 @@ def _parts(found: Comparison, altair: ModuleType) -> list[Picture]:
         color=part_colors(order, altair),
         tooltip=[altair.Tooltip(f"{key}:N", title=title) for key, title in shown.items()],
     )
-    meanings = ", ".join(f"{part} ({MEANINGS[part]})" for part in order)
-    caption = f"Mean over the workers of each run. Parts: {meanings}.{left_out}"
+    caption = f"Mean over the workers of each run. Parts: {meanings(order)}.{left_out}"
     return [_bars(chart, altair, "parts", "Where a step's time goes", caption, len(known))]
 
 
 def _bars(
     chart: Any, altair: ModuleType, key: str, title: str, caption: str, number: int
 ) -> Picture:
-    """A bar for each run, with its name above: beside it there is no room on a phone."""
-    above = altair.Axis(
-        labelAlign="left", labelOffset=-8, labelPadding=0, labelLimit=300, ticks=False
-    )
     label = f"{title}: a bar for each of {wording.count(number, 'run')}"
-    drawn = (
-        chart.mark_bar(height=14, yOffset=7)
-        .encode(y=altair.Y("run:N", title=None, sort=None, axis=above))
-        .properties(width="container", height=NAMED_BAR_PIXELS * number)
-    )
+    drawn = named_bars(chart, "run", number, altair)
     return Picture(key, title, caption, label, finish(drawn, label))
 
 

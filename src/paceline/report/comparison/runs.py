@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from paceline.report.figures import Summary, by_number, summary
 from paceline.report.read import RunReader
+from paceline.report.tables import flat
 from paceline.specs import Cluster, Layout, PacelineError, Run
 
 WINDOW = 0.05
@@ -125,11 +126,11 @@ def runs_in(paths: Sequence[Path]) -> list[Run]:
     """The runs of these folders: each is a run, or has runs in it."""
     found: dict[Path, Run] = {}
     for path in paths:
-        if (path / "job.toml").is_file() or not path.is_dir():
+        if Run(path).job_file.is_file() or not path.is_dir():
             runs = [Run.open(path)]
         else:
-            inside = sorted(path.glob("*/job.toml"), key=lambda file: by_number(file.parent.name))
-            runs = [Run.open(file.parent) for file in inside]
+            inside = sorted(path.iterdir(), key=lambda each: by_number(each.name))
+            runs = [Run.open(each) for each in inside if Run(each).job_file.is_file()]
         if not runs:
             raise PacelineError(
                 f"{path} is neither a run's folder nor has it any in it",
@@ -152,14 +153,14 @@ def compared(runs: Sequence[Run], cluster: Cluster | None = None) -> Comparison:
 
 def _read(number: int, run: Run, name: str, cluster: Cluster | None) -> Compared:
     state = RunReader(run).refresh()
-    job, plan = state.job.model_dump(mode="json"), state.plan.model_dump(mode="json")
+    set_up = state.plan.model_dump(mode="json") | state.job.model_dump(mode="json")
     return Compared(
         number=number,
         name=name,
         path=run.path,
         figures=summary(state, cluster),
         layout=state.plan.layout,
-        settings=_settings(plan) | _settings(job),
+        settings=dict(flat({key: set_up[key] for key in set_up.keys() - _OWN})),
         seen=np.cumsum(state.samples, dtype=np.int64),
         loss=np.asarray(state.loss, dtype=np.float64),
     )
@@ -167,15 +168,3 @@ def _read(number: int, run: Run, name: str, cluster: Cluster | None) -> Compared
 
 def _with_parent(run: Run) -> str:
     return f"{run.path.parent.name}/{run.name}"
-
-
-def _settings(table: dict[str, Any], lead: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for key, value in table.items():
-        if value is None or (not lead and key in _OWN):
-            continue
-        if isinstance(value, dict):
-            found |= _settings(value, f"{lead}{key}.")
-        else:
-            found[f"{lead}{key}"] = str(value)
-    return found

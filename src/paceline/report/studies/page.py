@@ -6,7 +6,8 @@ from statistics import fmean
 from types import ModuleType
 
 from paceline.report import wording
-from paceline.report.breakdown import COLORS, MEANINGS, MOST_BARS, part_colors
+from paceline.report.bars import named_bars
+from paceline.report.breakdown import COLORS, MEANINGS, MOST_BARS, meanings, part_colors
 from paceline.report.brief import Brief, Tile
 from paceline.report.drawing import drawing_packages
 from paceline.report.failure import plain
@@ -29,7 +30,6 @@ from paceline.specs.study import FARTHEST, families
 
 MOST_RUNS = 200
 MOST_FAILURES = 20
-NAMED_BAR_PIXELS = 36
 MOST_CHARACTERS = 200
 """Of a message, before its end is cut off."""
 BAD_EFFICIENCY = 0.5
@@ -264,30 +264,20 @@ def _parts_picture(result: StudyResult, altair: ModuleType) -> list[Picture]:
         for part, seconds in means.items()
     ]
     tooltip = {"point": "on", "part": "part", "meaning": "which", "ms": "ms of a step"}
-    # Beside the bars, long names would leave no room for them on a phone.
-    above = altair.Axis(
-        labelAlign="left", labelOffset=-8, labelPadding=0, labelLimit=300, ticks=False
-    )
     label = "A bar for each point, divided by what the time of its steps goes to"
-    chart = (
-        altair.Chart(altair.Data(values=rows))
-        .mark_bar(height=14, yOffset=7)
-        .encode(
-            y=altair.Y("point:N", title=None, sort=None, axis=above),
-            x=altair.X("share:Q", title="Share of a step", stack="zero")
-            .scale(domain=[0, 1])
-            .axis(format=".0%"),
-            order="order:O",
-            color=part_colors(order, altair),
-            tooltip=[altair.Tooltip(f"{key}:N", title=title) for key, title in tooltip.items()],
-        )
-        .properties(width="container", height=NAMED_BAR_PIXELS * len(shown))
+    chart = altair.Chart(altair.Data(values=rows)).encode(
+        x=altair.X("share:Q", title="Share of a step", stack="zero")
+        .scale(domain=[0, 1])
+        .axis(format=".0%"),
+        order="order:O",
+        color=part_colors(order, altair),
+        tooltip=[altair.Tooltip(f"{key}:N", title=title) for key, title in tooltip.items()],
     )
-    meanings = ", ".join(f"{part} ({MEANINGS[part]})" for part in order)
-    caption = f"Mean over the workers and the runs of each point. Parts: {meanings}."
+    drawn = named_bars(chart, "point", len(shown), altair)
+    caption = f"Mean over the workers and the runs of each point. Parts: {meanings(order)}."
     if len(shown) < len(known):
         caption += f" Drawn: {len(shown)} of {len(known):,} points, at even distances."
-    return [Picture("parts", "Where a step's time goes", caption, label, finish(chart, label))]
+    return [Picture("parts", "Where a step's time goes", caption, label, finish(drawn, label))]
 
 
 def _mean_parts(each: PointResult) -> dict[Part, float]:

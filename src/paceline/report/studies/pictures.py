@@ -9,16 +9,14 @@ from typing import Any
 
 from paceline.report import wording
 from paceline.report.failure import plain
-from paceline.report.pictures import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, Picture, finish
+from paceline.report.pictures import FAMILY_COLORS, HEIGHT_PIXELS, Picture, finish
 from paceline.report.studies.tables import between, bound_of, exact_percent, factor, point_names
 from paceline.specs import Interval, PointResult, StudyResult
 from paceline.specs.study import families
 
 MOST_TICKS = 8
 MOST_NAMES = 3
-# Okabe-Ito, without black and yellow, which one of the grounds swallows. Each family has a shape as
-# well, for who prints in grey.
-FAMILY_COLORS = (BLUE, VERMILION, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
+# Beside its colour, for who prints in grey.
 FAMILY_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 LAWS = {
     "usl": ("solid the Universal Scalability Law", [1, 0]),

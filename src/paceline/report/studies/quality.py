@@ -12,7 +12,7 @@ from paceline.report.studies.quality_tables import quality_table
 from paceline.report.studies.quality_words import difference, said, value
 from paceline.report.studies.tables import point_names, where
 from paceline.report.templates import environment, javascript
-from paceline.specs import Comparison, Quality, StudyResult
+from paceline.specs import Quality, StudyResult
 
 MOST_RUNS = 200
 
@@ -38,7 +38,6 @@ def render_quality(result: StudyResult) -> str:
         javascript=javascript(drawing_packages()[1]) if brief.pictures else "",
         points=list(zip(names, result.points, quality.points, strict=True)),
         base_name=names[quality.base],
-        base_values=_first(quality),
         failures=[
             (name, why)
             for name, each in zip(names, result.points, strict=True)
@@ -69,11 +68,6 @@ def _pictures(result: StudyResult, quality: Quality) -> list[Picture]:
         return []
     altair, _ = drawing_packages()
     return quality_pictures(result, altair)
-
-
-def _first(quality: Quality) -> tuple[Comparison, ...]:
-    """Of these the base's values are taken, which all share."""
-    return next((each.comparisons for each in quality.points if each.comparisons), ())
 
 
 def _sentence(result: StudyResult) -> str:

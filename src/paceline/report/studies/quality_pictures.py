@@ -6,8 +6,15 @@ from types import ModuleType
 from typing import Any
 
 from paceline.report import wording
-from paceline.report.pictures import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, Picture, finish
-from paceline.report.studies.pictures import FAMILY_COLORS
+from paceline.report.pictures import (
+    BLUE,
+    FAMILY_COLORS,
+    GREEN,
+    HEIGHT_PIXELS,
+    VERMILION,
+    Picture,
+    finish,
+)
 from paceline.report.studies.quality_words import difference, said
 from paceline.report.studies.tables import point_names
 from paceline.specs import Comparison, Quality, StudyResult, Verdict

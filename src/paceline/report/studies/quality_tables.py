@@ -2,7 +2,7 @@
 
 from paceline.report import wording
 from paceline.report.studies.quality_words import difference, said, value
-from paceline.report.studies.tables import Row, point_names, where
+from paceline.report.studies.tables import Row, point_columns, point_names, where
 from paceline.report.tables import Table
 from paceline.specs import StudyResult
 
@@ -13,11 +13,7 @@ def quality_rows(result: StudyResult) -> list[Row]:
     assert quality
     return [
         {
-            "workers": each.point.workers,
-            "nodes": each.point.nodes,
-            "devices_per_node": each.point.devices_per_node,
-            "family": each.point.family,
-            "batch": each.runs[0].batch if each.runs else None,
+            **point_columns(each),
             "measure": one.measure,
             "value": one.value.value,
             "base": one.base.value,
@@ -39,9 +35,7 @@ def quality_table(result: StudyResult) -> Table:
     assert quality
     names = point_names([each.point for each in result.points])
     lines = [
-        [
-            *(name, one.measure, value(one.value), difference(one.difference), said(one)),
-        ]
+        [name, one.measure, value(one.value), difference(one.difference), said(one)]
         for name, each in zip(names, quality.points, strict=True)
         for one in each.comparisons
     ]

@@ -7,7 +7,7 @@ from paceline.specs import Comparison, Interval, StudyResult
 
 def said(found: Comparison) -> str:
     """`the same within ±0.0005`, `worse by 0.21 ± 0.03`, `not enough seeds to say: +0.1 ± 0.3`."""
-    half = _half(found.difference)
+    half = found.difference.half
     match found.verdict:
         case "same":
             return f"the same within ±{short(found.margin)}"
@@ -23,14 +23,13 @@ def said(found: Comparison) -> str:
 
 def difference(found: Interval) -> str:
     """`+0.012 ± 0.034`; without the latter where there was one seed."""
-    half = _half(found)
-    return f"{found.value:+.3g}" + (f" ± {short(half)}" if half is not None else "")
+    return f"{found.value:+.3g}" + (f" ± {short(found.half)}" if found.half is not None else "")
 
 
 def value(found: Interval) -> str:
     """`0.0512 ± 0.0007`."""
-    half = _half(found)
-    return wording.loss(found.value) + (f" ± {short(half)}" if half is not None else "")
+    half = f" ± {short(found.half)}" if found.half is not None else ""
+    return wording.loss(found.value) + half
 
 
 def short(number: float) -> str:
@@ -43,20 +42,15 @@ def quality_findings(result: StudyResult) -> list[str]:
     quality = result.quality
     assert quality
     names = point_names([each.point for each in result.points])
-    of_base = next((each.comparisons for each in quality.points if each.comparisons), ())
-    if not of_base:
+    if not quality.of_base:
         return []
-    values = ", ".join(f"{each.measure} {value(each.base)}" for each in of_base)
-    found = [
+    values = ", ".join(f"{name} {value(found)}" for name, found in quality.of_base.items())
+    words = [
         f"Held against {names[quality.base]}: {values}. The same: within"
         f" {wording.percent(quality.margin)} of that."
     ]
     for name, each in zip(names, quality.points, strict=True):
         if each.comparisons:
             parts = "; ".join(f"{one.measure} {said(one)}" for one in each.comparisons)
-            found.append(f"{name}: {parts}.")
-    return found
-
-
-def _half(found: Interval) -> float | None:
-    return None if found.low is None or found.high is None else (found.high - found.low) / 2
+            words.append(f"{name}: {parts}.")
+    return words

@@ -7,7 +7,7 @@ from statistics import fmean
 from paceline.report import wording
 from paceline.report.failure import plain
 from paceline.report.tables import Table
-from paceline.specs import Interval, Limit, Measured, Point, Study, StudyResult
+from paceline.specs import Interval, Limit, Measured, Point, PointResult, Study, StudyResult
 
 Value = str | int | float | None
 Row = dict[str, Value]
@@ -18,11 +18,7 @@ def study_rows(result: StudyResult) -> list[Row]:
     """One row for each point; what was not measured is None."""
     return [
         {
-            "workers": each.point.workers,
-            "nodes": each.point.nodes,
-            "devices_per_node": each.point.devices_per_node,
-            "family": each.point.family,
-            "batch": each.runs[0].batch if each.runs else None,
+            **point_columns(each),
             **_columns("samples_per_second", each.samples_per_second),
             **_columns("speedup", each.speedup),
             "efficiency": each.efficiency.value if each.efficiency else None,
@@ -33,6 +29,17 @@ def study_rows(result: StudyResult) -> list[Row]:
         }
         for each in result.points
     ]
+
+
+def point_columns(each: PointResult) -> Row:
+    """What a row says of its point."""
+    return {
+        "workers": each.point.workers,
+        "nodes": each.point.nodes,
+        "devices_per_node": each.point.devices_per_node,
+        "family": each.point.family,
+        "batch": each.runs[0].batch if each.runs else None,
+    }
 
 
 def study_table(result: StudyResult) -> Table:

@@ -61,7 +61,7 @@ def arrange(
         # The same first weights on any number of workers.
         torch.manual_seed(training.seed)
         model = training.model().to(groups.device)
-        count = micro_batches(layout, largest_share)
+        count = max(micro_batches(layout, largest_share), sync.parts or 1)
         norms = prepare_batch_norm(model, layout, setting.data_group, micro_batches=count)
         recompute(model, layout, norms.again)
         return Built(model, norms)

@@ -46,8 +46,13 @@ def squared_norm(
     return total
 
 
-def clip(arranged: "Arranged", largest_norm: float) -> None:
-    """Scale the gradient down to a norm over all parameters of the model, wherever they are."""
-    factor = (largest_norm / (arranged.squared_norm().sqrt() + 1e-6)).clamp(max=1.0)
+def clip(arranged: "Arranged", largest_norm: float, squared: torch.Tensor | None = None) -> None:
+    """Scale the gradient down to a norm over all parameters of the model, wherever they are.
+
+    `squared`: its squared norm now, where it is known already.
+    """
+    if squared is None:
+        squared = arranged.squared_norm()
+    factor = (largest_norm / (squared.sqrt() + 1e-6)).clamp(max=1.0)
     gradients = [held(each.grad) for each in arranged.parameters() if each.grad is not None]
     torch._foreach_mul_(gradients, factor)

@@ -27,6 +27,8 @@ def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedD
         device_ids=None if groups.device.type == "cpu" else [groups.device.index],
         process_group=None if alone else groups.mesh(layout).get_group("replicas"),
         bucket_cap_mb=None if usual else megabytes,
+        # Those who regroup have the same weights, or get them in another way.
+        init_sync=groups.place.roster is None,
     )
     # Equal to begin with, and then left alone, as under shards: batch normalisation has its own
     # way (batch_norm.py), and a broadcast before every forward would hold up all workers.

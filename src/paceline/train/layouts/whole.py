@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from paceline.data.loader import Batch
+from paceline.specs import Layout
 from paceline.train.calls import call, checked_loss
 from paceline.train.clock import LastGradient
 from paceline.train.layouts.arranged import (
@@ -43,19 +44,30 @@ class Whole:
         self._clock = setting.clock
         self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
+        self._spread()
+
+    def _spread(self) -> None:
         if self._layout.shards > 1:
             self._module = sharded(
-                built.model,
+                self.model,
                 self._layout,
                 self._groups,
                 self._clock,
                 join=self._sync.by_engine,
             )
         elif self._layout.replicas > 1 and self._sync.by_engine:
-            self._module = replicated(built.model, self._layout, self._groups)
+            self._module = replicated(self.model, self._layout, self._groups)
             # From then on, backward only waits until the gradients of all workers are there.
             waits = partial(self._clock.turn, "exchange")
-            self._last_gradient = LastGradient(built.model.parameters(), waits)
+            self._last_gradient = LastGradient(self.model.parameters(), waits)
+
+    def rejoin(self, layout: Layout) -> None:
+        """Copies of the model on other workers than before, each with its weights as they are."""
+        self._layout = layout
+        self._data_group = self._groups.dividing_the_batch(layout)
+        if layout.batch_norm == "synchronised" and layout.data_workers > 1:
+            self._norms.group = self._data_group
+        self._spread()
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """What this worker updates."""
@@ -146,6 +158,7 @@ class Whole:
         """Let go of the process groups."""
         if self._last_gradient:
             self._last_gradient.close()
+            self._last_gradient = None
         self._norms.close()
         self._data_group = None
         self._module = self.model

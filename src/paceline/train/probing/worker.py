@@ -5,7 +5,8 @@ from paceline.cluster.probe.files import note_done, write_probed
 from paceline.specs import Run, TrainingProfile
 from paceline.specs.probe import CollectiveTime, PairRate, Probed, ProbedWorker
 from paceline.train.devices import pick_device
-from paceline.train.groups import Groups, joined
+from paceline.train.groups import Groups
+from paceline.train.joining import joined
 from paceline.train.place import place
 from paceline.train.probing.device import best_flops, measured
 from paceline.train.probing.exchange import collective_times, pair_rate, shared

@@ -1,0 +1,83 @@
+"""Nothing is left of a run, and nothing grows while it lasts."""
+
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.chaos.check.evidence import Evidence, Line, Violation
+
+RULE = "nothing is left"
+GROWTH_RULE = "nothing grows"
+SHARED_MEMORY = Path("/dev/shm")
+_LISTENS = "0A"
+_SAMPLES = 8
+"""Fewer of a process say nothing about growth."""
+_MORE = {"fds": 24, "threads": 8, "rss_bytes": 64 << 20}
+"""How much more a process may have at the end of its life than at its beginning: one that becomes
+worker 0 meanwhile has connections to all others, and hosts where they meet."""
+
+
+def check(evidence: Evidence) -> Iterator[Violation]:
+    """Processes, ports, shared memory and temporary files; then what each process used."""
+    mark = f"PACELINE_CHAOS={evidence.folder / 'chaos'}".encode()
+    for pid in _processes(mark):
+        yield Violation(RULE, f"process {pid} is still there: {_command(pid)}")
+    alone = evidence.run.get("alone", True)
+    """Whether the run had a network and a /dev/shm to itself, in which this process is too."""
+    for port in _ports() if alone else ():
+        yield Violation(RULE, f"somebody listens on port {port}")
+    for place in (*([SHARED_MEMORY] if alone else []), evidence.folder / "tmp"):
+        left = sorted(path.name for path in place.iterdir()) if place.is_dir() else []
+        if left:
+            yield Violation(RULE, f"{len(left)} files in {place}, such as {left[0]}")
+    yield from growth(evidence.told("sample"))
+
+
+def growth(samples: list[Line]) -> Iterator[Violation]:
+    """Compares the first quarter of each process's life with the last."""
+    by_process: dict[str, list[Line]] = defaultdict(list)
+    for sample in samples:
+        by_process[sample["worker"]].append(sample)
+    for worker, found in by_process.items():
+        if len(found) < _SAMPLES:
+            continue
+        quarter = len(found) // 4
+        for what, allowed in _MORE.items():
+            first = statistics.median(each[what] for each in found[:quarter])
+            last = statistics.median(each[what] for each in found[-quarter:])
+            if last - first > allowed:
+                generations = found[-1]["generation"] - found[0]["generation"]
+                yield Violation(
+                    GROWTH_RULE,
+                    f"worker {worker}: {what} from {first:g} to {last:g} over {generations}"
+                    " generations",
+                )
+
+
+def _processes(mark: bytes) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                variables = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:  # it is gone, or it is not ours
+                continue
+            if mark in variables:
+                yield int(entry.name)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:100]
+    except OSError:
+        return "it has gone since"
+
+
+def _ports() -> Iterator[int]:
+    """Of the network that this process is in, which these runs have to themselves."""
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        for line in table.read_text().splitlines()[1:] if table.exists() else []:
+            _, local, _, state, *_ = line.split()
+            if state == _LISTENS:
+                yield int(local.rpartition(":")[2], 16)

@@ -1,0 +1,64 @@
+"""What was learnt is what an undisturbed run learns."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from benchmarks.chaos.check.evidence import Evidence, Violation
+from safetensors.numpy import load_file
+
+RULE = "learns the same"
+TOLERANCE = 1e-3
+"""Of the norm of the weights: sums over other numbers of workers are rounded otherwise."""
+LOSS_TOLERANCE = 0.5
+"""Of the loss, where the number of workers is a part of how they learn."""
+_LOSSES = 20
+
+
+def check(evidence: Evidence, undisturbed: Path) -> Iterator[Violation]:
+    """Weights where they must be equal but for rounding, else the loss of the last steps."""
+    if evidence.run["exact"]:
+        ours, theirs = newest_weights(evidence.folder), newest_weights(undisturbed)
+        if ours.keys() != theirs.keys():
+            yield Violation(RULE, f"the last checkpoint has {sorted(ours)}, not {sorted(theirs)}")
+            return
+        apart = math.sqrt(sum(float(((ours[name] - theirs[name]) ** 2).sum()) for name in ours))
+        norm = math.sqrt(sum(float((theirs[name] ** 2).sum()) for name in ours))
+        if not apart <= TOLERANCE * norm:
+            yield Violation(RULE, f"weights are {apart / norm:.3g} of their norm apart")
+    ours_loss, theirs_loss = last_loss(evidence), last_loss(Evidence(undisturbed))
+    if not abs(ours_loss - theirs_loss) <= LOSS_TOLERANCE * theirs_loss:
+        yield Violation(RULE, f"the loss is {ours_loss:.6g}, undisturbed {theirs_loss:.6g}")
+
+
+def newest_weights(folder: Path) -> dict[str, "np.ndarray"]:
+    """The weights of the last checkpoint, put together from its files."""
+    checkpoints = sorted((folder / "checkpoints").glob("*/step-*"))
+    if not checkpoints:
+        return {}
+    newest = checkpoints[-1]
+    manifest = json.loads((newest / "manifest.json").read_text())
+    files = {name: load_file(newest / name) for name in manifest["files"]}
+    found = {}
+    for name, stored in manifest["tensors"].items():
+        if name.startswith("model/"):
+            whole = np.full(stored["shape"], np.nan)
+            for piece in stored["pieces"]:
+                box = tuple(
+                    slice(start, start + size)
+                    for start, size in zip(piece["offset"], piece["shape"], strict=True)
+                )
+                whole[box] = files[piece["file"]][piece["key"]].reshape(piece["shape"])
+            found[name] = whole
+    return found
+
+
+def last_loss(evidence: Evidence) -> float:
+    """The mean of the last steps' losses, as the run told them."""
+    losses: dict[int, float] = {}
+    for event in sorted(evidence.events_of("steps"), key=lambda event: event["generation"]):
+        losses |= {event["first"] + number: loss for number, loss in enumerate(event["loss"])}
+    last = [losses[step] for step in sorted(losses)[-_LOSSES:]]
+    return sum(last) / len(last) if last else math.nan

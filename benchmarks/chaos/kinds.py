@@ -1,0 +1,185 @@
+"""What can go wrong, and how it is made here."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Maker = Literal["process", "job", "disk", "node", "link"]
+"""Who makes a fault: `process`: the harness, by a signal; `job`: the training script, when told;
+`disk`: the harness, in the folder of the checkpoints; `node`, `link`: the testbed."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of fault."""
+
+    name: str
+    title: str
+    """For people."""
+    made: str
+    """How it is made here, in a sentence's part."""
+    by: Maker
+    weight: int = 2
+    """How often it comes in a schedule, by the others."""
+    workers: int = 3
+    """That must be training when it comes."""
+    replaces: bool = True
+    """Whether a new generation must follow; else training may go on as if nothing had been."""
+    replicas: bool = False
+    """Whether only layouts with three replicas or more can notice it."""
+    quiet_steps: int = 12
+    """After which one that led to nothing is over."""
+
+
+_ALL = (
+    Kind("kill", "a worker is killed", "kill −9", "process", weight=10),
+    Kind("several", "two workers are killed at once", "kill −9 of both", "process", 3, 4),
+    Kind("coordinator", "worker 0 is killed", "kill −9", "process", weight=5),
+    Kind("supervisor", "the supervisor is killed", "kill −9; then `paceline resume`", "process", 1),
+    Kind(
+        "pause",
+        "a worker stands still for half a second",
+        "SIGSTOP, SIGCONT",
+        "process",
+        weight=6,
+        workers=2,
+        replaces=False,
+    ),
+    Kind("hang", "a worker stands still for ever", "SIGSTOP", "process", weight=3),
+    Kind(
+        "return",
+        "a worker stands still until it is given up, and wakes",
+        "SIGSTOP, SIGCONT once the others have gone on",
+        "process",
+    ),
+    Kind(
+        "stop",
+        "the run is asked to stop, and goes on",
+        "SIGTERM to the supervisor; then `paceline resume`",
+        "process",
+        weight=1,
+        workers=2,
+    ),
+    Kind(
+        "during-recovery",
+        "another worker is killed while the first is being recovered from",
+        "kill −9 of one, of another 0 to 100 ms later",
+        "process",
+        workers=4,
+    ),
+    Kind(
+        "during-save",
+        "a worker is killed while a checkpoint is written",
+        "kill −9 as soon as there is a draft",
+        "process",
+    ),
+    Kind(
+        "replacement",
+        "another worker is killed while a replacement starts",
+        "kill −9 of one, of another while the first one's replacement loads",
+        "process",
+        workers=4,
+    ),
+    Kind("nan", "a gradient is not a number", "one worker's loss × NaN", "job", 5, 2, False),
+    Kind(
+        "flip",
+        "a bit of a gradient flips on one replica",
+        "a bit of the mantissa, after the exchange and before the update",
+        "job",
+        weight=4,
+        replaces=False,
+        replicas=True,
+    ),
+    Kind(
+        "memory",
+        "a worker is out of memory",
+        "RLIMIT_AS is set to what it uses, and it asks for 1 GB",
+        "job",
+        weight=3,
+    ),
+    Kind(
+        "clock",
+        "a worker's clock jumps by an hour",
+        "time.time of the process is off for a while (its true clock cannot be set without rights)",
+        "job",
+        weight=4,
+        workers=2,
+        replaces=False,
+    ),
+    Kind(
+        "straggler",
+        "a worker is slow",
+        "30 steps of one worker last 0.1 s longer",
+        "job",
+        workers=4,
+        replaces=False,
+        quiet_steps=34,
+    ),
+    Kind(
+        "disk-full",
+        "the disk is full",
+        "a file system of its own, filled to the last byte until a checkpoint has failed",
+        "disk",
+        weight=3,
+        workers=2,
+        replaces=False,
+    ),
+    Kind(
+        "read-only",
+        "the checkpoint folder is read-only",
+        "its file system is remounted so, until a checkpoint has failed",
+        "disk",
+        weight=3,
+        workers=2,
+        replaces=False,
+    ),
+    Kind(
+        "torn",
+        "a checkpoint is torn",
+        "half of a file of the newest is cut off; kill −9 of the supervisor, then `resume`",
+        "disk",
+        weight=1,
+        workers=2,
+    ),
+    Kind(
+        "disk-flip",
+        "a bit of a checkpoint flips",
+        "in a file of the newest; kill −9 of the supervisor, then `resume`",
+        "disk",
+        weight=1,
+        workers=2,
+    ),
+    Kind("node", "a node loses its power", "`paceline testbed stop`, later `start`", "node", 3),
+    Kind("link-down", "a node's link is cut", "`paceline testbed link --down`", "link", 3),
+    Kind(
+        "partition",
+        "the network falls into two parts",
+        "the smaller half of the nodes is moved to another switch",
+        "link",
+        weight=2,
+        workers=4,
+    ),
+    Kind(
+        "slow-link",
+        "a link is slow",
+        "10 Mbit/s and 20 ms for 3 s",
+        "link",
+        weight=2,
+        workers=2,
+        replaces=False,
+    ),
+    Kind(
+        "lost-packets",
+        "a link loses packets",
+        "the testbed's relay drops 2 of 100 frames for 3 s",
+        "link",
+        weight=2,
+        workers=2,
+        replaces=False,
+    ),
+)
+KINDS = {kind.name: kind for kind in _ALL}
+
+HERE = tuple(kind.name for kind in _ALL if kind.by in ("process", "job", "disk"))
+"""Kinds that need one machine only."""
+TESTBED = tuple(kind.name for kind in _ALL if kind.by in ("node", "link"))
+"""Kinds that need nodes and links."""

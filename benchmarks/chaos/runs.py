@@ -1,0 +1,87 @@
+"""One run with faults, from its schedule to what the checker found."""
+
+import os
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.chaos.box import BoxWorld
+from benchmarks.chaos.check.all import violations
+from benchmarks.chaos.check.evidence import Evidence
+from benchmarks.chaos.drive import drive, undisturbed
+from benchmarks.chaos.kinds import KINDS
+from benchmarks.chaos.outcomes import outcomes
+from benchmarks.chaos.results import Broken, Results
+from benchmarks.chaos.room import own_disk
+from benchmarks.chaos.schedule import Fault, schedule, total_steps
+from benchmarks.chaos.settings import WORKERS, Setting
+from benchmarks.chaos.world import PACE_SECONDS, World
+
+from paceline import testbed
+
+
+def scheduled(setting: Setting, names: list[str], options: Namespace) -> list[Fault]:
+    """The faults of a run: those kinds that the setting can notice."""
+    fitting = [name for name in names if setting.has_replicas or not KINDS[name].replicas]
+    return schedule(options.seed, fitting, options.faults, options.nodes or WORKERS)
+
+
+def run(
+    folder: Path,
+    setting: Setting,
+    names: list[str],
+    options: Namespace,
+    results: Results,
+    advance: Callable[[], object],
+) -> None:
+    """Put faults into a run and add what came of it to the results."""
+    faults = scheduled(setting, names, options)
+    began = time.monotonic()
+    alone = folder / "undisturbed"
+    alone.mkdir(parents=True)
+    undisturbed(alone, setting, total_steps(faults))
+    with _world(folder, setting, faults, options.nodes) as world:
+        drive(world, faults, options.seed, advance)
+        found = [] if options.nodes else violations(folder, alone)
+    if options.nodes:  # what the testbed itself runs is gone only now
+        found = violations(folder, alone)
+    evidence = Evidence(folder)
+    results.outcomes += outcomes(evidence)
+    for each in found:
+        results.broken.append(Broken(setting.name, options.seed, each.rule, each.message))
+    results.runs.append(
+        {
+            "setting": setting.name,
+            "seed": options.seed,
+            "faults": len(evidence.told("injected")),
+            "planned": len(faults),
+            "seconds": round(time.monotonic() - began, 1),
+        }
+    )
+
+
+@contextmanager
+def _world(
+    folder: Path, setting: Setting, faults: list[Fault], nodes: int | None
+) -> Iterator[World]:
+    steps = total_steps(faults)
+    if not nodes:
+        world = World(folder, setting, steps=steps, pace_seconds=PACE_SECONDS, faults=len(faults))
+        own_disk(world.checkpoints)
+        try:
+            yield world
+        finally:
+            world.close()
+        return
+    box = f"chaos-{os.getpid()}"
+    testbed.up(testbed.TestbedSpec(name=box, nodes=nodes, link="1gbit"))
+    try:
+        world = BoxWorld(folder, setting.on(nodes), box, nodes, steps)
+        try:
+            yield world
+        finally:
+            world.close()
+    finally:
+        testbed.down(box)

@@ -1,0 +1,41 @@
+"""Making sure that a lost process of this node is dead, so that it need not be reckoned with."""
+
+import os
+import select
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from paceline.specs.roster import Member
+
+_SECONDS = 0.5
+
+
+def born(pid: int) -> int:
+    """When the kernel started a process, in clock ticks since boot."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def is_dead(member: Member, *, end_it: bool) -> bool:
+    """Whether a process of this node is dead, where need be by ending it.
+
+    Its number may belong to another process by now: that one is left alone.
+    """
+    try:
+        process = os.pidfd_open(member.pid)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    try:
+        if born(member.pid) != member.born:
+            return True
+        if end_it:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        # Its descriptor is readable once it has ended, also before its parent has asked for it.
+        return bool(select.select([process], [], [], _SECONDS if end_it else 0)[0])
+    except (OSError, IndexError, ValueError):
+        return not Path(f"/proc/{member.pid}").exists()
+    finally:
+        os.close(process)

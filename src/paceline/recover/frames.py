@@ -1,0 +1,82 @@
+"""What members of a run say to each other: JSON, signed, over one connection.
+
+Nothing is hidden: what is said here, anybody on the network may read.
+"""
+
+import asyncio
+
+from paceline.recover.messages import Message, read
+from paceline.recover.signing import MAC_BYTES, NONCE_BYTES, Forged, Signing, new_nonce
+from paceline.specs.base import Spec
+
+MOST_BYTES = 16 << 20
+"""Of a message: a roster of 100,000 members."""
+MOST_BYTES_OF_A_STRANGER = 4 << 10
+"""Of the first message, which alone is read before the other end has proved who it is."""
+_LENGTH_BYTES = 4
+
+
+def parsed(body: bytes) -> Message:
+    """The message in these bytes."""
+    try:
+        return read(body)
+    except ValueError:
+        raise Forged("what should be a message is none") from None
+
+
+class Line:
+    """One connection between two members."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, signing: Signing
+    ) -> None:
+        self._reader, self._writer, self._signing = reader, writer, signing
+
+    @classmethod
+    async def opened(
+        cls,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        secret: bytes,
+        *,
+        called: bool,
+    ) -> "Line":
+        """The line over a new connection; `called` by the end that has asked for it."""
+        nonce = new_nonce()
+        writer.write(nonce)
+        other = await _exactly(reader, NONCE_BYTES)
+        signing = Signing(secret, b"control", mine=nonce, theirs=other, called=called)
+        return cls(reader, writer, signing)
+
+    def say(self, message: Spec) -> None:
+        """Send a message; it may be lost with the connection."""
+        if self._writer.is_closing():
+            return
+        body = message.model_dump_json().encode()
+        self._writer.write(len(body).to_bytes(_LENGTH_BYTES, "big"))
+        self._writer.write(self._signing.sign(body) + body)
+
+    async def hear(self) -> Message:
+        """The next message; an error of the connection where there is none any more."""
+        length = int.from_bytes(await _exactly(self._reader, _LENGTH_BYTES), "big")
+        if length > (MOST_BYTES if self._signing.heard else MOST_BYTES_OF_A_STRANGER):
+            raise Forged(f"a message of {length} bytes was announced")
+        mac = await _exactly(self._reader, MAC_BYTES)
+        body = await _exactly(self._reader, length)
+        self._signing.check(mac, body)
+        return parsed(body)
+
+    async def drain(self) -> None:
+        """Until what was said has left this process."""
+        await self._writer.drain()
+
+    def close(self) -> None:
+        """End the connection; what was said before still goes out."""
+        self._writer.close()
+
+
+async def _exactly(reader: asyncio.StreamReader, count: int) -> bytes:
+    try:
+        return await reader.readexactly(count)
+    except asyncio.IncompleteReadError:
+        raise ConnectionResetError("the other end is gone") from None

@@ -1,0 +1,152 @@
+"""The leader's part in the passing from a generation to the next."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from paceline.recover.agreement import Standing, next_roster
+from paceline.recover.messages import (
+    Begin,
+    Behind,
+    End,
+    Leave,
+    Left,
+    Propose,
+    Question,
+    Reply,
+    Vote,
+)
+from paceline.specs.roster import Member
+
+if TYPE_CHECKING:
+    from paceline.recover.succession import Succession
+
+_PAUSE_SECONDS = 0.05
+_SHORTER = 8
+"""By which part of the lease those are waited for who are thought to be gone already."""
+_CLEARED_SECONDS = 20.0
+TOO_FEW_SECONDS = 30.0
+"""How long who is left waits for more, before the training ends here."""
+
+
+class Leading:
+    """One member that leads."""
+
+    def __init__(self, own: "Succession") -> None:
+        self._own = own
+        self._now = asyncio.get_running_loop().time
+        self._since = self._now()
+        self._known = {each.name: each for each in own.roster.members}
+        self._unreachable: list[str] = []
+
+    async def round(self) -> None:
+        """Try to begin the next generation, once or until there are enough for it."""
+        own = self._own
+        ended = own.begun
+        while own.begun == ended and own.finish is None:
+            if await self._attempt():
+                return
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _attempt(self) -> bool:
+        """Whether there is nothing left to do for this member."""
+        own = self._own
+        leave = Leave(begun=own.begun, gone=own.gone, unreachable=self._unreachable, why=own.why)
+        (replies, _) = await asyncio.gather(self._asked(leave), own.left.wait())
+        if any(isinstance(reply, Behind) for reply in replies.values()):
+            own.fall_behind()
+            return True
+        left = {name: reply for name, reply in replies.items() if isinstance(reply, Left)}
+        left[own.me.name] = own.standing(leave)
+        self._note_who_answered(left)
+        dead = {name for reply in left.values() for name in reply.dead}
+        standings = {
+            name: Standing(reply.begun or own.roster, reply.accepted, reply.word)
+            for name, reply in left.items()
+        }
+        joins = own.wanted
+        room = own.hooks.planned - len(left)
+        admitted = joins[: max(0, room)]
+        roster = next_roster(standings, [join.member for join in admitted], dead)
+        if roster is None or len(roster.members) < own.faults.fewest_workers:
+            self._give_up_in_time(len(left))
+            return False
+        training = own.hooks.fitting(len(roster.members))
+        if not training:
+            self._give_up_in_time(len(left))
+            return False
+        roster = roster.model_copy(update={"training": training})
+        words = dict.fromkeys(roster.names, 0) | {name: each.word for name, each in left.items()}
+        if not own.seat.accept(roster, words[own.me.name]):
+            return False
+        votes = await self._asked(Propose(roster=roster, words=words), roster.members)
+        if not _all_yes(votes, roster.members, own.me):
+            for join in admitted:
+                if join.member.name not in votes:
+                    own.joining.pop(join.member.name, None)
+            return False
+        begin = Begin(
+            roster=roster,
+            facts={name: reply.facts for name, reply in left.items()}
+            | {join.member.name: join.facts for join in admitted},
+            gone={name: why for name, why in own.gone.items() if roster.rank(name) is None},
+            why=own.why,
+            address=own.me.address,
+            port=own.hooks.open_store(),
+        )
+        others = {name: each for name, each in own.joining.items() if roster.rank(name) is None}
+        if own.begin(begin):
+            own.joining = others
+        await self._asked(begin, roster.members)
+        return True
+
+    async def _asked(
+        self, question: Question, members: tuple[Member, ...] | None = None
+    ) -> dict[str, Reply]:
+        own = self._own
+        if members is None:
+            members = tuple(each for each in self._known.values() if self._is_asked(each.name))
+        lease = own.faults.lease_seconds
+        suspect_nodes = {each.node for each in members if each.name in own.gone}
+
+        def patience(member: Member) -> float:
+            return lease / _SHORTER if member.node in suspect_nodes else lease
+
+        others = [each for each in members if each.name != own.me.name]
+        return await own.control.gather(question, others, patience)
+
+    def _is_asked(self, name: str) -> bool:
+        """Who is said to be gone may only be cut off from who says so, and is asked, in brief; but
+        where that goes on, the others do not get on with it."""
+        cleared = self._own.cleared.get(name)
+        recently = cleared is not None and self._now() - cleared < _CLEARED_SECONDS
+        return not (recently and name in self._own.gone)
+
+    def _note_who_answered(self, left: dict[str, Left]) -> None:
+        own = self._own
+        for name in left:
+            if own.gone.pop(name, None) is not None:
+                own.cleared[name] = self._now()
+        for reply in left.values():
+            for roster in (reply.begun, reply.accepted):
+                self._known |= {each.name: each for each in (roster.members if roster else ())}
+        self._unreachable = [name for name in self._known if name not in left]
+        for name in self._unreachable:
+            own.gone.setdefault(name, "it does not answer")
+
+    def _give_up_in_time(self, left: int) -> None:
+        own = self._own
+        if self._now() - self._since > TOO_FEW_SECONDS:
+            own.over(
+                End(
+                    begun=own.begun,
+                    name=own.me.name,
+                    message=f"only {left} of {len(own.roster.members)} workers are left, too few to"
+                    " go on: the others may be going on without them",
+                )
+            )
+
+
+def _all_yes(votes: dict[str, Reply], members: tuple[Member, ...], me: Member) -> bool:
+    others = [each.name for each in members if each.name != me.name]
+    replies = [votes.get(name) for name in others]
+    return all(isinstance(reply, Vote) and reply.yes for reply in replies)

@@ -1,0 +1,84 @@
+"""Parity over equally long blocks of bytes, and blocks computed from it: XOR where one may be lost,
+else Reed-Solomon.
+
+Both codes compute each byte of parity from the bytes at the same place of the blocks alone, so any
+stretch of the blocks can be computed from the same stretch of the others.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from paceline.specs import PacelineError
+
+_AT_ONCE_BYTES = 64 << 10
+"""Of each block: the library keeps Python's lock, for which training may wait."""
+
+
+def check_possible(parity: int) -> None:
+    """Say what is missing before anything is copied."""
+    if parity > 1:
+        _driver(1, parity)
+
+
+def parity_of(blocks: Sequence[memoryview], parity: int, row: int) -> memoryview:
+    """One row of the parity over these blocks."""
+    if parity == 1:
+        return _xor(blocks)
+    driver = _driver(len(blocks), parity)
+    found = bytearray()
+    for stretch in _stretches(len(blocks[0])):
+        together = b"".join(block[stretch] for block in blocks)
+        found += driver.encode(together)[len(blocks) + row][-len(together) // len(blocks) :]
+    return memoryview(found)
+
+
+def rebuilt(blocks: Mapping[int, memoryview], data: int, parity: int, wanted: int) -> memoryview:
+    """A block of data from any `data` others: those of parity are numbered after those of data."""
+    if parity == 1:
+        return _xor(list(blocks.values()))
+    driver = _driver(data, parity)
+    found = bytearray()
+    for stretch in _stretches(len(next(iter(blocks.values())))):
+        size = stretch.stop - stretch.start
+        headers = _headers(data, parity, size)
+        decoded = driver.decode(
+            [headers[number] + bytes(block[stretch]) for number, block in blocks.items()]
+        )
+        found += decoded[wanted * size : (wanted + 1) * size]
+    return memoryview(found)
+
+
+def _stretches(length: int) -> list[slice]:
+    return [
+        slice(begin, min(length, begin + _AT_ONCE_BYTES))
+        for begin in range(0, length, _AT_ONCE_BYTES)
+    ]
+
+
+def _xor(blocks: Sequence[memoryview]) -> memoryview:
+    found = np.frombuffer(blocks[0], np.uint8).copy()
+    for block in blocks[1:]:
+        np.bitwise_xor(found, np.frombuffer(block, np.uint8), out=found)
+    return found.data
+
+
+@cache
+def _driver(data: int, parity: int) -> Any:
+    try:
+        from pyeclib.ec_iface import ECDriver  # noqa: PLC0415 - only where the plan asks for it
+    except ImportError:
+        raise PacelineError(
+            f"faults.parity is {parity}, which needs PyECLib",
+            fix='pip install "paceline[parity]"; or set faults.parity = 1, which needs nothing',
+        ) from None
+    return ECDriver(k=data, m=parity, ec_type="isa_l_rs_cauchy")
+
+
+@lru_cache(maxsize=32)
+def _headers(data: int, parity: int, size: int) -> list[bytes]:
+    """What the library writes before blocks of this size and wants to read there again."""
+    fragments = _driver(data, parity).encode(bytes(data * size))
+    return [fragment[: len(fragment) - size] for fragment in fragments]

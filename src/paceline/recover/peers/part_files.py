@@ -1,0 +1,80 @@
+"""One worker's part of a state as files in memory."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from paceline.recover.manifest import FileRecord, Manifest, Part, together
+from paceline.recover.peers.memory_file import MemoryFile, Pool
+from paceline.recover.saving import Snapshot
+from paceline.recover.tensor_files import in_files
+from paceline.specs.base import Spec
+
+
+class PartDescription(Spec):
+    """What a part has: all but its bytes."""
+
+    head: Manifest
+    part: Part
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(record.bytes for record in self.part.files.values())
+
+    def spans(self) -> Iterator[tuple[str, int, FileRecord]]:
+        """Where each file begins in all of them, one behind the other."""
+        begin = 0
+        for name, record in self.part.files.items():
+            yield name, begin, record
+            begin += record.bytes
+
+
+@dataclass(frozen=True)
+class PartFiles:
+    """A part with its bytes."""
+
+    description: PartDescription
+    files: dict[str, MemoryFile]
+
+    @property
+    def size(self) -> int:
+        """Of all files."""
+        return self.description.bytes
+
+    def sha256(self, begin: int, count: int) -> str:
+        """Of some of its bytes."""
+        for _, start, record in self.description.spans():
+            if (start, record.bytes) == (begin, count):
+                return record.sha256
+        digest = hashlib.sha256()
+        for view in self.views(begin, count):
+            digest.update(view)
+        return digest.hexdigest()
+
+    def views(self, begin: int, count: int) -> Iterator[memoryview]:
+        """Some of its bytes, its files one behind the other."""
+        edges = accumulate((file.size for file in self.files.values()), initial=0)
+        for file, (start, end) in zip(self.files.values(), pairwise(edges), strict=True):
+            first, last = max(begin, start), min(begin + count, end)
+            if first < last:
+                yield file.view[first - start : last - start]
+
+
+def laid_out(snapshot: Snapshot, rank: int, pool: Pool) -> PartFiles:
+    """A snapshot as the files that a checkpoint would have."""
+    files: dict[str, MemoryFile] = {}
+    records: dict[str, FileRecord] = {}
+    tensors = []
+    for section, pieces in snapshot.sections.items():
+        for contents in in_files(section, rank, pieces):
+            file, digest, at = MemoryFile(contents.bytes, pool), hashlib.sha256(), 0
+            for chunk in contents.hashed_chunks(digest):
+                file.write(at, chunk)
+                at += len(chunk)
+            files[contents.name] = file
+            records[contents.name] = FileRecord(bytes=file.size, sha256=digest.hexdigest())
+            tensors += list(contents.stored())
+    part = Part(files=records, tensors=together(tensors), scalars=snapshot.scalars)
+    return PartFiles(PartDescription(head=snapshot.head, part=part), files)

@@ -1,0 +1,210 @@
+"""The mean gradient, every step, with the same bits on any number of workers.
+
+A batch has a fixed number of parts, each with a forward and a backward of its own, and the
+gradients of the parts are added in the order of a tree over their numbers (`tree.py`). A worker
+adds up what is complete among its own parts. Then each worker owns a piece of every bucket: all
+send it what they have of that piece, it adds that in the tree's order, and all gather the sums.
+With a subtree each, workers send as much as for a ring all-reduce.
+"""
+
+import functools
+import os
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+
+from paceline.specs import PacelineError
+from paceline.sync.bucketed import Bucketed, gradients_of
+from paceline.sync.mode import Bound
+from paceline.sync.tree import Subtree, TreeSum, subtrees
+
+
+class Tracked(Protocol):
+    """What a forward changes in a model, such as running statistics: every part begins with the
+    same, and the mean change over the parts counts."""
+
+    size: int
+    """Numbers that can change."""
+
+    def rewind(self) -> None:
+        """Take back what the part before has changed."""
+
+    def change(self) -> torch.Tensor:
+        """What this part has changed, in a row of 32-bit numbers."""
+
+    def conclude(self, mean_change: torch.Tensor) -> None:
+        """Change it as all parts did on average."""
+
+
+class Canonical(Bucketed):
+    """Sums in one order, whoever has which parts."""
+
+    def __init__(self, bound: Bound) -> None:
+        super().__init__(bound)
+        # On GPUs, matrix products ask for this before they promise the same bits every time.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        self._ranges: list[range] = []
+        self._owed: list[list[Subtree]] = []
+        """The subtrees of each worker."""
+        self._parts = 0
+        self._last: int | None = None
+        self._sums: list[TreeSum[torch.Tensor]] = []
+        self._tracked: Tracked | None = None
+        self._changes: TreeSum[torch.Tensor] = TreeSum(0, _add)
+
+    def divide(self, own: range) -> None:
+        """Tell the others which parts this worker has; all workers call this together.
+
+        They also take the same number of threads, which the order of sums inside a layer depends
+        on: that of most of them, so that one who joins the others takes theirs.
+        """
+        said = torch.tensor([own.start, own.stop, torch.get_num_threads()])
+        rows = [
+            row.tolist()
+            for row in self.bound.transport.gather(said.to(self.bound.transport.device))
+        ]
+        self._ranges, self._parts = [range(begin, end) for begin, end, _ in rows], 0
+        _use_threads(statistics.mode(threads for _, _, threads in rows))
+
+    def begin(self, parts: int, tracked: Tracked) -> None:
+        """A step begins in which the first so many parts have samples."""
+        if parts != self._parts:
+            clipped = (
+                range(min(some.start, parts), min(some.stop, parts)) for some in self._ranges
+            )
+            self._owed = [subtrees(some, parts) for some in clipped]
+        self._parts, self._last, self._tracked = parts, None, tracked
+        self._sums = [self._tree() for _ in self._buckets]
+        self._changes = self._tree()
+
+    @contextmanager
+    def part(self, number: int, *, last: bool) -> Iterator[None]:
+        """A block with the forward and backward of one part; `last` of this worker's."""
+        assert self._tracked is not None
+        self._tracked.rewind()
+        if last:
+            self._last = number
+        with _without_chance(), self.last_backward() if last else nullcontext():
+            yield
+        if self._tracked.size:
+            self._changes.push(Subtree(number, 0), self._tracked.change())
+        if not last:
+            for row, tree in zip(self._buckets, self._sums, strict=True):
+                tree.push(Subtree(number, 0), row.flat(gradients_of(row)))
+                for each in row.held:
+                    each.parameter.grad = None
+
+    def after_backward(self, step: int) -> None:
+        """Exchange what has not been, and wait for all of it."""
+        super().after_backward(step)
+        tracked, lane = self._tracked, self.bound.lane
+        if tracked is not None and tracked.size:
+            sums = functools.partial(self._over_all, self._changes, tracked.size, torch.float32)
+            tracked.conclude(lane.finish(lane.begin(sums)) / self._parts)
+
+    def numbers(self) -> dict[str, Any]:
+        """What the bits depend on."""
+        return {"parts": self.bound.sync.parts, "threads": torch.get_num_threads()}
+
+    def resuming(self, numbers: Mapping[str, Any]) -> None:
+        """Go on in the same parts, and with as many threads."""
+        before, now = numbers.get("parts"), self.bound.sync.parts
+        if before not in (None, now):
+            raise PacelineError(
+                f"the checkpoint was trained with canonical:parts={before}, and this run with"
+                f" parts={now}: it would not go on with the same bits",
+                fix=f"use --sync canonical:parts={before}",
+            )
+        _use_threads(numbers.get("threads", torch.get_num_threads()))
+
+    def _tree(self) -> TreeSum[torch.Tensor]:
+        return TreeSum(self._parts, _add)
+
+    @torch.no_grad()
+    def _exchange(self, number: int) -> None:
+        row, tree = self._buckets[number], self._sums[number]
+        gradients = gradients_of(row)
+        flat = row.flat(gradients)
+        if self._last is not None:
+            tree.push(Subtree(self._last, 0), flat)
+        summed = self._over_all(tree, len(flat), flat.dtype)
+        torch._foreach_copy_(gradients, row.views(summed))
+
+    def _over_all(self, tree: TreeSum[torch.Tensor], size: int, dtype: torch.dtype) -> torch.Tensor:
+        """The sum over all parts, of rows of so many numbers."""
+        transport = self.bound.transport
+        if transport.workers == 1:
+            (whole,) = tree.values
+            return whole
+        each = -(-size // transport.workers)
+        edges = [min(size, owner * each) for owner in range(transport.workers + 1)]
+        pieces = [slice(begin, end) for begin, end in pairwise(edges)]
+        message = torch.zeros(each, dtype=dtype, device=transport.device)
+        own = pieces[transport.rank]
+        self._collect(tree.values, pieces, message[: own.stop - own.start])
+        return torch.cat(transport.gather(message))[:size]
+
+    def _collect(
+        self, values: Sequence[torch.Tensor], pieces: Sequence[slice], into: torch.Tensor
+    ) -> None:
+        """Send the others what they own, and add up the piece that this worker owns."""
+        transport, length = self.bound.transport, len(into)
+        sent: dict[int, torch.Tensor] = {}
+        received: dict[int, torch.Tensor] = {}
+        for other, (piece, theirs) in enumerate(zip(pieces, self._owed, strict=True)):
+            if other != transport.rank:
+                if values and piece.start < piece.stop:
+                    cut = [value[piece] for value in values]
+                    sent[other] = cut[0] if len(cut) == 1 else torch.cat(cut)
+                if theirs and length:
+                    received[other] = into.new_empty(len(theirs) * length)
+        transport.swap(sent, received)
+        if not length:
+            return
+        received[transport.rank] = torch.cat(
+            [into[:0], *(v[pieces[transport.rank]] for v in values)]
+        )
+        tree = self._tree()
+        for worker, nodes in enumerate(self._owed):
+            for number, node in enumerate(nodes):
+                tree.push(node, received[worker][number * length : (number + 1) * length])
+        (whole,) = tree.values
+        into.copy_(whole)
+
+
+def _add(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    if right.device.type != "cpu":
+        # It may come from another stream, which would use its memory again while it is read here.
+        right.record_stream(torch.get_device_module(right.device.type).current_stream())
+    return left.add_(right)
+
+
+def _use_threads(count: int) -> None:
+    if count != torch.get_num_threads():
+        torch.set_num_threads(count)
+
+
+@contextmanager
+def _without_chance() -> Iterator[None]:
+    """A block in which PyTorch computes the same bits every time, or the user is told that it
+    cannot."""
+    before = torch.get_deterministic_debug_mode()
+    # As torch.use_deterministic_algorithms, which also loads a compiler, for seconds.
+    torch.set_deterministic_debug_mode("error")
+    try:
+        yield
+    except RuntimeError as error:
+        operation, found, _ = str(error).partition(" does not have a deterministic implementation")
+        if not found:
+            raise
+        raise PacelineError(
+            f"--sync canonical: the model uses {operation}, which PyTorch computes with other bits"
+            " every time",
+            fix="use another operation in its place, or leave --sync canonical out",
+        ) from error
+    finally:
+        torch.set_deterministic_debug_mode(before)

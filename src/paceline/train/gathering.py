@@ -1,0 +1,158 @@
+"""One worker among the others through all generations: how it is told, and how it meets them."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from paceline.cluster import interfaces
+from paceline.cluster.interfaces import Interface
+from paceline.recover.membership import Begin, Hooks, Membership
+from paceline.specs import Faults, Member, Roster, Run
+from paceline.train import devices
+from paceline.train.copies import Copies, copy_every
+from paceline.train.place import Place
+from paceline.train.rendezvous import (
+    MEETING_TIMEOUT_SECONDS,
+    Meeting,
+    announce_leader,
+    awaited_leader,
+    found_leader,
+    hosted_store,
+    secret_of,
+)
+from paceline.train.sockets import Sockets
+
+if TYPE_CHECKING:  # torch.distributed defines TCPStore conditionally, type checkers do not see it
+    from torch._C._distributed_c10d import TCPStore
+else:
+    from torch.distributed import TCPStore
+
+_CONNECTING_SECONDS = 10.0
+"""For one that has said a moment ago that it is there."""
+
+
+class Gathering:
+    """Brings a worker from one generation to the next."""
+
+    def __init__(
+        self,
+        run: Run,
+        node: str,
+        interface: Interface,
+        secret: bytes,
+        fitting: Callable[[int], int],
+    ) -> None:
+        self._run, self._interface, self._secret = run, interface, secret
+        self.roster: Roster | None = None
+        """The generation that this worker was told of last."""
+        self._opened: TCPStore | None = None
+        self.sockets = Sockets(self._foreign_ports)
+        self.faults: Faults = run.plan.faults
+        every = copy_every(self.faults, run.plan.layout, run.plan.sync)
+        self.copies = Copies(secret, interface.address, self.faults, every) if every else None
+        """The state in the memory of workers, where the plan has that."""
+        self._membership = Membership(
+            secret,
+            interface.address,
+            node,
+            self.faults,
+            Hooks(
+                interrupt=self.interrupt,
+                open_store=self._open_store,
+                announce=lambda roster, leader: announce_leader(
+                    run, secret, roster.generation, leader
+                ),
+                find_leader=lambda: found_leader(run, secret),
+                fitting=fitting,
+                planned=run.plan.layout.workers,
+            ),
+            memory_port=self.copies.port if self.copies else 0,
+        )
+
+    @property
+    def member(self) -> Member:
+        """This worker, as the others know it."""
+        return self._membership.member
+
+    @property
+    def ended(self) -> bool:
+        """Whether the generation has ended."""
+        return self._membership.ended
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for a place that the training has."""
+        return self._membership.wanted
+
+    def begin(self, roster: Roster) -> None:
+        """The first generation has begun."""
+        self.roster = roster
+        self._membership.begin(roster)
+
+    def opening(self) -> AbstractContextManager[None]:
+        """A block that opens the connections of a generation's groups."""
+        return self.sockets.opening()
+
+    def next(self, facts: dict[str, Any], why: str | None) -> Begin:
+        """Wait for the next generation, for a reason, or standing by without one."""
+        if self.roster is None:
+            begin = self._membership.join(facts)
+        else:
+            begin = self._membership.leave(facts, why)
+        self.roster = begin.roster
+        return begin
+
+    def meet(self, begin: Begin) -> Meeting:
+        """Come to where the members of a generation meet."""
+        opened = self._opened
+        if opened is None or (begin.address, begin.port) != (opened.host, opened.port):
+            opened = TCPStore(
+                begin.address,
+                begin.port,
+                is_master=False,
+                wait_for_workers=False,
+                timeout=timedelta(seconds=_CONNECTING_SECONDS),
+            )
+            opened.set_timeout(timedelta(seconds=MEETING_TIMEOUT_SECONDS))
+        self._opened = None
+        return Meeting(opened, self._secret, self._interface)
+
+    def fail(self, message: str) -> None:
+        """Tell the others that the training cannot go on."""
+        self._membership.fail(message)
+
+    def close(self) -> None:
+        """The training is over for this worker."""
+        self._membership.close()
+        if self.copies:
+            self.copies.close()
+
+    def interrupt(self) -> None:
+        """Make whoever waits in an exchange of the generation leave it."""
+        if self.copies:
+            self.copies.interrupt()
+        devices.abort_exchanges()
+        self.sockets.shut()
+
+    def _open_store(self) -> int:
+        self._opened = hosted_store(self._interface, None)
+        return self._opened.port
+
+    def _foreign_ports(self) -> set[int]:
+        """Those on which the members' controls listen."""
+        members = self.roster.members if self.roster else ()
+        controls = {self.member.port, *(each.port for each in members)}
+        return controls | {self.member.memory_port, *(each.memory_port for each in members)}
+
+
+def gathered(
+    run: Run, place: Place, meeting: Meeting | None, fitting: Callable[[int], int]
+) -> Gathering:
+    """The control of a worker that has met the others, or of one that comes later."""
+    if meeting is not None:
+        return Gathering(run, place.node, meeting.interface, meeting.secret, fitting)
+    secret = secret_of(run)
+    leader = awaited_leader(run, secret)
+    interface = interfaces.towards(leader.address)
+    return Gathering(run, place.node, interface, secret, fitting)

@@ -1,0 +1,111 @@
+"""A training's state outside of the training: in checkpoints and in the memory of its workers."""
+
+from functools import cached_property
+
+from paceline.recover.manifest import Manifest
+from paceline.recover.membership import Begin
+from paceline.specs import Source
+from paceline.train.copies import Copies
+from paceline.train.groups import Groups
+from paceline.train.recovery import Recovery, data_facts, snapshot_of
+from paceline.train.stepper import Stepper
+from paceline.train.telemetry import Telemetry
+from paceline.train.training import Training
+
+
+class Keeper:
+    """Saves and copies the state of one worker's training, and takes it up again."""
+
+    def __init__(
+        self,
+        training: Training,
+        groups: Groups,
+        telemetry: Telemetry,
+        recovery: Recovery | None,
+    ) -> None:
+        self._training, self._groups, self._telemetry = training, groups, telemetry
+        self.recovery = recovery
+        """Checkpoints and the ledger; None without a run's folder."""
+        self.metrics: dict[str, float] = {}
+        """Figures of the last evaluation."""
+
+    def entering(self, stepper: Stepper, step: int, ids: tuple[int, ...]) -> None:
+        """A step is about to be taken on these samples: told before anybody can learn from them,
+        since what did not come to an update is taken back."""
+        if self.recovery is not None:
+            epoch = (step - 1) // stepper.batches.steps_per_epoch
+            self.recovery.entering(step, epoch, ids)
+
+    def stepped(self, stepper: Stepper, step: int) -> None:
+        """A step is done: save or copy the state if it is time to."""
+        if self.recovery is not None and self.recovery.is_due(step, self._telemetry.progress):
+            self.save(stepper)
+        if self._copies and self._copies.is_due(step):
+            self._telemetry.report_all()
+            with self._telemetry.clock.during("save"):
+                stepper.mode.drain()
+                progress, state = self._telemetry.progress, stepper.state()
+                self._copies.copy(snapshot_of(state, progress, self._data, self.metrics))
+
+    def save(self, stepper: Stepper) -> None:
+        """Begin to save a checkpoint; all workers call this together."""
+        if self.recovery is not None:
+            self._telemetry.report_all()
+            with self._telemetry.clock.during("save"):
+                stepper.mode.drain()
+                progress = self._telemetry.progress
+                self.recovery.save(stepper.state(), progress, self._data, self.metrics)
+
+    def begin(self, stepper: Stepper, done: int) -> None:
+        """The workers of a generation go on after a step."""
+        if self.recovery is not None:
+            self.recovery.open_ledger(stepper.layout, stepper.batches)
+        gathering = self._groups.gathering
+        if self._copies and gathering and gathering.roster:
+            self._copies.begin(gathering.roster, gathering.member.name, done)
+
+    def regrouped(self) -> None:
+        """Another generation has begun: what the one before was about to save does not count."""
+        if self.recovery is not None:
+            self.recovery.regrouped()
+
+    def from_checkpoint(self, stepper: Stepper) -> int:
+        """Take up the newest checkpoint; its step, 0 where there is none."""
+        if self.recovery is None:
+            return 0
+        manifest = self.recovery.restore(stepper.state(), self._data)
+        if manifest is None:
+            self._telemetry.resumed(0, 0, 0.0)
+            return 0
+        return self._resumed(manifest)
+
+    def from_anywhere(self, stepper: Stepper, begin: Begin) -> tuple[int, Source]:
+        """Take up the newest state that there is outside of the training; its step, and where it
+        was. All workers call this together."""
+        gathering = self._groups.gathering
+        if self._copies and gathering and self.recovery is not None:
+            held = {name: facts["holdings"] for name, facts in begin.facts.items()}
+            manifest = self._copies.restore(
+                stepper.state().restore,
+                begin.roster,
+                gathering.member.name,
+                held,
+                self.recovery.all_agree,
+            )
+            if manifest is not None:
+                return self._resumed(manifest), "peers"
+        done = self.from_checkpoint(stepper)
+        return done, "checkpoint" if done else "beginning"
+
+    def _resumed(self, manifest: Manifest) -> int:
+        self.metrics = manifest.metrics
+        self._telemetry.resumed(manifest.step, manifest.samples, manifest.seconds)
+        return manifest.step
+
+    @property
+    def _copies(self) -> Copies | None:
+        return self._groups.gathering.copies if self._groups.gathering else None
+
+    @cached_property
+    def _data(self) -> dict[str, int]:
+        return data_facts(self._training)  # an order of many shards takes long to ask

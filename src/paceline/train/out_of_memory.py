@@ -1,0 +1,39 @@
+"""Whether an error says that memory ran out, which would happen again. No torch: it may not be
+loaded yet when that happens."""
+
+import errno
+from collections.abc import Iterator
+
+# PyTorch has a class for accelerators, and for the host's memory only these words.
+_SIGNS = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether an error, or one that it came from, says that memory ran out."""
+    return any(_says_so(each) for each in _with_causes(error))
+
+
+def advice(error: BaseException) -> str:
+    """What happened, and what takes less memory."""
+    first = next((each for each in _with_causes(error) if _says_so(each)), error)
+    said = (str(first).splitlines() or [""])[0]
+    return (
+        f"out of memory{': ' + said if said else ''}\n  -> give a smaller --micro-batch,"
+        " --recompute block, or --shards N to divide the model; `paceline plan` shows what fits."
+        " It is not started again: that would end the same way"
+    )
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    each: BaseException | None = error
+    while each is not None:
+        yield each
+        each = each.__cause__ or each.__context__
+
+
+def _says_so(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)

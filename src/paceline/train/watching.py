@@ -1,0 +1,108 @@
+"""What a worker watches while it trains: its pace, its gradients, and what its replicas hold."""
+
+from collections.abc import Callable
+
+import torch
+
+from paceline.specs import Faults, Layout, Refused, Slow
+from paceline.train.finite import FiniteGradients
+from paceline.train.groups import Groups
+from paceline.train.layouts.arranged import Arranged
+from paceline.train.learned import Learned
+from paceline.train.replica_check import Replicas, check_comparable, common_tensors
+from paceline.train.state import TrainedState
+from paceline.train.stragglers import Stragglers
+from paceline.train.telemetry import Telemetry
+from paceline.train.training import Training
+
+
+class Watching:
+    """Watches one worker."""
+
+    def __init__(
+        self,
+        state: Callable[[], TrainedState],
+        layout: Layout,
+        groups: Groups,
+        telemetry: Telemetry,
+        faults: Faults,
+        training: Training,
+        put_back: Callable[[], None],
+    ) -> None:
+        now = state()
+        sync = now.mode.bound.sync
+        check_comparable(faults.check_every, sync)
+        self._state, self._place, self._telemetry = state, groups.place, telemetry
+        self._check_every = faults.check_every
+        self._stragglers = (
+            Stragglers(groups, telemetry.clock, self._say_slow)
+            if groups.place.workers > 1
+            else None
+        )
+        self._replicas = Replicas(layout, groups, telemetry.clock)
+        self._alone = sync.replicas_differ
+        self._finite = FiniteGradients(
+            layout,
+            sync,
+            groups,
+            clips=training.clip is not None,
+            put_back=put_back,
+            say=self._say_not_finite,
+            last_loss=self._last_loss,
+        )
+
+    @property
+    def squared_norm(self) -> torch.Tensor | None:
+        """That of the gradient of the whole model, where it is known."""
+        return self._finite.squared_norm
+
+    def learned(self, step: int, arranged: Arranged, learn: Callable[[], Learned]) -> Learned:
+        """What `learn` gave, which leaves a gradient in the parameters; once more if that is not
+        finite."""
+        return self._finite.learned(step, arranged, learn)
+
+    def stepped(self, step: int) -> None:
+        """A step is done, and not saved yet; all workers call this after each."""
+        if self._stragglers is not None:
+            self._stragglers.stepped(step)
+        if self._check_every and step % self._check_every == 0:
+            self._check_replicas(step)
+
+    def close(self) -> None:
+        """Leave nothing under way in the process groups."""
+        if self._stragglers is not None:
+            self._stragglers.close()
+
+    def _check_replicas(self, step: int) -> None:
+        state = self._state()
+        tensors = common_tensors(state.arranged, state.optimizer)
+        corrupt = self._replicas.repaired(step, tensors)
+        if corrupt and self._replicas.tells(corrupt):
+            workers = ", ".join(map(str, corrupt))
+            self._telemetry.say(
+                Refused,
+                step=step,
+                ranks=corrupt,
+                what="corrupt",
+                message=f"the weights or the optimizer's state of worker {workers} had changed by"
+                " themselves; taken from the majority of the replicas",
+            )
+
+    def _say_slow(self, step: int, times: float, why: str) -> None:
+        place = self._place
+        self._telemetry.say(
+            Slow,
+            rank=place.rank,
+            slow_node=place.node,
+            step=step,
+            times=times,
+            why=why,
+        )
+
+    def _say_not_finite(self, step: int, ranks: list[int], message: str) -> None:
+        if self._alone or self._place.rank == 0:
+            self._telemetry.say(Refused, step=step, ranks=ranks, what="not finite", message=message)
+
+    def _last_loss(self) -> float:
+        self._telemetry.report_all()
+        return self._telemetry.progress.loss

@@ -1,0 +1,188 @@
+"""Who keeps what of whom, and what can be had from those who are left: for any cluster."""
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.recover.peers.holdings import Held, Holdings, Moment, Row, Sources, newest_whole
+from paceline.recover.peers.placing import (
+    copy_cost,
+    duties,
+    groups,
+    keepers_of_copies,
+)
+from paceline.specs import PacelineError
+
+SOME_NODES = st.lists(st.sampled_from("abcde"), min_size=2, max_size=12)
+
+
+def holdings_of(
+    nodes: list[str], moment: Moment, parity_group: int, parity: int
+) -> dict[str, Holdings]:
+    """What all members have when a copy is complete."""
+    found = {}
+    for rank in range(len(nodes)):
+        mine = duties(rank, nodes, parity_group=parity_group, parity=parity)
+        held = Held(moment=moment, own=rank, copies=mine.copies, rows=mine.rows)
+        found[f"member {rank}"] = Holdings(held=(held,))
+    return found
+
+
+@given(SOME_NODES)
+def test_copies_are_on_other_nodes(nodes: list[str]) -> None:
+    keepers = keepers_of_copies(nodes)
+    most = Counter(nodes).most_common(1)[0][1]
+    for owner, keeper in enumerate(keepers):
+        assert owner != keeper
+        assert nodes[owner] != nodes[keeper] or len(set(nodes)) == 1
+    if 2 * most <= len(nodes) or len(set(nodes)) == 1:
+        assert sorted(keepers) == list(range(len(nodes)))  # everybody keeps one
+
+
+@given(SOME_NODES, st.integers(2, 6), st.integers(1, 3))
+def test_groups_are_spread_over_nodes(nodes: list[str], size: int, parity: int) -> None:
+    if parity >= size:
+        return
+    found = groups(nodes, size, parity)
+    assert sorted(rank for group in found for rank in group) == list(range(len(nodes)))
+    for group in found:
+        assert len(group) > 1
+        on_one = Counter(nodes[rank] for rank in group)
+        for node, count in on_one.items():
+            assert count <= -(-nodes.count(node) // len(found))
+
+
+@given(SOME_NODES, st.integers(0, 6), st.integers(1, 3), st.data())
+def test_as_many_as_there_is_parity_may_be_lost(
+    nodes: list[str], size: int, parity: int, data: st.DataObject
+) -> None:
+    if size == 1 or (size and parity >= size):
+        return
+    moment = Moment(generation=0, step=10, workers=len(nodes))
+    all_of_them = holdings_of(nodes, moment, size, parity)
+    if size:
+        group = data.draw(st.sampled_from(groups(nodes, size, parity)))
+        may_go = min(parity, len(group) - 1)
+        lost = data.draw(st.permutations(group))[: may_go + 1]
+    else:
+        may_go, lost = 1, data.draw(st.permutations(range(len(nodes))))[:1]
+    left = {f"member {rank}": all_of_them[f"member {rank}"] for rank in range(len(nodes))}
+    for number, rank in enumerate(lost, start=1):
+        del left[f"member {rank}"]
+        assert newest_whole(left) == (moment if number <= may_go else None)
+
+
+@given(st.data())
+def test_the_newest_whole_moment_is_found(data: st.DataObject) -> None:
+    """Against what follows directly from the definition of parity."""
+    moments = [
+        Moment(generation=generation, step=step, workers=3)
+        for generation, step in ((0, 10), (0, 20), (1, 15))
+    ]
+    ranks = st.integers(0, 2)
+    rows = [Row(group=(0, 1, 2), parity=1, stripe=stripe, row=0) for stripe in range(3)]
+    held = st.builds(
+        Held,
+        moment=st.sampled_from(moments),
+        own=st.none() | ranks,
+        copies=st.tuples(ranks) | st.just(()),
+        rows=st.sets(st.sampled_from(rows)).map(tuple),
+    )
+    some = st.lists(held, max_size=3, unique_by=lambda each: each.moment)
+    found = data.draw(st.tuples(some, some, some))
+    holdings = {name: Holdings(held=tuple(each)) for name, each in zip("abc", found, strict=True)}
+
+    def whole(moment: Moment) -> bool:
+        held = [each for one in holdings.values() for each in one.held if each.moment == moment]
+        here = {each.own for each in held} | {rank for each in held for rank in each.copies}
+        stripes = {row.stripe for each in held for row in each.rows}
+        # Two chunks of each rank; the stripe whose parity it keeps itself has none of it.
+        return all(
+            rank in here
+            or all(
+                stripe in stripes and other in here
+                for stripe in range(3)
+                for other in range(3)
+                if stripe != rank and other not in (stripe, rank)
+            )
+            for rank in range(3)
+        )
+
+    expected = [moment for moment in moments if whole(moment)]
+    assert newest_whole(holdings) == (expected[-1] if expected else None)
+
+
+@given(st.integers(2, 9), st.integers(1, 8))
+def test_a_stripe_has_each_member_once(size: int, parity: int) -> None:
+    if parity >= size:
+        return
+    group = tuple(range(100, 100 + size))
+    kept = Counter[int]()
+    chunks = set()
+    for stripe in range(size):
+        rows = [Row(group=group, parity=parity, stripe=stripe, row=row) for row in range(parity)]
+        assert {*rows[0].data_ranks, *(row.keeper for row in rows)} == set(group)
+        kept.update(row.keeper for row in rows)
+        chunks |= {(rank, number) for number, rank in enumerate(rows[0].data_ranks)}
+    assert set(kept.values()) == {parity}
+    assert len(chunks) == size * (size - parity)  # every chunk of every member lies in one stripe
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"parity": 3},
+        {"stripe": 3},
+        {"row": 1},
+        {"group": (0, 1, 1)},
+        {"group": (0,)},
+    ],
+)
+def test_there_are_no_other_rows(wrong: dict[str, object]) -> None:
+    right: dict[str, object] = {"group": (0, 1, 2), "parity": 1, "stripe": 0, "row": 0}
+    Row.model_validate(right)
+    with pytest.raises(ValueError, match=r"no such row|twice|at least 2"):
+        Row.model_validate(right | wrong)
+
+
+def test_what_it_costs() -> None:
+    gigabyte = 10**9
+    copies = copy_cost(gigabyte, 8, 0, 1)
+    assert (copies.held_bytes, copies.traffic_bytes) == (gigabyte, gigabyte)
+    assert copies.memory_bytes == 5 * gigabyte
+    xor = copy_cost(gigabyte, 8, 4, 1)
+    assert (xor.held_bytes, xor.traffic_bytes) == (-(-gigabyte // 3), gigabyte)
+    two = copy_cost(gigabyte, 8, 8, 2)
+    assert (two.held_bytes, two.traffic_bytes) == (2 * -(-gigabyte // 6), 2 * gigabyte)
+    assert copy_cost(gigabyte, 1, 4, 1).traffic_bytes == 0
+
+
+def test_groups_that_cannot_be() -> None:
+    with pytest.raises(PacelineError, match=r"faults.parity is 2 in groups of 2") as caught:
+        groups("ab", 2, 2)
+    assert "or to 0 for whole copies" in str(caught.value.fix)
+    with pytest.raises(PacelineError, match=r"faults.parity_group is 300, but"):
+        groups("ab", 300, 2)
+
+
+def test_fewer_workers_than_a_group_are_still_protected() -> None:
+    """A run that has shrunk goes on with what can be had."""
+    nodes = ["a", "b"]
+    left = holdings_of(nodes, Moment(generation=3, step=1, workers=2), 8, 3)
+    for lost in range(2):
+        one = {name: each for name, each in left.items() if name != f"member {lost}"}
+        assert newest_whole(one) is not None
+
+
+def test_pairs_in_different_groups_may_be_lost() -> None:
+    nodes = list("aabbccdd")
+    moment = Moment(generation=0, step=1, workers=8)
+    everybody = holdings_of(nodes, moment, 4, 1)
+    of = {rank: group for group in groups(nodes, 4, 1) for rank in group}
+    for pair in combinations(range(8), 2):
+        left = {name: each for name, each in everybody.items() if int(name[7:]) not in pair}
+        missing = Sources(moment, left).missing()
+        assert missing == (list(pair) if of[pair[0]] == of[pair[1]] else [])

@@ -1,0 +1,168 @@
+"""Workers are lost in real runs, and the others go on as if they had not been there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from command import paceline
+from paceline.recover.ledger import read_ledger
+from paceline.report import RunReader
+from paceline.specs import Layout, Regrouped, Run
+from paceline.train.fitting import fitted, fitting
+
+TRAIN = """
+import os, signal, time
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+import paceline
+
+VICTIM, LAST = int(os.environ.get("VICTIM", "-2")), int(os.environ["STEPS"])
+PAUSE = float(os.environ.get("PAUSE", "0"))
+# Layers whose output depends on who computes a sample beside which others, if it is asked for.
+LAYERS = [nn.BatchNorm1d(32), nn.Dropout(0.1)] if "DRAWS" in os.environ else [nn.Tanh()]
+
+
+def training():
+    generator = torch.Generator().manual_seed(7)
+    inputs = torch.randn(200, 12, generator=generator)
+    return paceline.Training(
+        model=lambda: nn.Sequential(
+            nn.Linear(12, 32), *LAYERS, nn.Linear(32, 2)
+        ),
+        loss=F.cross_entropy,
+        data=TensorDataset(inputs, (inputs[:, 0] > 0).long()),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+        schedule=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, LAST),
+        batch=30,
+        steps=LAST,
+    )
+
+
+def loop():
+    with paceline.start(training()) as trainer:
+        for batch in trainer:
+            out = trainer.step(batch)
+            if out.step == 23 and int(os.environ["PACELINE_RANK"]) == VICTIM:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(PAUSE)
+        trainer.export("weights.safetensors")
+"""
+
+
+def trained(folder: Path, *words: str, steps: int = 60, **environment: Any) -> tuple[Run, Any]:
+    """A run of that training, and its last weights."""
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    options = ("--ledger", "--batch-norm", "local", "--save-every", "0", "--quiet")
+    paceline(
+        "run", "train.py:loop", *options, *words, folder=folder, STEPS=str(steps), **environment
+    )
+    (run,) = (folder / "runs").iterdir()
+    return Run.open(run), load_file(folder / "weights.safetensors")
+
+
+def regroups(run: Run) -> list[Regrouped]:
+    lines = [line for path in run.events.iterdir() for line in path.read_text().splitlines()]
+    found = [json.loads(line) for line in lines]
+    return sorted(
+        (Regrouped(**each) for each in found if each["kind"] == "regrouped"),
+        key=lambda each: each.generation,
+    )
+
+
+def check_story(run: Run) -> None:
+    """Every sample of every whole epoch was learnt from once, and the run is told as finished."""
+    *whole, last = read_ledger(run.ledger)
+    assert all(epoch.exact for epoch in whole)
+    assert not last.repeated
+    assert not last.incomplete_steps
+    state = RunReader(run).refresh()
+    assert state.status == "finished"
+    assert state.step == list(range(1, state.step[-1] + 1))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("victim", [0, 2])
+def test_replicas_go_on_with_what_they_hold(tmp_path: Path, victim: int) -> None:
+    run, weights = trained(tmp_path / "struck", "-n", "3", VICTIM=str(victim))
+    first = regroups(run)[0]
+    assert (first.workers, first.lost, first.source) == (2, [victim], "members")
+    assert (first.step, first.steps_again) in ((23, 0), (24, 0))
+    check_story(run)
+    _, undisturbed = trained(tmp_path / "undisturbed", "-n", "3")
+    for name, expected in undisturbed.items():
+        assert torch.allclose(weights[name], expected, atol=1e-4), name
+
+
+@pytest.mark.timeout(120)
+def test_shards_go_on_from_their_peers_memory(tmp_path: Path) -> None:
+    words = ("--shards", "3", "-n", "3", "--faults", "copy_every=5")
+    run, _ = trained(tmp_path / "struck", *words, VICTIM="1")
+    first = regroups(run)[0]
+    assert (first.workers, first.lost, first.source) == (2, [1], "peers")
+    assert first.step in (15, 20)
+    assert first.steps_again <= 9
+    check_story(run)
+
+
+@pytest.mark.timeout(180)
+def test_the_same_bits_whoever_is_lost_and_comes_back(tmp_path: Path) -> None:
+    words, steps = ("--sync", "canonical", "-n", "3"), 300
+    exact = {"OMP_NUM_THREADS": "1", "DRAWS": "1"}
+    run, weights = trained(
+        tmp_path / "struck", *words, steps=steps, VICTIM="1", PAUSE="0.03", **exact
+    )
+    assert [each.workers for each in regroups(run)] == [2, 3]
+    check_story(run)
+    _, undisturbed = trained(tmp_path / "undisturbed", *words, steps=steps, **exact)
+    assert all(torch.equal(weights[name], expected) for name, expected in undisturbed.items())
+
+
+@pytest.mark.timeout(100)
+def test_an_error_that_looks_like_a_loss_ends_the_run(tmp_path: Path) -> None:
+    more = """
+def unreachable(output, target):
+    raise RuntimeError("Connection refused by the database")
+
+def broken():
+    return dataclasses.replace(training(), loss=unreachable)
+"""
+    (tmp_path / "train.py").write_text("import dataclasses\n" + TRAIN + more)
+    done = paceline(
+        "run", "train.py:broken", "-n", "2", "--quiet", folder=tmp_path, expect=1, STEPS="5"
+    )
+    assert "Connection refused by the database" in done.stderr
+
+
+@pytest.mark.timeout(60)
+def test_an_error_of_ones_own_ends_all(tmp_path: Path) -> None:
+    more = "\ndef broken():\n    raise RuntimeError('no such thing')\n"
+    (tmp_path / "train.py").write_text(TRAIN + more)
+    done = paceline(
+        "run", "train.py:broken", "-n", "2", "--quiet", folder=tmp_path, expect=1, STEPS="5"
+    )
+    assert "no such thing" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("layout", "members", "expected"),
+    [
+        (Layout(replicas=4), 3, Layout(replicas=3)),
+        (Layout(shards=4), 3, Layout(shards=3)),
+        (Layout(replicas=2, shards=2), 3, Layout(replicas=1, shards=2)),
+        (Layout(replicas=2, pipeline=2, tensor=2), 7, Layout(replicas=1, pipeline=2, tensor=2)),
+        (Layout(pipeline=2, shards=2), 3, Layout(pipeline=2, shards=1)),
+        (Layout(pipeline=4), 3, None),
+    ],
+)
+def test_the_layout_for_those_who_are_left(
+    layout: Layout, members: int, expected: Layout | None
+) -> None:
+    assert fitted(layout, members) == expected
+    assert fitting(layout, members) == (expected.workers if expected else 0)
