@@ -1,6 +1,8 @@
 """Groups of some workers for a while."""
 
+from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -36,3 +38,36 @@ def _sums() -> list[float]:
 def test_groups_come_and_go_and_all_are_heard(tmp_path: Path) -> None:
     found = run_ranks(_sums, 5, tmp_path)
     assert found == [[1, 6, 10], [1, 6, 10], [5, 6, 10], [5, 6, 10], [4, 4, 10]]
+
+
+def _meets_nobody_once() -> tuple[int, float]:
+    """Worker 0 fails to make its group of the next generation, when worker 1 has made its own."""
+    folder = run_folder()
+    assert folder is not None
+    here, engine = place(), cast("Any", dist)
+    made = dist.init_process_group
+
+    def in_vain(backend: str, *, store: Any, rank: int, world_size: int, **_: Any) -> None:
+        engine.init_process_group = made
+        made(backend, store=store, rank=rank, world_size=world_size)
+        dist.destroy_process_group()
+        store = engine.PrefixStore("where nobody comes", store)
+        soon = timedelta(seconds=0.3)
+        made(backend, store=store, rank=rank, world_size=world_size, timeout=soon)
+
+    with joined(Run.open(folder), here, torch.device("cpu"), None, lambda members: members) as own:
+        if here.rank == 0:
+            engine.init_process_group = in_vain
+        begin = own.regroup({}, "to see")
+        ones = torch.ones(1)
+        if begin.roster.generation == 1:
+            with pytest.raises(RuntimeError):
+                dist.all_reduce(ones)
+            begin = own.regroup({}, "worker 0 is not there")
+        dist.all_reduce(ones)
+        return begin.roster.generation, float(ones)
+
+
+@pytest.mark.timeout(60)
+def test_a_group_that_could_not_be_made_does_not_keep_workers_apart(tmp_path: Path) -> None:
+    assert run_ranks(_meets_nobody_once, 2, tmp_path) == [(2, 2.0), (2, 2.0)]

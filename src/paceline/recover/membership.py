@@ -74,6 +74,7 @@ class Membership:
         async def left() -> Begin:
             own = self._own
             if own.finish is not None:
+                own.left.set()
                 raise Ended(own.finish, own.me.name)
             if own.next.done():
                 own.next = asyncio.get_running_loop().create_future()

@@ -33,6 +33,7 @@ from paceline.recover.watch import Watch
 from paceline.specs import Faults
 from paceline.specs.roster import Member, Roster
 
+_INTERRUPT_SECONDS = 0.1
 _REJOIN_SECONDS = 0.5
 """How often who waits for a place asks for it."""
 
@@ -125,7 +126,7 @@ class Succession:
             return
         self.ended, self.why = True, self.why or why
         self._unwatch(finished=False)
-        self.hooks.interrupt()
+        self._spawn(self._interrupt_until_left())
         self._spawn(self._succeed(0.0 if detected else self.faults.lease_seconds / 5))
 
     async def spread_end(self, message: str) -> None:
@@ -147,7 +148,7 @@ class Succession:
             self.finish = end
             self.ended = True
             self._unwatch(finished=True)
-            self.hooks.interrupt()
+            self._spawn(self._interrupt_until_left())
             if not self.next.done():
                 self.next.set_exception(Ended(end, self.me.name))
 
@@ -158,7 +159,7 @@ class Succession:
             self.me = self.me.model_copy(update={"name": f"{name}+{int(times or 0) + 1}"})
             self.control.name = self.me.name
             self.seat = Seat.of_newcomer(self.me)
-            self.hooks.interrupt()
+            self._spawn(self._interrupt_until_left())
             self._spawn(self._ask_to_join())
 
     def begin(self, begin: Begin) -> bool:
@@ -259,6 +260,13 @@ class Succession:
                     self.gone[leader.name] = "it does not answer"
                 elif isinstance(reply, Behind) and self.begun == ended:
                     self.fall_behind()
+
+    async def _interrupt_until_left(self) -> None:
+        """Once is not enough: the training may be about to open connections, and wait for them."""
+        ended = self.begun
+        while self.begun == ended and not self.left.is_set():
+            self.hooks.interrupt()
+            await asyncio.sleep(_INTERRUPT_SECONDS)
 
     async def _until_changed(self, seconds: float) -> None:
         try:

@@ -136,7 +136,8 @@ class Gathering:
         self.sockets.shut()
 
     def _open_store(self) -> int:
-        self._opened = hosted_store(self._interface, None)
+        with self.opening():
+            self._opened = hosted_store(self._interface, None)
         return self._opened.port
 
     def _foreign_ports(self) -> set[int]:

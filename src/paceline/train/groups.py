@@ -38,6 +38,14 @@ def forget_meshes() -> None:
         _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
 
 
+def _forget_failed_group() -> None:
+    """Count groups from the start again, as `destroy_process_group` does: a first group that could
+    not be made is counted, and a worker that counts on would wait for the others under a name that
+    they do not use. Private; a test tells when a torch release changes it."""
+    if not dist.is_initialized():
+        dist.distributed_c10d._world.group_count = 0
+
+
 class Groups:
     """How one worker reaches the others; with a single worker there is nobody to reach."""
 
@@ -240,6 +248,7 @@ class Groups:
                 self._join(self._meeting, self.place.generation)
             except RuntimeError as error:
                 self.gathering.interrupt()
+                _forget_failed_group()
                 why = f"a group could not be made: {error}"
                 continue
             return begin
