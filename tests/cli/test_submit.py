@@ -82,7 +82,7 @@ def test_a_dry_run_prints_the_script_and_leaves_nothing(cluster: str, shared_fol
     assert "#SBATCH --nodes=3\n" in script
     assert "#SBATCH --time=90 " in script
     assert "#SBATCH --mem=600M " in script
-    assert "srun --kill-on-bad-exit=1" in script
+    assert "srun --no-kill --kill-on-bad-exit=0" in script
     assert not (shared_folder / "runs").exists()
 
 

@@ -31,6 +31,7 @@ def test_a_run_and_its_folder(tmp_path: Path) -> None:
     host = socket.gethostname()
     assert files == {
         "plan.toml",
+        "outcome",
         "job.toml",
         "versions.toml",
         "secret",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.launch.slurm import script
-from paceline.specs import Job, Limits, Run
+from paceline.specs import Faults, Job, Limits, Plan, Run
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -35,10 +35,17 @@ LISTENED = CPU.model_copy(
 )
 
 
-@pytest.mark.parametrize(("name", "job"), [("cpu", CPU), ("gpu", GPU), ("listened", LISTENED)])
-def test_golden_script(name: str, job: Job) -> None:
+@pytest.mark.parametrize(
+    ("name", "job", "faults"),
+    [
+        ("cpu", CPU, Faults(regroup=False)),
+        ("gpu", GPU.model_copy(update={"spares": 2}), Faults()),
+        ("listened", LISTENED, Faults()),
+    ],
+)
+def test_golden_script(name: str, job: Job, faults: Faults) -> None:
     """Renew with `PACELINE_RENEW=1 pytest tests/launch/test_script.py`, then read the diff."""
-    written = script(job, Run(Path(f"/home/ann/runs/{job.name}-20260101-120000")))
+    written = script(job, Run(Path(f"/home/ann/runs/{job.name}-20260101-120000")), faults)
     golden = GOLDEN / f"{name}.sbatch"
     if os.environ.get("PACELINE_RENEW"):
         golden.write_text(written)
@@ -46,7 +53,5 @@ def test_golden_script(name: str, job: Job) -> None:
 
 
 def test_the_secret_is_not_in_the_script(tmp_path: Path) -> None:
-    from paceline.specs import Plan
-
     run = Run.create(tmp_path, CPU, Plan())
-    assert run.secret_file.read_text() not in script(CPU, run)
+    assert run.secret_file.read_text() not in script(CPU, run, Faults())

@@ -103,7 +103,7 @@ def run(
     accelerators = local.accelerators()
     saving = given_saving(save_every, checkpoints, ledger=ledger)
     chosen = chosen_plan(plan, workers, max(1, accelerators), layout, saving)
-    warning = local.check_room(chosen.layout.workers, accelerators)
+    warning = local.check_room(chosen.layout.workers + spares, accelerators)
     if warning:
         say(warning, unless=quiet)
     job = Job(

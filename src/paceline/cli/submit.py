@@ -51,6 +51,9 @@ def submit(
         int | None, typer.Option("--nodes", min=1, help="Nodes of the cluster: the plan's, or 1.")
     ] = None,
     devices: Devices = None,
+    spares: Annotated[
+        int, typer.Option("--spares", min=0, help="More nodes, to stand by for one that is lost.")
+    ] = 0,
     plan: PlanFile = None,
     save_every: SaveEvery = None,
     checkpoints: Checkpoints = None,
@@ -101,6 +104,7 @@ def submit(
         function=target.function,
         trace_steps=trace,
         nodes=nodes or planned.nodes or 1,
+        spares=spares,
         partition=partition,
         limits=Limits(
             minutes=minutes_of(time) if time else None,
@@ -120,7 +124,8 @@ def submit(
     saving = given_saving(save_every, checkpoints, ledger=ledger)
     chosen = chosen_plan(plan, job.workers, job.workers, layout, saving)
     if dry_run:
-        print(launcher.script(job, Run(Path(runs).absolute() / f"{job.name}-TIME")), end="")
+        there = Run(Path(runs).absolute() / f"{job.name}-TIME")
+        print(launcher.script(job, there, chosen.faults), end="")
         return
     folder = Run.create(Path(runs), job, chosen)
     write_versions(folder.versions_file, target.file)
@@ -135,7 +140,8 @@ def train_there(run: "Run", slurm: "Slurm", *, wait: bool, json: bool, quiet: bo
     job_id = launcher.submit(run, slurm)
     say(
         f"job {job_id} submitted to {slurm.name}: {job.nodes} nodes x {job.devices_per_node}"
-        f" workers, partition {job.partition}",
+        f" workers{f' and {job.spares} to stand by' if job.spares else ''},"
+        f" partition {job.partition}",
         unless=quiet,
     )
     say(f"run: {shown(run.path)}", unless=quiet)

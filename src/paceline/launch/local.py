@@ -53,6 +53,7 @@ class _Worker:
     process: "subprocess.Popen[bytes]"
     label: str
     """What its lines in the log begin with."""
+    device: int
     starts: int = 1
 
     @property
@@ -84,8 +85,10 @@ class LocalLaunch:
         job = run.job
         self._faults = run.plan.faults
         self._pumps: list[threading.Thread] = []
-        self._workers = [self._start(job, rank) for rank in range(job.workers)]
-        self._workers += [self._start(job, _JOINS) for _ in range(job.spares)]
+        run.outcome_file.unlink(missing_ok=True)
+        self._workers = [self._start(job, rank, rank) for rank in range(job.workers)]
+        for spare in range(job.spares):
+            self._workers.append(self._start(job, _JOINS, job.workers + spare))
 
     def poll(self) -> int | None:
         """The exit code of the run when all workers are gone, None before."""
@@ -120,7 +123,7 @@ class LocalLaunch:
         self._workers.remove(worker)
         # Asked to stop, one that still loads can only die; the others save and stop.
         if worker.starts < self._faults.attempts and not self._term_sent:
-            self._workers.append(self._start(self._run.job, _JOINS, worker.starts + 1))
+            self._workers.append(self._again(worker))
 
     def _exit_code(self) -> int:
         if self._failed is not None:
@@ -160,9 +163,13 @@ class LocalLaunch:
         """End the workers at once."""
         self._signal(signal.SIGKILL)
 
-    def _start(self, job: Job, rank: int, starts: int = 1) -> _Worker:
+    def _again(self, worker: _Worker) -> _Worker:
+        return self._start(self._run.job, _JOINS, worker.device, worker.starts + 1)
+
+    def _start(self, job: Job, rank: int, device: int, starts: int = 1) -> _Worker:
         environment = os.environ | {
             "PACELINE_RANK": str(rank),
+            "PACELINE_DEVICE": str(device),
             "PACELINE_WORKERS": str(job.workers),
             "PACELINE_LAUNCHER_PID": str(os.getpid()),
             "PYTHONUNBUFFERED": "1",
@@ -176,7 +183,7 @@ class LocalLaunch:
             # Apart from our group, so that Ctrl-C reaches the workers through `stop` alone.
             process_group=0,
         )
-        worker = _Worker(process, "joins" if rank == _JOINS else str(rank), starts)
+        worker = _Worker(process, "joins" if rank == _JOINS else str(rank), device, starts)
         pump = threading.Thread(target=self._pump, args=(worker,), daemon=True)
         self._pumps.append(pump)
         pump.start()

@@ -10,10 +10,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from paceline.cluster.files import LOCAL, MEMORY, file_system
 from paceline.cluster.slurm import ENDED_STATES, Node, Partition, Slurm
 from paceline.observe.events import EventWriter
-from paceline.specs import Ended, Job, PacelineError, Run
+from paceline.specs import (
+    BATCH_ALIVE_SECONDS,
+    STOPPED_EXIT_CODE,
+    Ended,
+    Faults,
+    Job,
+    PacelineError,
+    Run,
+)
 
 
-def script(job: Job, run: Run) -> str:
+def script(job: Job, run: Run, faults: Faults) -> str:
     """The sbatch script of a run, for people to read."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -25,7 +33,13 @@ def script(job: Job, run: Run) -> str:
         autoescape=False,  # noqa: S701 -- a shell script; every value is quoted for the shell
     )
     environment.filters["quoted"] = lambda value: shlex.quote(str(value))
-    return environment.get_template("job.sbatch.jinja").render(job=job, run=run)
+    return environment.get_template("job.sbatch.jinja").render(
+        job=job,
+        run=run,
+        goes_on=faults.regroup and not job.probe,
+        alive_seconds=BATCH_ALIVE_SECONDS,
+        stopped_code=STOPPED_EXIT_CODE,
+    )
 
 
 def _on_one_line(value: object) -> object:
@@ -46,7 +60,8 @@ def fitted(job: Job, slurm: Slurm, devices: int | None) -> tuple[Job, list[str]]
     partition = _partition(job.partition, slurm.partitions())
     nodes = [node for node in slurm.nodes() if partition.name in node.partitions]
     _check_nodes(job, partition, nodes)
-    fitting = sorted(nodes, key=lambda node: (node.gpus, node.cpus), reverse=True)[: job.nodes]
+    wanted = job.nodes + job.spares
+    fitting = sorted(nodes, key=lambda node: (node.gpus, node.cpus), reverse=True)[:wanted]
     gpus = min(node.gpus for node in fitting)
     cpus = min(node.cpus for node in fitting)
     devices = devices or max(1, gpus)
@@ -73,10 +88,10 @@ def fitted(job: Job, slurm: Slurm, devices: int | None) -> tuple[Job, list[str]]
     )
     away = [node.name for node in nodes if not node.usable]
     warnings = []
-    if len(nodes) - len(away) < job.nodes:
+    if len(nodes) - len(away) < wanted:
         warnings.append(
             f"{', '.join(away)} of {partition.name} cannot take jobs now: this one waits until"
-            f" {job.nodes} nodes can"
+            f" {wanted} nodes can"
         )
     return job, warnings
 
@@ -97,7 +112,7 @@ def check_shared(paths: list[Path], slurm: Slurm) -> None:
 
 def submit(run: Run, slurm: Slurm) -> int:
     """Write the script, have Slurm itself test it, submit it; the number of the job."""
-    run.script_file.write_text(script(run.job, run))
+    run.script_file.write_text(script(run.job, run, run.plan.faults))
     slurm.call("sbatch", "--test-only", str(run.script_file))
     said = slurm.call("sbatch", "--parsable", str(run.script_file))
     match = re.search(r"^(\d+)", said, re.MULTILINE)
@@ -154,6 +169,13 @@ def _check_nodes(job: Job, partition: Partition, nodes: list[Node]) -> None:
             f"--nodes {job.nodes} asks for more than the {len(nodes)} nodes of the partition"
             f" {partition.name}",
             fix=f"use --nodes {len(nodes)} at the most, or another --partition",
+        )
+    if job.nodes + job.spares > len(nodes):
+        raise PacelineError(
+            f"--nodes {job.nodes} and --spares {job.spares} together ask for more than the"
+            f" {len(nodes)} nodes of the partition {partition.name}",
+            fix=f"use --spares {len(nodes) - job.nodes} at the most, fewer --nodes, or another"
+            " --partition",
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline.recover.messages import End
-from paceline.specs.errors import PacelineError
+from paceline.specs.errors import TOO_FEW_EXIT_CODE, PacelineError
 from paceline.specs.roster import Member, Roster
 
 
@@ -22,16 +22,24 @@ class Hooks:
     """What was written down last."""
     fitting: Callable[[int], int]
     """Of so many members, how many can train."""
+    is_over: Callable[[], bool]
+    """Whether the training has ended, and nobody is wanted any more."""
     planned: int
     """Members that the training is to have."""
 
 
-class Ended(PacelineError):
-    """The training has ended for all members, as one of them has said."""
+class Over(Exception):
+    """The training ended while this worker waited for a place in it."""
 
-    exit_code = 1
+
+class Ended(PacelineError):
+    """The training has ended for this member, as it or another one has said."""
 
     def __init__(self, end: End, me: str) -> None:
-        super().__init__(end.message, fix="see what that worker said in the run's logs")
+        fix = "see what that worker said in the run's logs"
+        if end.too_few:
+            fix = "`paceline resume RUN` goes on from the last checkpoint"
+        super().__init__(end.message, fix=fix)
+        self.exit_code = TOO_FEW_EXIT_CODE if end.too_few else 1
         self.by_peer = end.name != me
         """Whether this member is not the one that said so."""

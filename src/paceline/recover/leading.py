@@ -34,7 +34,6 @@ class Leading:
     def __init__(self, own: "Succession") -> None:
         self._own = own
         self._now = asyncio.get_running_loop().time
-        self._since = self._now()
         self._known = {each.name: each for each in own.roster.members}
         self._unreachable: list[str] = []
 
@@ -135,13 +134,14 @@ class Leading:
 
     def _give_up_in_time(self, left: int) -> None:
         own = self._own
-        if self._now() - self._since > TOO_FEW_SECONDS:
+        if self._now() - own.ended_at > TOO_FEW_SECONDS:
             own.over(
                 End(
                     begun=own.begun,
                     name=own.me.name,
                     message=f"only {left} of {len(own.roster.members)} workers are left, too few to"
                     " go on: the others may be going on without them",
+                    too_few=True,
                 )
             )
 

@@ -11,12 +11,12 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from paceline.recover.death import born
-from paceline.recover.hooks import Ended, Hooks
+from paceline.recover.hooks import Ended, Hooks, Over
 from paceline.recover.messages import Begin
 from paceline.recover.succession import Succession
 from paceline.specs import Faults, Member, Roster
 
-__all__ = ["Begin", "Ended", "Hooks", "Membership"]
+__all__ = ["Begin", "Ended", "Hooks", "Membership", "Over"]
 
 _Result = TypeVar("_Result")
 _CLOSING_SECONDS = 2.0
@@ -84,7 +84,10 @@ class Membership:
         return self._call(left())
 
     def join(self, facts: dict[str, Any]) -> Begin:
-        """Wait for a place among the members of a run that goes on already."""
+        """Wait for a place among the members of a run that goes on already.
+
+        Raises `Over` where it has ended meanwhile.
+        """
 
         async def joined() -> Begin:
             self._own.join(facts)

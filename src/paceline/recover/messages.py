@@ -111,12 +111,14 @@ class Join(Spec):
 
 
 class End(Spec):
-    """The training cannot go on anywhere, for a reason that is not the loss of a worker."""
+    """The training cannot go on, for a reason that is not the loss of a worker; or, among those who
+    say so, since too few of them are left."""
 
     kind: Literal["end"] = "end"
     begun: int
     name: str
     message: str
+    too_few: bool = False
 
 
 class Vote(Spec):

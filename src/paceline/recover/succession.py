@@ -13,7 +13,7 @@ from paceline.recover.agreement import Seat
 from paceline.recover.control import Control
 from paceline.recover.death import is_dead
 from paceline.recover.frames import Line
-from paceline.recover.hooks import Ended, Hooks
+from paceline.recover.hooks import Ended, Hooks, Over
 from paceline.recover.leading import Leading
 from paceline.recover.messages import (
     Begin,
@@ -60,6 +60,7 @@ class Succession:
         """What this member's training knows, once it has left the generation."""
         self.left = asyncio.Event()
         self.ended = False
+        self.ended_at = 0.0
         self.why = ""
         self.finish: End | None = None
         self.next: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
@@ -125,6 +126,7 @@ class Succession:
         if self.ended or self.begun < 0:
             return
         self.ended, self.why = True, self.why or why
+        self.ended_at = asyncio.get_running_loop().time()
         self._unwatch(finished=False)
         self._spawn(self._interrupt_until_left())
         self._spawn(self._succeed(0.0 if detected else self.faults.lease_seconds / 5))
@@ -278,6 +280,9 @@ class Succession:
         me = self.me
         await self.left.wait()
         while self.begun < 0 and self.finish is None and self.me is me:
+            if self.hooks.is_over() and not self.next.done():
+                self.next.set_exception(Over)
+                return
             leader = self.hooks.find_leader()
             if leader is not None:
                 join = Join(member=me, facts=self.facts or {})

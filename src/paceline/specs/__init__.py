@@ -13,6 +13,7 @@ from paceline.specs.dry_run import DryRun, HeldParameters, Memory, RankPicture, 
 from paceline.specs.errors import (
     OUT_OF_MEMORY_EXIT_CODE,
     STOPPED_EXIT_CODE,
+    TOO_FEW_EXIT_CODE,
     PacelineError,
     RunFailed,
 )
@@ -67,7 +68,7 @@ from paceline.specs.profile import (
 )
 from paceline.specs.quality import Comparison, Learned, LearnedPoint, Quality, Stretch, Verdict
 from paceline.specs.roster import Member, Roster
-from paceline.specs.run import Run
+from paceline.specs.run import BATCH_ALIVE_SECONDS, Run
 from paceline.specs.saving import Best, Saving
 from paceline.specs.study import (
     Kind,
@@ -83,10 +84,12 @@ from paceline.specs.study import (
 from paceline.specs.sync import LOCAL_STEPS, Sync
 
 __all__ = [
+    "BATCH_ALIVE_SECONDS",
     "LOCAL_STEPS",
     "OUT_OF_MEMORY_EXIT_CODE",
     "PARTS",
     "STOPPED_EXIT_CODE",
+    "TOO_FEW_EXIT_CODE",
     "Agreed",
     "Alternative",
     "Amount",

@@ -6,6 +6,9 @@ STOPPED_EXIT_CODE = 3
 OUT_OF_MEMORY_EXIT_CODE = 4
 """A worker whose memory ran out: started again in the same way, it would end so again."""
 
+TOO_FEW_EXIT_CODE = 5
+"""Too few workers were left to go on; from its last checkpoint the run can."""
+
 
 class PacelineError(Exception):
     """A mistake or a state that the user can mend; shown as a sentence, never as a traceback.

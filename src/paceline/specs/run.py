@@ -10,6 +10,8 @@ from paceline.specs.errors import PacelineError
 from paceline.specs.job import Job
 from paceline.specs.plan import Plan
 
+BATCH_ALIVE_SECONDS = 2
+"""How often the script of a job under Slurm says that it lives."""
 _MODE = 0o755
 """Of a run's folders: also where a group shares files, nobody else puts his own secret there."""
 
@@ -81,9 +83,20 @@ class Run:
         return self.path / "slurm-job"
 
     @property
+    def outcome_file(self) -> Path:
+        """There when the training is over for good: the exit code, as its last workers said it."""
+        return self.path / "outcome"
+
+    @property
     def requeue_file(self) -> Path:
-        """There when the time limit stopped the run and it wants to go on."""
+        """There when the time limit, or a want of workers, stopped the run and it wants to go
+        on."""
         return self.path / "requeue"
+
+    @property
+    def alive_file(self) -> Path:
+        """Written again and again by the script of a job under Slurm while it lives."""
+        return self.path / "batch-alive"
 
     @property
     def rendezvous(self) -> Path:

@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 
 from paceline.observe.events import EventWriter
+from paceline.recover.hooks import Over
 from paceline.specs import (
     OUT_OF_MEMORY_EXIT_CODE,
     STOPPED_EXIT_CODE,
@@ -17,6 +18,7 @@ from paceline.specs import (
     PacelineError,
     Run,
 )
+from paceline.train import ending
 from paceline.train.loading import load_torch
 from paceline.train.out_of_memory import advice, ran_out_of_memory
 from paceline.train.place import GONE, Place, cpu_threads, place
@@ -36,12 +38,23 @@ def main() -> int:
     # Before torch is loaded: its thread pool and the BLAS beneath it read this once.
     os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, job.cpus_per_worker)))
     try:
-        return _train(job, job.train) if job.train and not job.probe else _probe(run)
+        code = _train(job, job.train) if job.train and not job.probe else _probe(run)
+        ending.tell(run, code)
+    except Over:
+        return 0
     except Exception as error:
         _report_failure(run, here, error)
-        if ran_out_of_memory(error):
-            return OUT_OF_MEMORY_EXIT_CODE
-        return error.exit_code if isinstance(error, PacelineError) else 1
+        code = _code_of(error)
+        if not _lost_peer(error):
+            ending.tell_failure(run, here, code)
+    ending.end_job(run, here, code)
+    return code
+
+
+def _code_of(error: Exception) -> int:
+    if ran_out_of_memory(error):
+        return OUT_OF_MEMORY_EXIT_CODE
+    return error.exit_code if isinstance(error, PacelineError) else 1
 
 
 def _probe(run: Run) -> int:

@@ -65,6 +65,7 @@ class Gathering:
                 ),
                 find_leader=lambda: found_leader(run, secret),
                 fitting=fitting,
+                is_over=run.outcome_file.exists,
                 planned=run.plan.layout.workers,
             ),
             memory_port=self.copies.port if self.copies else 0,

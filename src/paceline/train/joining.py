@@ -6,12 +6,12 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from paceline.recover.membership import Ended
+from paceline.recover.membership import Ended, Over
 from paceline.specs import Member, Roster, Run
 from paceline.train.gathering import gathered
 from paceline.train.groups import Groups
 from paceline.train.place import GONE, Place
-from paceline.train.rendezvous import meet
+from paceline.train.rendezvous import MEETING_TIMEOUT_SECONDS, NotMet, meet
 
 
 def is_loss(error: BaseException, groups: Groups) -> bool:
@@ -49,14 +49,20 @@ def joined(
         return
     meeting = None if place.joins else meet(run, place, port)
     gathering = gathered(run, place, meeting, fitting) if fitting else None
-    groups = Groups(place, device, meeting, gathering)
-    if gathering and not place.joins:
-        gathering.begin(_first_roster(groups, gathering.member))
+    try:
+        groups = Groups(place, device, meeting, gathering)
+        if gathering and not place.joins:
+            gathering.begin(_first_roster(groups, gathering.member))
+    except dist.DistStoreError as error:
+        raise NotMet(
+            f"the workers did not all meet within {MEETING_TIMEOUT_SECONDS:.0f} s: {error}",
+            fix=f"see in {run.logs} which of them said nothing, and how its node is",
+        ) from error
     try:
         yield groups
     except BaseException as error:
         # The groups are left as they are: taking leave of peers that are gone can hang.
-        if gathering and not isinstance(error, Ended):
+        if gathering and not isinstance(error, Ended | Over):
             gathering.fail(f"worker {groups.place.rank} failed: {error}")
         raise
     groups.leave()

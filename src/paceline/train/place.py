@@ -12,6 +12,9 @@ from paceline.specs import Layout, PacelineError, Roster
 GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
 """What an error of an exchange says when the other end is gone."""
 
+JOINS = -1
+"""The rank of a worker that comes when the others have met, or stands by."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -89,16 +92,16 @@ def place(first_generation: int = 0) -> Place:
     if "PACELINE_RANK" in environment:
         workers = int(environment["PACELINE_WORKERS"])
         rank = int(environment["PACELINE_RANK"])
-        if rank < 0:
-            return Place(rank, workers, 0, workers, socket.gethostname(), first_generation)
-        return Place(rank, workers, rank, workers, socket.gethostname(), first_generation)
+        device = int(environment.get("PACELINE_DEVICE", rank))
+        return Place(rank, workers, device, workers, socket.gethostname(), first_generation)
     if "SLURM_PROCID" in environment:
-        workers = int(environment["SLURM_NTASKS"])
+        tasks, rank = int(environment["SLURM_NTASKS"]), int(environment["SLURM_PROCID"])
+        workers = int(environment.get("PACELINE_WORKERS", tasks))
         return Place(
-            rank=int(environment["SLURM_PROCID"]),
+            rank=JOINS if rank >= workers or "PACELINE_JOINS" in environment else rank,
             workers=workers,
             local_rank=int(environment["SLURM_LOCALID"]),
-            local_workers=workers // int(environment["SLURM_NNODES"]),
+            local_workers=tasks // int(environment["SLURM_NNODES"]),
             node=environment["SLURMD_NODENAME"],
             generation=int(environment.get("PACELINE_GENERATION", first_generation)),
         )

@@ -134,8 +134,10 @@ class Recovery:
         if self._ledger is not None:
             self._ledger.close()
         requeue = ask_to_requeue and complete
-        if requeue and self._place.rank == 0:
-            self._run.requeue_file.touch()
+        if self._place.rank == 0:
+            self._run.requeue_file.unlink(missing_ok=True)  # of some that were cut off before
+            if requeue:
+                self._run.requeue_file.touch()
         return requeue
 
     @property

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from paceline.cluster import interfaces
 from paceline.cluster.interfaces import Interface
-from paceline.specs import Member, PacelineError, Run
+from paceline.recover.hooks import Over
+from paceline.specs import TOO_FEW_EXIT_CODE, Member, PacelineError, Run
 from paceline.train.place import Place
 from paceline.train.store import ForgedValue, sign, verified
 
@@ -26,6 +27,12 @@ else:
 
 MEETING_TIMEOUT_SECONDS = 300.0
 _POLL_SECONDS = 0.02
+
+
+class NotMet(PacelineError):
+    """Some workers did not come; the next time they may."""
+
+    exit_code = TOO_FEW_EXIT_CODE
 
 
 @dataclass(frozen=True)
@@ -96,11 +103,13 @@ def found_leader(run: Run, secret: bytes) -> Member | None:
 
 
 def awaited_leader(run: Run, secret: bytes) -> Member:
-    """The leader of the latest generation, as soon as there is one."""
+    """The leader of the latest generation, as soon as there is one; `Over` if none will come."""
     deadline = time.monotonic() + MEETING_TIMEOUT_SECONDS
     while (leader := found_leader(run, secret)) is None:
+        if run.outcome_file.exists():
+            raise Over
         if time.monotonic() > deadline:
-            raise PacelineError(
+            raise NotMet(
                 f"no workers were found to join within {MEETING_TIMEOUT_SECONDS:.0f} s",
                 fix=f"see the workers' logs in {run.logs}",
             )
@@ -162,7 +171,7 @@ def _await_announcement(run: Run, generation: int, secret: bytes) -> tuple[str, 
     # from a cache that still says "no such file".
     while path not in run.rendezvous.iterdir():
         if time.monotonic() > deadline:
-            raise PacelineError(
+            raise NotMet(
                 f"worker 0 did not say where it is within {MEETING_TIMEOUT_SECONDS:.0f} s",
                 fix=f"see worker 0's log in {run.logs}; check that {run.path} is on a folder"
                 " that all nodes share",
