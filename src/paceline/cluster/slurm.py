@@ -145,6 +145,11 @@ class Slurm:
             return None
         return rows[0].get("JobState") if rows else None
 
+    def job_nodes(self, job_id: int) -> list[str]:
+        """The nodes that a job has now."""
+        (named,) = self.call("squeue", "--noheader", "--jobs", str(job_id), "--format=%N").split()
+        return self.call("scontrol", "show", "hostnames", named).split()
+
     def _rows(self, kind: str, *names: str) -> list[dict[str, str]]:
         lines = self.call("scontrol", "show", kind, *names, "--oneliner").splitlines()
         rows = (dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines)

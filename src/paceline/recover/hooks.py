@@ -41,5 +41,6 @@ class Ended(PacelineError):
             fix = "`paceline resume RUN` goes on from the last checkpoint"
         super().__init__(end.message, fix=fix)
         self.exit_code = TOO_FEW_EXIT_CODE if end.too_few else 1
+        self.generation = end.begun
         self.by_peer = end.name != me
         """Whether this member is not the one that said so."""

@@ -34,6 +34,8 @@ from paceline.specs import Faults
 from paceline.specs.roster import Member, Roster
 
 _INTERRUPT_SECONDS = 0.1
+_LEADERS_ASKED = 8
+"""Who might lead, at a time: all on one side of a cut are gone at once."""
 _REJOIN_SECONDS = 0.5
 """How often who waits for a place asks for it."""
 
@@ -249,19 +251,21 @@ class Succession:
         ended = self.begun
         await self._until_changed(delay)
         while self.begun == ended and self.finish is None:
-            leader = next(
-                (each for each in self.roster.members if each.name not in self.gone), self.me
-            )
-            if leader.name == self.me.name:
+            before = self.roster.members[: self.roster.names.index(self.me.name)]
+            leaders = [each for each in before if each.name not in self.gone][:_LEADERS_ASKED]
+            if not leaders:
                 await Leading(self).round()
-            else:
-                notice = Notice(begun=self.begun, gone=self.gone, why=self.why)
-                replies = await self.control.gather(notice, [leader])
-                reply = replies.get(leader.name)
-                if reply is None:
-                    self.gone[leader.name] = "it does not answer"
-                elif isinstance(reply, Behind) and self.begun == ended:
-                    self.fall_behind()
+                continue
+            notice = Notice(begun=self.begun, gone=self.gone, why=self.why)
+            replies = await self.control.gather(
+                notice, leaders, lambda _: self.faults.lease_seconds / 2
+            )
+            for each in leaders:
+                if each.name not in replies:
+                    self.gone[each.name] = "it does not answer"
+            behind = any(isinstance(reply, Behind) for reply in replies.values())
+            if behind and self.begun == ended:
+                self.fall_behind()
 
     async def _interrupt_until_left(self) -> None:
         """Once is not enough: the training may be about to open connections, and wait for them."""

@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from paceline.observe.events import EventWriter
-from paceline.recover.hooks import Over
+from paceline.recover.hooks import Ended, Over
 from paceline.specs import (
     OUT_OF_MEMORY_EXIT_CODE,
     STOPPED_EXIT_CODE,
@@ -97,7 +97,7 @@ def _report_failure(run: Run, here: Place, error: Exception) -> None:
         Failed(
             time=time.time(),
             node=here.node,
-            generation=max(here.generation, run.newest_generation or 0),
+            generation=_generation(run, here, error),
             rank=here.rank,
             message=message,
             lost_peer=_lost_peer(error),
@@ -105,9 +105,16 @@ def _report_failure(run: Run, here: Place, error: Exception) -> None:
     )
 
 
+def _generation(run: Run, here: Place, error: Exception) -> int:
+    """That in which a worker failed: one that was cut off knows better than the run's folder."""
+    if isinstance(error, Ended):
+        return error.generation
+    return max(here.generation, run.newest_generation or 0)
+
+
 def _lost_peer(error: Exception) -> bool:
     """Whether the error only says that another worker went away."""
-    if getattr(error, "by_peer", False):
+    if isinstance(error, Ended) and error.by_peer:
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in GONE)
 

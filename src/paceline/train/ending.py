@@ -50,10 +50,10 @@ def tell_failure(run: Run, here: Place, code: int) -> None:
 
 def end_job(run: Run, here: Place, code: int) -> None:
     """End the job under Slurm where its script cannot, since its node is gone."""
-    script_node, job = os.environ.get("PACELINE_BATCH_NODE"), os.environ.get("SLURM_JOB_ID")
-    if job is None or script_node in (None, here.node) or not _leads(run, here):
+    node, job = os.environ.get("PACELINE_BATCH_NODE"), os.environ.get("SLURM_JOB_ID")
+    if node is None or job is None or node == here.node or not _leads(run, here):
         return
-    if _script_lives(run):
+    if _script_lives(run) and _has_node(job, node):
         return
     newest = run.newest_generation
     again = run.requeue_file.exists() and code in (STOPPED_EXIT_CODE, TOO_FEW_EXIT_CODE)
@@ -87,6 +87,14 @@ def _script_lives(run: Run) -> bool:
             return True
         time.sleep(BATCH_ALIVE_SECONDS / 4)
     return False
+
+
+def _has_node(job: str, node: str) -> bool:
+    """Whether Slurm still counts a node among the job's; one that is cut off may live."""
+    try:
+        return node in Slurm().job_nodes(int(job))
+    except (PacelineError, ValueError):
+        return True
 
 
 def _last_beat(run: Run) -> bytes:
