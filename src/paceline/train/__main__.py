@@ -40,14 +40,16 @@ def main() -> int:
     try:
         code = _train(job, job.train) if job.train and not job.probe else _probe(run)
         ending.tell(run, code)
+        generation = _generation(run, here)
     except Over:
         return 0
     except Exception as error:
-        _report_failure(run, here, error)
+        generation = error.generation if isinstance(error, Ended) else _generation(run, here)
+        _report_failure(run, here, generation, error)
         code = _code_of(error)
         if not _lost_peer(error):
             ending.tell_failure(run, here, code)
-    ending.end_job(run, here, code)
+    ending.end_job(run, here, code, generation)
     return code
 
 
@@ -88,7 +90,7 @@ def _described(value: object) -> str:
     return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
-def _report_failure(run: Run, here: Place, error: Exception) -> None:
+def _report_failure(run: Run, here: Place, generation: int, error: Exception) -> None:
     expected = isinstance(error, PacelineError)
     message = str(error) if expected else f"{type(error).__name__}: {error}"
     message = advice(error) if ran_out_of_memory(error) else message
@@ -97,7 +99,7 @@ def _report_failure(run: Run, here: Place, error: Exception) -> None:
         Failed(
             time=time.time(),
             node=here.node,
-            generation=_generation(run, here, error),
+            generation=generation,
             rank=here.rank,
             message=message,
             lost_peer=_lost_peer(error),
@@ -105,10 +107,8 @@ def _report_failure(run: Run, here: Place, error: Exception) -> None:
     )
 
 
-def _generation(run: Run, here: Place, error: Exception) -> int:
-    """That in which a worker failed: one that was cut off knows better than the run's folder."""
-    if isinstance(error, Ended):
-        return error.generation
+def _generation(run: Run, here: Place) -> int:
+    """The last one, also for a worker that has seen others begin."""
     return max(here.generation, run.newest_generation or 0)
 
 

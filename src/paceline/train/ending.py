@@ -48,21 +48,27 @@ def tell_failure(run: Run, here: Place, code: int) -> None:
         file.write(f"{code}\n")
 
 
-def end_job(run: Run, here: Place, code: int) -> None:
-    """End the job under Slurm where its script cannot, since its node is gone."""
+def end_job(run: Run, here: Place, code: int, generation: int) -> None:
+    """End the job under Slurm where its script cannot, since its node is gone.
+
+    `generation`: the last that this worker was in.
+    """
     node, job = os.environ.get("PACELINE_BATCH_NODE"), os.environ.get("SLURM_JOB_ID")
-    if node is None or job is None or node == here.node or not _leads(run, here):
+    if node is None or job is None or node == here.node:
+        return
+    # Among too few nobody leads; but the others may be going on.
+    cut_off = code == TOO_FEW_EXIT_CODE
+    if not (run.newest_generation == generation if cut_off else _leads(run, here)):
         return
     if _script_lives(run) and _has_node(job, node):
         return
-    newest = run.newest_generation
     again = run.requeue_file.exists() and code in (STOPPED_EXIT_CODE, TOO_FEW_EXIT_CODE)
     if not again:
         EventWriter(run.events, here.node).write(
             Ended(
                 time=time.time(),
                 node=here.node,
-                generation=here.generation if newest is None else newest,
+                generation=generation,
                 exit_code=code,
             )
         )
