@@ -28,6 +28,13 @@ PAUSE = float(os.environ.get("PAUSE", "0"))
 LAYERS = [nn.BatchNorm1d(32), nn.Dropout(0.1)] if "DRAWS" in os.environ else [nn.Tanh()]
 
 
+class Samples(TensorDataset):
+    def __getitem__(self, number):
+        if os.environ["PACELINE_RANK"] == os.environ.get("SLOW"):
+            time.sleep(0.01)
+        return super().__getitem__(number)
+
+
 def training():
     generator = torch.Generator().manual_seed(7)
     inputs = torch.randn(200, 12, generator=generator)
@@ -36,7 +43,7 @@ def training():
             nn.Linear(12, 32), *LAYERS, nn.Linear(32, 2)
         ),
         loss=F.cross_entropy,
-        data=TensorDataset(inputs, (inputs[:, 0] > 0).long()),
+        data=Samples(inputs, (inputs[:, 0] > 0).long()),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
         schedule=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, LAST),
         batch=30,
@@ -108,6 +115,22 @@ def test_shards_go_on_from_their_peers_memory(tmp_path: Path) -> None:
     assert (first.workers, first.lost, first.source) == (2, [1], "peers")
     assert first.step in (15, 20)
     assert first.steps_again <= 9
+    check_story(run)
+
+
+@pytest.mark.timeout(120)
+def test_a_slow_worker_makes_room_for_one_that_stands_by(tmp_path: Path) -> None:
+    run, _ = trained(
+        tmp_path / "slow",
+        *("-n", "3", "--spares", "1", "--faults", "replace_slow=true,attempts=1"),
+        steps=200,
+        SLOW="1",
+        PAUSE="0.02",
+    )
+    (only,) = regroups(run)
+    assert (only.workers, only.lost, only.joined, only.steps_again) == (3, [1], [2], 0)
+    slow = [each for each in RunReader(run).refresh().faults if each.kind == "slow"]
+    assert [(each.rank, each.why.split(":")[0]) for each in slow] == [(1, "it waits for its data")]
     check_story(run)
 
 

@@ -135,7 +135,9 @@ def named_with(*phases: tuple[int, dict[Part, float]]) -> list[tuple[int, str]]:
     beside them so many of other parts."""
     clock, named = MadeUpClock(), list[tuple[int, str]]()
     groups = ThreeWorkers(Place(rank=1, workers=3), torch.device("cpu"), None)
-    watch = Stragglers(groups, clock, lambda step, _, why: named.append((step, why.split(":")[0])))
+    watch = Stragglers(
+        groups, clock, lambda step, _, __, why: named.append((step, why.split(":")[0]))
+    )
     step = 0
     for steps, parts in phases:
         for _ in range(steps):

@@ -62,7 +62,7 @@ class Leading:
             name: Standing(reply.begun or own.roster, reply.accepted, reply.word)
             for name, reply in left.items()
         }
-        joins = own.wanted
+        joins = own.waiting.joins
         room = own.hooks.planned - len(left)
         admitted = joins[: max(0, room)]
         roster = next_roster(standings, [join.member for join in admitted], dead)
@@ -81,7 +81,7 @@ class Leading:
         if not _all_yes(votes, roster.members, own.me):
             for join in admitted:
                 if join.member.name not in votes:
-                    own.joining.pop(join.member.name, None)
+                    own.waiting.drop(join.member.name)
             return False
         begin = Begin(
             roster=roster,
@@ -92,9 +92,9 @@ class Leading:
             address=own.me.address,
             port=own.hooks.open_store(),
         )
-        others = {name: each for name, each in own.joining.items() if roster.rank(name) is None}
+        others = own.waiting.without(roster)
         if own.begin(begin):
-            own.joining = others
+            own.waiting = others
         await self._asked(begin, roster.members)
         return True
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from paceline.recover.death import born
 from paceline.recover.hooks import Ended, Hooks, Over
-from paceline.recover.messages import Begin
+from paceline.recover.messages import Begin, Retire, Vote
 from paceline.recover.succession import Succession
 from paceline.specs import Faults, Member, Roster
 
@@ -54,7 +54,21 @@ class Membership:
     def wanted(self) -> bool:
         """Whether somebody waits for a place that the training has."""
         own = self._own
-        return bool(own.joining) and len(own.roster.members) < own.hooks.planned
+        return own.waiting.somebody and len(own.roster.members) < own.hooks.planned
+
+    def may_retire(self) -> bool:
+        """Whether this worker may end itself, since another waits and can have its place."""
+
+        async def asked() -> bool:
+            own = self._own
+            leader = own.roster.members[0]
+            if leader.name == own.me.name:
+                return own.waiting.lets_go(own.me.name)
+            question = Retire(begun=own.begun, name=own.me.name)
+            reply = (await own.control.gather(question, [leader])).get(leader.name)
+            return isinstance(reply, Vote) and reply.yes
+
+        return self._call(asked())
 
     def begin(self, roster: Roster) -> None:
         """The first generation, which the workers have agreed on by themselves."""

@@ -121,6 +121,14 @@ class End(Spec):
     too_few: bool = False
 
 
+class Retire(Spec):
+    """A member that holds the others up asks whether another can have its place."""
+
+    kind: Literal["retire"] = "retire"
+    begun: int
+    name: str
+
+
 class Vote(Spec):
     """Yes or no."""
 
@@ -128,7 +136,9 @@ class Vote(Spec):
     yes: bool
 
 
-Question = Annotated[Leave | Propose | Begin | Notice | Join | End, Field(discriminator="kind")]
+Question = Annotated[
+    Leave | Propose | Begin | Notice | Join | End | Retire, Field(discriminator="kind")
+]
 Reply = Annotated[Left | Behind | Vote, Field(discriminator="kind")]
 
 

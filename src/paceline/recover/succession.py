@@ -27,8 +27,10 @@ from paceline.recover.messages import (
     Propose,
     Question,
     Reply,
+    Retire,
     Vote,
 )
+from paceline.recover.waiting import Waiting
 from paceline.recover.watch import Watch
 from paceline.specs import Faults
 from paceline.specs.roster import Member, Roster
@@ -57,7 +59,8 @@ class Succession:
         self.gone: Gone = {}
         self.cleared: dict[str, float] = {}
         """When members answered that were said to be gone."""
-        self.joining: dict[str, tuple[Join, float]] = {}
+        self._patience_with_joins = 4 * _REJOIN_SECONDS + faults.lease_seconds
+        self.waiting = Waiting(self._patience_with_joins)
         self.facts: dict[str, Any] | None = None
         """What this member's training knows, once it has left the generation."""
         self.left = asyncio.Event()
@@ -84,7 +87,7 @@ class Succession:
         """A generation begins with this member in it."""
         if self.seat.standing.begun != roster:
             self.seat = Seat(roster)
-        self.gone, self.joining = {}, {}
+        self.gone, self.waiting = {}, Waiting(self._patience_with_joins)
         self.left.clear()
         self.facts, self.ended, self.why = None, False, ""
         rank = roster.rank(self.me.name)
@@ -115,13 +118,6 @@ class Succession:
         self.facts, self.ended = facts, True
         self.left.set()
         self._spawn(self._ask_to_join())
-
-    @property
-    def wanted(self) -> list[Join]:
-        """Who waits for a place, as of late."""
-        now = asyncio.get_running_loop().time()
-        recent = 4 * _REJOIN_SECONDS + self.faults.lease_seconds
-        return [join for join, at in self.joining.values() if now - at < recent]
 
     def end_generation(self, why: str, *, detected: bool) -> None:
         """The generation cannot go on."""
@@ -195,7 +191,7 @@ class Succession:
             await self._watch.serve(name, line)
 
     async def _reply(self, question: Question) -> Reply:
-        if isinstance(question, Leave | Notice | End) and question.begun < self.begun:
+        if isinstance(question, Leave | Notice | End | Retire) and question.begun < self.begun:
             return Behind(generation=self.begun)
         match question:
             case Leave():
@@ -208,7 +204,9 @@ class Succession:
             case Begin():
                 return Vote(yes=self.begin(question))
             case Join():
-                self.joining[question.member.name] = question, asyncio.get_running_loop().time()
+                self.waiting.add(question)
+            case Retire():
+                return Vote(yes=self.waiting.lets_go(question.name))
             case End():
                 self.over(question)
         return Vote(yes=True)

@@ -26,6 +26,8 @@ class Faults(Spec):
     """How many of such a group may be lost at a time."""
     check_every: int = Field(default=0, ge=0)
     """Steps between comparisons of what replicas hold; never with 0."""
+    replace_slow: bool = False
+    """Whether a worker whose device or data is slow makes room for another that stands by."""
     attempts: PositiveInt = 2
     """A worker that was lost so often is not started again."""
 

@@ -86,6 +86,10 @@ class Gathering:
         """Whether somebody waits for a place that the training has."""
         return self._membership.wanted
 
+    def may_retire(self) -> bool:
+        """Whether this worker may end itself, since another waits and can have its place."""
+        return self._membership.may_retire()
+
     def begin(self, roster: Roster) -> None:
         """The first generation has begun."""
         self.roster = roster

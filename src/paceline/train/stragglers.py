@@ -64,11 +64,12 @@ class Stragglers:
     """Watches how fast this worker is beside the others."""
 
     def __init__(
-        self, groups: Groups, clock: Clock, say: Callable[[int, float, str], None]
+        self, groups: Groups, clock: Clock, say: Callable[[int, float, Cause, str], None]
     ) -> None:
         self._groups, self._clock = groups, clock
         self._say = say
-        """Is told up to which step this worker is slow, how many times the median, and why."""
+        """Is told up to which step this worker is slow, how many times the median, and why: in a
+        word, and in a sentence."""
         self._before = self._begin = clock.total()
         self._own: list[float] = []
         self._under_way: deque[_Window] = deque()
@@ -135,6 +136,7 @@ class Stragglers:
         self._say(
             window.step,
             times,
+            cause,
             f"{_WORDS[cause]}: {_milliseconds(here)} of a step, {_milliseconds(there)} on the"
             " others",
         )

@@ -1,5 +1,6 @@
 """What a worker watches while it trains: its pace, its gradients, and what its replicas hold."""
 
+import signal
 from collections.abc import Callable
 
 import torch
@@ -11,7 +12,7 @@ from paceline.train.layouts.arranged import Arranged
 from paceline.train.learned import Learned
 from paceline.train.replica_check import Replicas, check_comparable, common_tensors
 from paceline.train.state import TrainedState
-from paceline.train.stragglers import Stragglers
+from paceline.train.stragglers import Cause, Stragglers
 from paceline.train.telemetry import Telemetry
 from paceline.train.training import Training
 
@@ -33,7 +34,8 @@ class Watching:
         sync = now.mode.bound.sync
         check_comparable(faults.check_every, sync)
         self._state, self._place, self._telemetry = state, groups.place, telemetry
-        self._check_every = faults.check_every
+        self._check_every, self._replace_slow = faults.check_every, faults.replace_slow
+        self._gathering = groups.gathering
         self._stragglers = (
             Stragglers(groups, telemetry.clock, self._say_slow)
             if groups.place.workers > 1
@@ -88,7 +90,7 @@ class Watching:
                 " themselves; taken from the majority of the replicas",
             )
 
-    def _say_slow(self, step: int, times: float, why: str) -> None:
+    def _say_slow(self, step: int, times: float, cause: Cause, why: str) -> None:
         place = self._place
         self._telemetry.say(
             Slow,
@@ -98,6 +100,13 @@ class Watching:
             times=times,
             why=why,
         )
+        # What the training's own loop or its saving does would be as slow on another.
+        if self._replace_slow and cause in ("computing", "data") and self._may_retire():
+            # As if it had been killed: the others take the step again, with who stands by.
+            signal.raise_signal(signal.SIGKILL)
+
+    def _may_retire(self) -> bool:
+        return self._gathering is not None and self._gathering.may_retire()
 
     def _say_not_finite(self, step: int, ranks: list[int], message: str) -> None:
         if self._alone or self._place.rank == 0:
