@@ -13,12 +13,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(500)]
+LONG_PAGES = ("data.md", "plan.md", "study.md")
+"""What they say is tried nightly as they say it; what is behind it has quick tests of its own."""
 BLOCK = re.compile(r"<!-- (run|file|append)(?:: (\S+))? -->\n```\w+\n(.*?)```", re.DOTALL)
 
 
@@ -87,7 +90,14 @@ def on_clusters() -> list[object]:
     return [*daily, *nightly]
 
 
-@pytest.mark.parametrize("page", with_blocks("here"), ids=lambda page: page.name)
+def on_this_machine() -> list[Any]:
+    return [
+        pytest.param(page, id=page.name, marks=NIGHTLY if page.name in LONG_PAGES else [])
+        for page in with_blocks("here")
+    ]
+
+
+@pytest.mark.parametrize("page", on_this_machine())
 def test_what_the_page_says(page: Path, folder: Path) -> None:
     follow(page, folder, "here")
 

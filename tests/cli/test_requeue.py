@@ -69,6 +69,7 @@ def test_stopped_by_hand_and_resumed_on_fewer_nodes(cluster: str, shared_folder:
     assert [each["cause"] for each in result["interruptions"]] == ["stopped"]
 
 
+@pytest.mark.nightly
 def test_the_warning_before_the_limit(cluster: str, shared_folder: Path) -> None:
     """The warning is sent by hand here: Slurm's own comes within a minute's resolution."""
     write_training(shared_folder, SLOW.replace("STEPS", "40"))

@@ -24,6 +24,7 @@ def only_run(folder: Path) -> Path:
     return run
 
 
+@pytest.mark.nightly
 def test_the_gpt_example_on_four_nodes(cluster: str, shared_folder: Path) -> None:
     write_training(shared_folder, text=SHORT_GPT)
     result = paceline_json(

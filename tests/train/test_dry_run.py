@@ -177,8 +177,19 @@ LONG = [
 ]
 
 
+EVERY_DAY = (LONG[3], LONG[4], LONG[7])
+
+
 @pytest.mark.parametrize(
-    "layout", LONG, ids=lambda each: str(each.model_dump(exclude_defaults=True))
+    "layout",
+    [
+        pytest.param(
+            each,
+            id=str(each.model_dump(exclude_defaults=True)),
+            marks=[] if each in EVERY_DAY else pytest.mark.nightly,
+        )
+        for each in LONG
+    ],
 )
 def test_many_micro_batches_follow_from_few(
     layout: Layout, monkeypatch: pytest.MonkeyPatch

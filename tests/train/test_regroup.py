@@ -95,7 +95,7 @@ def check_story(run: Run) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("victim", [0, pytest.param(2, marks=pytest.mark.nightly)])
 def test_replicas_go_on_with_what_they_hold(tmp_path: Path, victim: int) -> None:
     run, weights = trained(tmp_path / "struck", "-n", "3", VICTIM=str(victim))
     first = regroups(run)[0]
@@ -118,6 +118,7 @@ def test_shards_go_on_from_their_peers_memory(tmp_path: Path) -> None:
     check_story(run)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 def test_a_slow_worker_makes_room_for_one_that_stands_by(tmp_path: Path) -> None:
     run, _ = trained(
@@ -134,6 +135,7 @@ def test_a_slow_worker_makes_room_for_one_that_stands_by(tmp_path: Path) -> None
     check_story(run)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_the_same_bits_whoever_is_lost_and_comes_back(tmp_path: Path) -> None:
     words, steps = ("--sync", "canonical", "-n", "3"), 300
