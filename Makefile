@@ -49,6 +49,7 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/python benchmarks/recovery.py --rounds 5
 	$(BIN)/python -m benchmarks.chaos --settings all --faults 200
 	$(BIN)/python benchmarks/watching.py
+	$(BIN)/python benchmarks/membership.py
 	$(BIN)/python benchmarks/peer_copies.py
 	$(BIN)/python benchmarks/planner/speed.py
 	$(BIN)/python benchmarks/planner/testbed.py

@@ -14,6 +14,8 @@ class Hooks:
 
     interrupt: Callable[[], None]
     """Make whoever waits in an exchange of the generation leave it."""
+    end_itself: Callable[[], None]
+    """End this process, which cannot leave an exchange."""
     open_store: Callable[[], int]
     """Open the place where the members of a generation make their groups; its port."""
     announce: Callable[[Roster, Member], None]

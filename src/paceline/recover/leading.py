@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from paceline.recover.agreement import Standing, next_roster
 from paceline.recover.messages import (
+    PROCESS_GONE,
     Begin,
     Behind,
     End,
@@ -105,7 +106,8 @@ class Leading:
         if members is None:
             members = tuple(each for each in self._known.values() if self._is_asked(each.name))
         lease = own.faults.lease_seconds
-        suspect_nodes = {each.node for each in members if each.name in own.gone}
+        silent = {n for n, why in own.gone.items() if not why.startswith(PROCESS_GONE)}
+        suspect_nodes = {each.node for each in members if each.name in silent}
 
         def patience(member: Member) -> float:
             return lease / _SHORTER if member.node in suspect_nodes else lease

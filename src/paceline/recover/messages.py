@@ -9,6 +9,8 @@ from paceline.specs.roster import Member, Roster
 
 Gone = dict[str, str]
 """Members that are no longer heard, by name, and why that is thought."""
+PROCESS_GONE = "its process is gone"
+"""Why, where the member's own node has said so."""
 
 
 class Hello(Spec):

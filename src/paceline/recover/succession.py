@@ -7,6 +7,7 @@ time think that they do (`agreement.py`); that there is one leader only makes it
 """
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from paceline.recover.agreement import Seat
@@ -15,6 +16,7 @@ from paceline.recover.death import is_dead
 from paceline.recover.frames import Line
 from paceline.recover.hooks import Ended, Hooks, Over
 from paceline.recover.leading import Leading
+from paceline.recover.leaving import interrupt_until
 from paceline.recover.messages import (
     Begin,
     Behind,
@@ -35,9 +37,8 @@ from paceline.recover.watch import Watch
 from paceline.specs import Faults
 from paceline.specs.roster import Member, Roster
 
-_INTERRUPT_SECONDS = 0.1
-_LEADERS_ASKED = 8
-"""Who might lead, at a time: all on one side of a cut are gone at once."""
+_LEADERS_ASKED, _NOTICES = 8, 256
+"""Who might lead, at a time: all on one side of a cut are gone at once; and by all together."""
 _REJOIN_SECONDS = 0.5
 """How often who waits for a place asks for it."""
 
@@ -70,6 +71,8 @@ class Succession:
         self.finish: End | None = None
         self.next: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
         self._changed = asyncio.Event()
+        self._told = asyncio.Event()
+        """That somebody has noticed who is lost, and says so."""
         self._watch: Watch | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -123,6 +126,7 @@ class Succession:
         """The generation cannot go on."""
         if self.ended or self.begun < 0:
             return
+        self._told.clear()
         self.ended, self.why = True, self.why or why
         self.ended_at = asyncio.get_running_loop().time()
         self._unwatch(finished=False)
@@ -242,41 +246,39 @@ class Succession:
         self.gone.pop(self.me.name, None)
         changed = self._changed
         self.end_generation(notice.why, detected=True)
+        self._told.set()
         await changed.wait()
 
     async def _succeed(self, delay: float) -> None:
         """Lead, or see to it that somebody does, until another generation has begun."""
         ended = self.begun
-        await self._until_changed(delay)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._told.wait(), delay)
         while self.begun == ended and self.finish is None:
             before = self.roster.members[: self.roster.names.index(self.me.name)]
-            leaders = [each for each in before if each.name not in self.gone][:_LEADERS_ASKED]
+            at_once = max(1, min(_LEADERS_ASKED, _NOTICES // len(self.roster.members)))
+            leaders = [each for each in before if each.name not in self.gone][:at_once]
             if not leaders:
                 await Leading(self).round()
                 continue
             notice = Notice(begun=self.begun, gone=self.gone, why=self.why)
-            replies = await self.control.gather(
-                notice, leaders, lambda _: self.faults.lease_seconds / 2
-            )
-            for each in leaders:
-                if each.name not in replies:
-                    self.gone[each.name] = "it does not answer"
-            behind = any(isinstance(reply, Behind) for reply in replies.values())
-            if behind and self.begun == ended:
-                self.fall_behind()
+            replies = await self.control.gather(notice, leaders, self._half_a_lease)
+            if self.begun == ended:
+                silent = [each.name for each in leaders if each.name not in replies]
+                self.gone |= dict.fromkeys(silent, "it does not answer")
+                if any(isinstance(reply, Behind) for reply in replies.values()):
+                    self.fall_behind()
+
+    def _half_a_lease(self, _: Member) -> float:
+        return self.faults.lease_seconds / 2
 
     async def _interrupt_until_left(self) -> None:
-        """Once is not enough: the training may be about to open connections, and wait for them."""
         ended = self.begun
-        while self.begun == ended and not self.left.is_set():
-            self.hooks.interrupt()
-            await asyncio.sleep(_INTERRUPT_SECONDS)
+        await interrupt_until(lambda: self.begun != ended or self.left.is_set(), self.hooks)
 
     async def _until_changed(self, seconds: float) -> None:
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
-        except TimeoutError:
-            return
 
     async def _ask_to_join(self) -> None:
         me = self.me

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from paceline.recover.control import BEATS_PER_LEASE, FAN_OUT, UNREACHED, Control
 from paceline.recover.frames import Line
-from paceline.recover.messages import Beat, Bye
+from paceline.recover.messages import PROCESS_GONE, Beat, Bye
 from paceline.specs.roster import Roster
 
 
@@ -102,7 +102,7 @@ class Watch:
                     if not message.finished:
                         self._ended(f"worker {self._roster.rank(name)} has left its generation")
         except UNREACHED as error:
-            self._lose(name, f"its process is gone ({error})")
+            self._lose(name, f"{PROCESS_GONE} ({error})")
         finally:
             if self._lines.get(name) is line:
                 del self._lines[name]

@@ -1,5 +1,8 @@
 """One worker among the others through all generations: how it is told, and how it meets them."""
 
+import os
+import signal
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -59,6 +62,7 @@ class Gathering:
             self.faults,
             Hooks(
                 interrupt=self.interrupt,
+                end_itself=_end_itself,
                 open_store=self._open_store,
                 announce=lambda roster, leader: announce_leader(
                     run, secret, roster.generation, leader
@@ -150,6 +154,13 @@ class Gathering:
         members = self.roster.members if self.roster else ()
         controls = {self.member.port, *(each.port for each in members)}
         return controls | {self.member.memory_port, *(each.memory_port for each in members)}
+
+
+def _end_itself() -> None:
+    """As if it had been killed: whoever started this worker starts it again."""
+    print("this worker cannot leave an exchange that is broken: it ends itself", file=sys.stderr)
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def gathered(

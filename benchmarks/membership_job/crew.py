@@ -1,0 +1,36 @@
+"""Members as they are in large runs: their names, and what their trainings say of themselves."""
+
+from typing import Any
+
+from paceline.specs.roster import Member
+
+PER_NODE = 8
+NO_PROCESS = (1 << 22) + 1
+"""A number that Linux gives to no process: who is lost here must not have a process ended."""
+FACTS: dict[str, Any] = {
+    "step": 10_000,
+    "reached": 10_001,
+    "reported": {
+        "steps": 10_000,
+        "samples": 5_120_000,
+        "seconds": 2718.281828459045,
+        "loss": 3.141592653589793,
+        "window_steps": 5,
+    },
+    "holdings": {},
+}
+"""Of a training that keeps no copies for peers: who does has more to say."""
+
+
+def member(rank: int, port: int = 40_000) -> Member:
+    """A worker that listens on loopback."""
+    node = f"node{rank // PER_NODE:06d}"
+    return Member(
+        name=f"{node}:{rank:07d}:12345678",
+        node=node,
+        pid=NO_PROCESS,
+        born=12_345_678,
+        address="127.0.0.1",
+        port=port,
+        memory_port=40_001,
+    )

@@ -1,0 +1,56 @@
+"""Who cannot leave a broken exchange ends; who computes is waited for."""
+
+import asyncio
+import threading
+import time
+from typing import Any, cast
+
+import pytest
+
+from paceline.recover import leaving
+from paceline.recover.leaving import interrupt_until
+
+
+class Ends:
+    """Hooks that count."""
+
+    def __init__(self) -> None:
+        self.interrupts = self.ends = 0
+
+    def interrupt(self) -> None:
+        """Nobody listens."""
+        self.interrupts += 1
+
+    def end_itself(self) -> None:
+        """Not really."""
+        self.ends += 1
+
+
+def _left_after(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Ends:
+    monkeypatch.setattr(leaving, "_STUCK_SECONDS", 0.5)
+    hooks, end = Ends(), time.monotonic() + seconds
+    asyncio.run(interrupt_until(lambda: time.monotonic() > end, cast("Any", hooks)))
+    return hooks
+
+
+def test_who_waits_for_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _left_after(0.3, monkeypatch).ends == 0
+    hooks = _left_after(0.9, monkeypatch)
+    assert hooks.ends == 1
+    assert hooks.interrupts > 4
+
+
+def test_who_computes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+
+    def compute() -> None:
+        while not done.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        assert _left_after(1.2, monkeypatch).ends == 0
+    finally:
+        done.set()
+        thread.join()

@@ -1,0 +1,59 @@
+"""The tree of who watches whom, at any size: everybody is watched once, and nobody by the crowd."""
+
+import sys
+from collections import Counter
+from math import ceil, log
+from pathlib import Path
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from paceline.recover.control import FAN_OUT
+from paceline.recover.watch import children_of, parent_of
+from paceline.specs.roster import Member, Roster
+
+sys.path.append(str(Path(__file__).parents[2]))
+from benchmarks.membership_job.measured import regroup
+
+MOST_PER_MEMBER = 12
+
+
+def roster_of(sizes: list[int]) -> Roster:
+    """Nodes with so many workers each."""
+    return Roster(
+        generation=0,
+        members=tuple(
+            Member(name=f"{node}:{worker}", node=str(node), address="10.0.0.1", port=1)
+            for node, workers in enumerate(sizes)
+            for worker in range(workers)
+        ),
+    )
+
+
+def depth(parents: list[int | None], rank: int) -> int:
+    above = parents[rank]
+    return 0 if above is None else 1 + depth(parents, above)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=150))
+@example([1] * 1100)
+def test_everybody_is_watched_by_one_other_and_nobody_watches_many(sizes: list[int]) -> None:
+    roster = roster_of(sizes)
+    ranks = range(len(roster.members))
+    children = {rank: children_of(roster, rank) for rank in ranks}
+    parents = [parent_of(roster, rank) for rank in ranks]
+    watched = Counter(child for some in children.values() for child in some)
+    assert watched == Counter(ranks[1:])
+    assert all(parents[child] == rank for rank in ranks for child in children[rank])
+    for rank in ranks:
+        on_its_node = sizes[int(roster.members[rank].node)] - 1
+        assert len(children[rank]) <= FAN_OUT + on_its_node
+    levels = ceil(log(len(sizes), FAN_OUT)) if len(sizes) > 1 else 0
+    assert max(depth(parents, rank) for rank in ranks) <= levels + 1
+
+
+def test_a_regroup_on_one_node_takes_a_few_messages_of_each() -> None:
+    lost_one = regroup(8, lease_seconds=10.0)
+    assert lost_one.left_out == 0
+    assert lost_one.messages <= MOST_PER_MEMBER * lost_one.members
