@@ -13,6 +13,7 @@ GENERATIONS = {0: (0, (1, 2, 3, 4), 2), 1: (3, (4, 5), 1), 2: (5, (6,), 2)}
 first was taken back."""
 SAMPLES, BATCH = 10, 4
 PIDS = (100, 101)
+WEIGHTS = np.arange(12.0, dtype=np.float32).reshape(4, 3)
 
 
 def write_evidence(folder: Path) -> None:
@@ -24,7 +25,7 @@ def write_evidence(folder: Path) -> None:
     _ledger(run / "ledger")
     _steps(folder / "chaos" / "steps")
     _events(run / "events" / "n1.jsonl")
-    write_checkpoint(folder, np.arange(12.0, dtype=np.float32).reshape(4, 3))
+    write_checkpoint(folder, WEIGHTS)
 
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
@@ -62,7 +63,7 @@ def write_checkpoint(folder: Path, weights: "np.ndarray[Any, Any]") -> None:
 
 def _history(path: Path) -> None:
     about = {"seed": 1, "setting": "ddp", "steps": STEPS, "agrees": True, "exact": True}
-    about["tells"] = ["nan"]
+    about |= {"same_bits": True, "tells": ["nan"]}
     kill = {"number": 0, "kind": "kill", "step": 4, "generation": 0, "rank": 1}
     pause = {"number": 1, "kind": "pause", "step": 6, "generation": 2}
     write_lines(

@@ -17,21 +17,21 @@ from collections.abc import Collection
 from pathlib import Path
 
 from benchmarks.chaos.kinds import HERE, TESTBED
+from benchmarks.chaos.page import page
 from benchmarks.chaos.results import Results
 from benchmarks.chaos.room import enter
 from benchmarks.chaos.runs import run, scheduled
 from benchmarks.chaos.schedule import printed
 from benchmarks.chaos.settings import SETTINGS
-from benchmarks.chaos.shown import page, show
+from benchmarks.chaos.shown import show
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 
 def main() -> None:
     options = _options()
-    if options.show:
-        results = Results.read(options.show)
-        _tell(results, options)
+    if options.from_files:
+        _tell(Results.merged([Results.read(path) for path in options.from_files]), options)
         return
     chosen = [SETTINGS[name] for name in _some(options.settings, SETTINGS)]
     kinds = _some(options.kinds, TESTBED if options.nodes else HERE)
@@ -104,7 +104,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--print", action="store_true", help="print the schedule and do no more")
     parser.add_argument("--out", help="keep the runs' folders here")
     parser.add_argument("--json", type=Path, help="write all that was found to this file")
-    parser.add_argument("--show", type=Path, help="show such a file again, and run nothing")
+    parser.add_argument(
+        "--from",
+        type=Path,
+        nargs="+",
+        dest="from_files",
+        metavar="JSON",
+        help="run nothing: show what is in such files, together",
+    )
     parser.add_argument("--write", type=Path, help="write the page to this file")
     parser.add_argument("--quiet", action="store_true")
     return parser.parse_args()

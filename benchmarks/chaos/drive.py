@@ -9,7 +9,7 @@ from benchmarks.chaos.inject import INJECT
 from benchmarks.chaos.kinds import KINDS
 from benchmarks.chaos.schedule import Fault, printed
 from benchmarks.chaos.settings import Setting
-from benchmarks.chaos.world import GaveUp, World
+from benchmarks.chaos.world import NO_STEP, GaveUp, World
 
 _RECOVERY_SECONDS = _FIT_SECONDS = 300.0
 """Long, for machines that have much else to do: here it only tells late from never."""
@@ -33,6 +33,7 @@ def drive(
         steps=steps,
         agrees=setting.agrees,
         exact=setting.exact,
+        same_bits=setting.same_bits,
         faults=len(faults),
         tells=setting.tells,
         alone=not isinstance(world, BoxWorld),
@@ -63,6 +64,7 @@ def _inject(world: World, fault: Fault, next_step: int) -> bool:
     if world.finished:
         world.history.write("not injected", number=fault.number, kind=fault.kind)
         return False
+    world.order(NO_STEP)
     if isinstance(world, BoxWorld) and fault.kind in INJECT_IN_BOX:
         INJECT_IN_BOX[fault.kind](world, fault)
     else:
@@ -74,7 +76,6 @@ def _inject(world: World, fault: Fault, next_step: int) -> bool:
             return world.step >= world.first_step + _STEPS_OF_NEW
         return not kind.replaces and world.step >= since + kind.quiet_steps
 
-    world.order(next_step)
     world.until(
         lambda: world.finished or recovered(),
         _RECOVERY_SECONDS,
@@ -83,12 +84,13 @@ def _inject(world: World, fault: Fault, next_step: int) -> bool:
     world.history.write(
         "recovered", number=fault.number, step=world.step, generation=world.generation
     )
+    world.order(next_step)
     return True
 
 
 def undisturbed(folder: Path, setting: Setting, steps: int) -> None:
-    """The same training without a fault, as fast as it goes."""
-    world = World(folder, setting, steps=steps, pace_seconds=0.0, faults=0)
+    """The same training without a fault, as fast as it goes; it saves at its end only."""
+    world = World(folder, setting.compared_with, steps=steps, pace_seconds=0.0, save_every=steps)
     world.start()
     try:
         world.finish(600)

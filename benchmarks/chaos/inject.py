@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.chaos.schedule import Fault
 from benchmarks.chaos.workers import Worker
-from benchmarks.chaos.world import SAVE_EVERY, World
+from benchmarks.chaos.world import NO_STEP, SAVE_EVERY, World
 
 _TELL_SECONDS = 60.0
 _PAUSE_SECONDS = 0.5
@@ -123,7 +123,7 @@ def _replacement(world: World, fault: Fault) -> None:
 def _by_job(world: World, fault: Fault) -> None:
     victim = target(world, fault)
     fired = world.chaos / "fired" / f"{fault.number}.json"
-    world.order(world.step, fault, victim.name)
+    world.order(NO_STEP, fault, victim.name)
     world.until(fired.exists, _TELL_SECONDS, "the job did not do what it was told")
     step = json.loads(fired.read_text())["step"]
     told(world, fault, rank=victim.part, worker=victim.name, at_step=step)

@@ -18,8 +18,8 @@ class Kind:
     made: str
     """How it is made here, in a sentence's part."""
     by: Maker
-    weight: int = 2
-    """How often it comes in a schedule, by the others."""
+    weight: float = 2
+    """How often it comes in a schedule, by the others, beyond once in every hundred."""
     workers: int = 3
     """That must be training when it comes."""
     replaces: bool = True
@@ -30,11 +30,19 @@ class Kind:
     """After which one that led to nothing is over."""
 
 
+_SELDOM = 0.1
+"""The weight of what ends the whole run: to start it again takes as long as ten other faults."""
 _ALL = (
     Kind("kill", "a worker is killed", "kill −9", "process", weight=10),
     Kind("several", "two workers are killed at once", "kill −9 of both", "process", 3, 4),
     Kind("coordinator", "worker 0 is killed", "kill −9", "process", weight=5),
-    Kind("supervisor", "the supervisor is killed", "kill −9; then `paceline resume`", "process", 1),
+    Kind(
+        "supervisor",
+        "the supervisor is killed",
+        "kill −9; then `paceline resume`",
+        "process",
+        weight=_SELDOM,
+    ),
     Kind(
         "pause",
         "a worker stands still for half a second",
@@ -56,7 +64,7 @@ _ALL = (
         "the run is asked to stop, and goes on",
         "SIGTERM to the supervisor; then `paceline resume`",
         "process",
-        weight=1,
+        weight=_SELDOM,
         workers=2,
     ),
     Kind(
@@ -94,7 +102,7 @@ _ALL = (
         "a worker is out of memory",
         "RLIMIT_AS is set to what it uses, and it asks for 1 GB",
         "job",
-        weight=3,
+        weight=_SELDOM,
     ),
     Kind(
         "clock",
@@ -137,7 +145,7 @@ _ALL = (
         "a checkpoint is torn",
         "half of a file of the newest is cut off; kill −9 of the supervisor, then `resume`",
         "disk",
-        weight=1,
+        weight=_SELDOM,
         workers=2,
     ),
     Kind(
@@ -145,7 +153,7 @@ _ALL = (
         "a bit of a checkpoint flips",
         "in a file of the newest; kill −9 of the supervisor, then `resume`",
         "disk",
-        weight=1,
+        weight=_SELDOM,
         workers=2,
     ),
     Kind("node", "a node loses its power", "`paceline testbed stop`, later `start`", "node", 3),

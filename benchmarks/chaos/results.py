@@ -1,12 +1,11 @@
-"""What came of many faults: one row for each kind, as JSON, as a table, as a page."""
+"""What came of many faults: as JSON, and one row of figures for each kind."""
 
 import json
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from benchmarks.chaos.kinds import KINDS
 
@@ -26,6 +25,22 @@ class Outcome:
     """To the first step of a new generation; where there was none, the longest time between two
     steps from the fault on."""
     steps_again: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One run with faults."""
+
+    setting: str
+    seed: int
+    faults: int
+    planned: int
+    seconds: float
+    date: str
+    samples: int
+    """That counted."""
+    wrong_samples: int
+    """That were lost, or counted more than once."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,8 @@ class Row:
     max_seconds: float
     mean_steps_again: float
     max_steps_again: int
+    wrong_samples: int
+    """Of all runs in which it came."""
 
 
 @dataclass
@@ -57,8 +74,7 @@ class Results:
     """All that was found."""
 
     machine: str
-    runs: list[dict[str, Any]] = field(default_factory=list)
-    """Of each: setting, seed, faults, seconds."""
+    runs: list[Finished] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     broken: list[Broken] = field(default_factory=list)
 
@@ -69,7 +85,13 @@ class Results:
             for kind in KINDS
             if any(each.kind == kind for each in self.outcomes)
         }
-        return [_row(kind, outcomes) for kind, outcomes in found.items()]
+        return [
+            _row(kind, outcomes, self._wrong_samples(outcomes)) for kind, outcomes in found.items()
+        ]
+
+    def _wrong_samples(self, outcomes: Iterable[Outcome]) -> int:
+        where = {(each.setting, each.seed) for each in outcomes}
+        return sum(run.wrong_samples for run in self.runs if (run.setting, run.seed) in where)
 
     def write(self, path: Path) -> None:
         """As JSON."""
@@ -81,13 +103,23 @@ class Results:
         known = json.loads(path.read_text())
         return cls(
             known["machine"],
-            known["runs"],
+            [Finished(**each) for each in known["runs"]],
             [Outcome(**each | {"ways": tuple(each["ways"])}) for each in known["outcomes"]],
             [Broken(**each) for each in known["broken"]],
         )
 
+    @classmethod
+    def merged(cls, several: Sequence["Results"]) -> "Results":
+        """What several campaigns found, as if it had been one."""
+        return cls(
+            "; ".join(dict.fromkeys(each.machine for each in several)),
+            [run for each in several for run in each.runs],
+            [outcome for each in several for outcome in each.outcomes],
+            [broken for each in several for broken in each.broken],
+        )
 
-def _row(kind: str, outcomes: Sequence[Outcome]) -> Row:
+
+def _row(kind: str, outcomes: Sequence[Outcome], wrong_samples: int) -> Row:
     seconds = sorted(each.seconds for each in outcomes)
     again = [each.steps_again for each in outcomes]
     ways = Counter(way for each in outcomes for way in each.ways or ("went on",))
@@ -100,4 +132,5 @@ def _row(kind: str, outcomes: Sequence[Outcome]) -> Row:
         max_seconds=seconds[-1],
         mean_steps_again=statistics.mean(again),
         max_steps_again=max(again),
+        wrong_samples=wrong_samples,
     )

@@ -5,19 +5,21 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.chaos.box import BoxWorld
 from benchmarks.chaos.check.all import violations
 from benchmarks.chaos.check.evidence import Evidence
+from benchmarks.chaos.check.samples import tally
 from benchmarks.chaos.drive import drive, undisturbed
 from benchmarks.chaos.kinds import KINDS
 from benchmarks.chaos.outcomes import outcomes
-from benchmarks.chaos.results import Broken, Results
+from benchmarks.chaos.results import Broken, Finished, Results
 from benchmarks.chaos.room import own_disk
 from benchmarks.chaos.schedule import Fault, schedule, total_steps
 from benchmarks.chaos.settings import WORKERS, Setting
-from benchmarks.chaos.world import PACE_SECONDS, World
+from benchmarks.chaos.world import World
 
 from paceline import testbed
 
@@ -51,14 +53,18 @@ def run(
     results.outcomes += outcomes(evidence)
     for each in found:
         results.broken.append(Broken(setting.name, options.seed, each.rule, each.message))
+    samples = tally(evidence)
     results.runs.append(
-        {
-            "setting": setting.name,
-            "seed": options.seed,
-            "faults": len(evidence.told("injected")),
-            "planned": len(faults),
-            "seconds": round(time.monotonic() - began, 1),
-        }
+        Finished(
+            setting=setting.name,
+            seed=options.seed,
+            faults=len(evidence.told("injected")),
+            planned=len(faults),
+            seconds=round(time.monotonic() - began, 1),
+            date=datetime.now(UTC).date().isoformat(),
+            samples=samples.counted,
+            wrong_samples=samples.wrong,
+        )
     )
 
 
@@ -68,7 +74,7 @@ def _world(
 ) -> Iterator[World]:
     steps = total_steps(faults)
     if not nodes:
-        world = World(folder, setting, steps=steps, pace_seconds=PACE_SECONDS, faults=len(faults))
+        world = World(folder, setting, steps=steps, faults=len(faults))
         own_disk(world.checkpoints)
         try:
             yield world

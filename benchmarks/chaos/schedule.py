@@ -9,7 +9,7 @@ from itertools import chain
 from benchmarks.chaos.kinds import KINDS
 
 _FIRST_STEP = 30
-_GAP_STEPS = (15, 45)
+_GAP_STEPS = (10, 30)
 TAIL_STEPS = 250
 """Steps after the last fault is due: what was late still finds a training that goes on."""
 
@@ -50,7 +50,15 @@ def schedule(seed: int, kinds: Sequence[str], faults: int, workers: int) -> list
 
 
 def _kinds(chosen: random.Random, kinds: Sequence[str], faults: int) -> list[str]:
-    """Each kind once, if there is room, and the others by their weights; in any order."""
+    """In every hundred each kind once, if there is room, and the others by their weights; in any
+    order."""
+    found: list[str] = []
+    while len(found) < faults:
+        found += _up_to_a_hundred(chosen, kinds, min(100, faults - len(found)))
+    return found
+
+
+def _up_to_a_hundred(chosen: random.Random, kinds: Sequence[str], faults: int) -> list[str]:
     once = list(kinds)
     chosen.shuffle(once)
     rest = chosen.choices(

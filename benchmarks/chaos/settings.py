@@ -21,12 +21,22 @@ class Setting:
     @property
     def exact(self) -> bool:
         """Whether the number of workers must not change what is learnt, but for rounding."""
-        return self.sync == "allreduce" and not self.sync_more
+        return self.same_bits or (self.sync == "allreduce" and not self.sync_more)
+
+    @property
+    def same_bits(self) -> bool:
+        """Whether the number of workers must not change a bit of what is learnt."""
+        return self.sync == "canonical"
+
+    @property
+    def compared_with(self) -> "Setting":
+        """What the undisturbed run is: on one worker, where that must learn the same."""
+        return replace(self, layout={"replicas": 1}) if self.exact else self
 
     @property
     def agrees(self) -> bool:
         """Whether replicas have equal weights after every step; else only at the end."""
-        return self.sync == "allreduce"
+        return self.sync in ("allreduce", "canonical")
 
     @property
     def has_replicas(self) -> bool:
@@ -36,7 +46,8 @@ class Setting:
     @property
     def tells(self) -> list[str]:
         """Kinds of faults inside a worker that must be found, and the worker named."""
-        watched = self.exact or self.sync in ("local", "diloco", "sparseloco", "gossip", "easgd")
+        alone = self.sync in ("local", "diloco", "sparseloco", "gossip", "easgd")
+        watched = alone or (self.sync == "allreduce" and not self.sync_more)
         return [
             *(["nan"] if watched else []),
             *(["flip"] if self.has_replicas else []),
@@ -73,6 +84,7 @@ _ALL = (
     Setting("fsdp", {"shards": WORKERS}, optimizer="adamw"),
     Setting("hsdp", {"replicas": 2, "shards": 2}, optimizer="adamw"),
     Setting("int8", sync_more={"compress": "int8"}),
+    Setting("canonical", sync="canonical", sync_more={"parts": WORKERS}),
     Setting("local", sync="local", sync_more={"every": 8}),
     Setting("diloco", sync="diloco", sync_more={"every": 8}),
     Setting("sparseloco", sync="sparseloco", sync_more={"every": 8, "keep": 0.1}),

@@ -88,26 +88,28 @@ class Lines:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._offsets: dict[Path, int] = {}
+        self._offsets: dict[str, int] = {}
 
-    def new(self) -> list[tuple[Path, dict[str, Any]]]:
-        """The file and what it says, for every whole line since the last call."""
-        found = []
-        with suppress(FileNotFoundError):
-            for path in sorted(self._folder.iterdir()):
-                found += [(path, json.loads(line)) for line in self._lines(path) if line]
-        return found
-
-    def _lines(self, path: Path) -> list[str]:
-        offset = self._offsets.get(path, 0)
-        if path.stat().st_size == offset:
+    def new(self) -> list[tuple[str, dict[str, Any]]]:
+        """The file's name without its ending and what it says, for every whole line since the last
+        call. It is called all the time, on files of all workers that have ever been."""
+        try:
+            with os.scandir(self._folder) as entries:
+                paths = sorted(entry.path for entry in entries)
+        except FileNotFoundError:
             return []
-        with path.open("rb") as file:
+        return [(Path(path).stem, json.loads(line)) for path in paths for line in self._lines(path)]
+
+    def _lines(self, path: str) -> list[str]:
+        offset = self._offsets.get(path, 0)
+        if os.stat(path).st_size == offset:  # noqa: PTH116 -- a Path takes three times as long
+            return []
+        with Path(path).open("rb") as file:
             file.seek(offset)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._offsets[path] = offset + len(whole)
-        return whole.decode().splitlines()
+        return [line for line in whole.decode().splitlines() if line]
 
 
 def _words(path: str) -> list[str]:

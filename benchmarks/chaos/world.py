@@ -20,8 +20,10 @@ JOB = Path(__file__).parent / "job" / "train.py"
 ROOT = Path(__file__).parents[2]
 PACE_SECONDS = 0.01
 SAVE_EVERY = 40
+NO_STEP = 1 << 60
+"""A step that no training comes to."""
 ABOUT = ("--plan", "plan.toml", "--runs", "runs", "--name", "chaos")
-_TICK_SECONDS = 0.002
+_TICK_SECONDS = 0.005
 _LOOK_SECONDS = 0.05
 _SAMPLE_SECONDS = 1.0
 _END_SECONDS = 300.0
@@ -35,7 +37,14 @@ class World:
     """One run on this machine."""
 
     def __init__(
-        self, folder: Path, setting: Setting, *, steps: int, pace_seconds: float, faults: int
+        self,
+        folder: Path,
+        setting: Setting,
+        *,
+        steps: int,
+        pace_seconds: float = PACE_SECONDS,
+        save_every: int = SAVE_EVERY,
+        faults: int = 0,
     ) -> None:
         self.folder, self.setting, self.steps = folder, setting, steps
         self.chaos, self.checkpoints = folder / "chaos", folder / "checkpoints"
@@ -44,7 +53,7 @@ class World:
         self.history = History(folder / "history.jsonl")
         job = {"steps": steps, "optimizer": setting.optimizer, "pace_seconds": pace_seconds}
         (self.chaos / "job.json").write_text(json.dumps(job))
-        (folder / "plan.toml").write_text(setting.plan(str(self.checkpoints), SAVE_EVERY, faults))
+        (folder / "plan.toml").write_text(setting.plan(str(self.checkpoints), save_every, faults))
         self._lines = Lines(self.chaos / "steps")
         self._events: Lines | None = None
         self.events: Counter[str] = Counter()
@@ -129,8 +138,8 @@ class World:
 
     def follow(self) -> None:
         """Read what is new; start the run again if it ended before its time."""
-        for path, line in self._lines.new():
-            self._stepped(path.stem, line)
+        for name, line in self._lines.new():
+            self._stepped(name, line)
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now

@@ -10,6 +10,7 @@ from benchmarks.chaos.check.evidence import Evidence, Violation
 from safetensors.numpy import load_file
 
 RULE = "learns the same"
+BITS_RULE = "the same bits"
 TOLERANCE = 1e-3
 """Of the norm of the weights: sums over other numbers of workers are rounded otherwise."""
 LOSS_TOLERANCE = 0.5
@@ -18,7 +19,8 @@ _LOSSES = 20
 
 
 def check(evidence: Evidence, undisturbed: Path) -> Iterator[Violation]:
-    """Weights where they must be equal but for rounding, else the loss of the last steps."""
+    """Weights where they must be equal, to the bit or but for rounding; in any case the loss of
+    the last steps."""
     if evidence.run["exact"]:
         ours, theirs = newest_weights(evidence.folder), newest_weights(undisturbed)
         if ours.keys() != theirs.keys():
@@ -28,9 +30,20 @@ def check(evidence: Evidence, undisturbed: Path) -> Iterator[Violation]:
         norm = math.sqrt(sum(float((theirs[name] ** 2).sum()) for name in ours))
         if not apart <= TOLERANCE * norm:
             yield Violation(RULE, f"weights are {apart / norm:.3g} of their norm apart")
+        if evidence.run["same_bits"]:
+            yield from _same_bits(ours, theirs)
     ours_loss, theirs_loss = last_loss(evidence), last_loss(Evidence(undisturbed))
     if not abs(ours_loss - theirs_loss) <= LOSS_TOLERANCE * theirs_loss:
         yield Violation(RULE, f"the loss is {ours_loss:.6g}, undisturbed {theirs_loss:.6g}")
+
+
+def _same_bits(
+    ours: "dict[str, np.ndarray]", theirs: "dict[str, np.ndarray]"
+) -> Iterator[Violation]:
+    for name, weight in ours.items():
+        differ = int((weight.view(np.uint64) != theirs[name].view(np.uint64)).sum())
+        if differ:
+            yield Violation(BITS_RULE, f"{name}: {differ} of {weight.size} weights differ")
 
 
 def newest_weights(folder: Path) -> dict[str, "np.ndarray"]:

@@ -29,7 +29,7 @@ BORN = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
 WORKER = f"{os.getpid()}-{BORN}-{socket.gethostname()}"
 SAMPLES, WIDTH, BATCH = 1000, 24, 24
 SLOW_STEPS, SLOW_SECONDS = 30, 0.1
-AHEAD_SECONDS = 0.08
+AHEAD_SECONDS = 0.2
 """How much longer a step takes while a fault is due and not yet there."""
 
 _true_time = time.time
@@ -92,6 +92,8 @@ class Faults:
             os.link(unfinished, CHAOS / "fired" / f"{self._due['number']}.json")
         except FileExistsError:
             return False
+        finally:
+            unfinished.unlink()  # or what is written there next would be in the other, too
         return True
 
     def _begin(self, kind: str, sign: int) -> None:
