@@ -39,7 +39,7 @@ def main() -> int:
     os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, job.cpus_per_worker)))
     try:
         code = _train(job, job.train) if job.train and not job.probe else _probe(run)
-        ending.tell(run, code)
+        ending.tell(run, here, code)
         generation = _generation(run, here)
     except Over:
         return 0

@@ -27,9 +27,10 @@ _BEATS = 4
 """Of the batch script, without which it counts as gone; a shared folder may show them late."""
 
 
-def tell(run: Run, code: int) -> None:
+def tell(run: Run, here: Place, code: int) -> None:
     """Say that the training has come to its end, finished or stopped as asked."""
-    draft = run.outcome_file.with_suffix(f".{os.getpid()}")
+    # Workers on two nodes may have the same process id.
+    draft = run.outcome_file.with_suffix(f".{here.node}-{os.getpid()}")
     draft.write_text(f"{code}\n")
     draft.rename(run.outcome_file)
 
