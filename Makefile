@@ -48,6 +48,7 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/python benchmarks/saving.py
 	$(BIN)/python benchmarks/recovery.py --rounds 5
 	$(BIN)/python -m benchmarks.chaos --settings all --faults 200
+	$(BIN)/python benchmarks/cluster_faults.py --out runs/cluster-faults
 	$(BIN)/python benchmarks/watching.py
 	$(BIN)/python benchmarks/membership.py
 	$(BIN)/python benchmarks/peer_copies.py
