@@ -127,7 +127,8 @@ def _tried(name: str, folder: Path, steps: int) -> Found:
     job = int(run.slurm_job_file.read_text())
     slurm = Slurm(prefix=tuple(testbed.command_prefix(BOX)), environment=testbed.environment(BOX))
     ended = _ends(slurm, job)
-    subprocess.run([sys.executable, "-m", "paceline", "report", str(path), "--quiet"], check=True)
+    page = ["report", str(path), "--quiet", "-o", str(path / "report.html")]
+    subprocess.run([sys.executable, "-m", "paceline", *page], check=True)
     return _found(name, run, scenario, struck_at, code, ended=ended)
 
 

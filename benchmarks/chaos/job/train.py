@@ -208,7 +208,8 @@ def training() -> None:
     schedules: list[LambdaLR] = []  # the last one knows the step, also where it is built anew
 
     def schedule(own: torch.optim.Optimizer) -> LambdaLR:
-        schedules.append(LambdaLR(own, lambda step: 1 - 0.9 * step / job["steps"]))
+        # Only the last is kept: with one of shards its whole process group would stay.
+        schedules[:] = [LambdaLR(own, lambda step: 1 - 0.9 * step / job["steps"])]
         return schedules[-1]
 
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
