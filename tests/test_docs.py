@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(500)]
-LONG_PAGES = ("data.md", "plan.md", "study.md")
+LONG_PAGES = ("data.md", "layouts.md", "plan.md", "study.md", "sync.md")
 """What they say is tried nightly as they say it; what is behind it has quick tests of its own."""
 BLOCK = re.compile(r"<!-- (run|file|append)(?:: (\S+))? -->\n```\w+\n(.*?)```", re.DOTALL)
 
@@ -97,6 +97,7 @@ def on_this_machine() -> list[Any]:
     ]
 
 
+@pytest.mark.timeout(300)  # several runs each; a block has a limit of its own
 @pytest.mark.parametrize("page", on_this_machine())
 def test_what_the_page_says(page: Path, folder: Path) -> None:
     follow(page, folder, "here")

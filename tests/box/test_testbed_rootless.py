@@ -36,6 +36,15 @@ def _remove_user() -> None:
     assert done.returncode in (0, 6), done.stderr  # 6: there is no such user
 
 
+# Where nothing has opened the device to all users, as udev does, one of the test's own.
+OPEN_TUN = """
+if [ "$(stat -c %a /dev/net/tun)" != 666 ]; then
+  mknod -m 666 /dev/paceline-test-tun c 10 200
+  mount --bind /dev/paceline-test-tun /dev/net/tun
+  rm /dev/paceline-test-tun
+fi"""
+
+
 @pytest.fixture
 def reachable_checkout() -> Iterator[Path]:
     """A folder that anybody can open; the test binds the checkout to it, for itself alone."""
@@ -53,7 +62,7 @@ def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: 
     ]
     as_user = ["runuser", "-u", ordinary_user, "--", "env", "-i", *environment]
     home = f"HOME={pwd.getpwnam(ordinary_user).pw_dir}"
-    bind = 'mount --bind "$0" "$1" && shift && exec "$@"'
+    bind = f'{OPEN_TUN} && mount --bind "$0" "$1" && shift && exec "$@"'
     done = subprocess.run(
         [
             *("unshare", "--mount", "sh", "-c", bind, str(CHECKOUT), str(reachable_checkout)),

@@ -1,5 +1,6 @@
 """Values that a JSON schema allows, and ones that it nearly allows: what parsers must withstand."""
 
+import copy
 from typing import Any
 
 from hypothesis import strategies as st
@@ -71,7 +72,7 @@ def _within(schema: dict[str, Any], numbers: Any) -> Any:
 @st.composite
 def spoilt(draw: st.DrawFn, values: Any) -> Any:
     """One of these values, with something in it replaced, left out or added."""
-    whole = draw(values)
+    whole = copy.deepcopy(draw(values))  # what is drawn again must not have changed
     place = whole
     while True:
         inner = list(place.values() if isinstance(place, dict) else place)
