@@ -23,6 +23,7 @@ def results(*runs: tuple[int, str, float, float]) -> Results:
     return Results("a machine", 20, 0.0, {run.way: "1" for run in made}, {}, made)
 
 
+@pytest.mark.nightly
 def test_ddp_and_paceline_train_alike() -> None:
     ddp, ours = (run_once(WAYS[name], PYTHON, steps=14) for name in ("DDP", "Paceline"))
     assert abs(ours.final_loss - ddp.final_loss) < TOLERANCE

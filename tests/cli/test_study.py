@@ -36,6 +36,7 @@ def test_one_and_two_workers_here(tmp_path: Path) -> None:
     assert len((tmp_path / "report.csv").read_text().splitlines()) == 3
 
 
+@pytest.mark.nightly
 def test_a_weak_study_of_ways_to_agree(tmp_path: Path) -> None:
     words = ["--kind", "weak", "--vary", "sync=allreduce,local:every=4", "--repeat", "1"]
     found = paceline_json(
@@ -48,6 +49,7 @@ def test_a_weak_study_of_ways_to_agree(tmp_path: Path) -> None:
     assert (tmp_path / "studies" / "digits-weak" / "study.toml").exists()
 
 
+@pytest.mark.nightly
 def test_what_the_planner_says_stands_beside(tmp_path: Path) -> None:
     write_training(tmp_path)
     (tmp_path / "cluster.toml").write_text(CLUSTER)

@@ -18,6 +18,7 @@ def evaluates():
 """
 
 
+@pytest.mark.nightly
 def test_two_workers_learn_the_same(tmp_path: Path) -> None:
     write_training(tmp_path, EVALUATES)
     words = ["study", "train.py:evaluates", "--kind", "quality", "--workers", "1,2"]
