@@ -29,19 +29,21 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.switch import cut_off
+
 from paceline import testbed
 from paceline.cluster.slurm import ENDED_STATES, Slurm
 from paceline.recover.ledger import read_ledger
 from paceline.report import RunReader
 from paceline.report.goodput import goodput_figures
 from paceline.specs import Run
-from paceline.testbed.spec import HEAD, TestbedSpec
+from paceline.testbed.spec import TestbedSpec
 
 TRAIN = Path(__file__).parent / "cluster_faults_job" / "train.py"
 BOX, NODES = "cluster-faults-bench", 8
 STRUCK_AT = 60
 _LIMIT_SECONDS = 300.0
-_OTHER_SWITCH = "other"
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _tried(name: str, folder: Path, steps: int) -> Found:
             testbed.link(BOX, node, down=True)
             testbed.stop(BOX, node)
     else:
-        _cut_off(scenario.lost)
+        cut_off(BOX, scenario.lost)
     code = process.wait(_LIMIT_SECONDS)
     (path,) = (each for each in folder.iterdir() if (each / "job.toml").exists())
     run = Run.open(path)
@@ -159,18 +161,6 @@ def _found(
 def _newest_step(folder: Path) -> int:
     lines = [path.read_text().splitlines() for path in folder.glob("*/steps-*")]
     return max((int(each[-1].split()[0]) for each in lines if each), default=0)
-
-
-def _cut_off(nodes: tuple[str, ...]) -> None:
-    """Put nodes behind a switch of their own."""
-    _in_switch("ip", "link", "add", _OTHER_SWITCH, "type", "bridge")
-    _in_switch("ip", "link", "set", _OTHER_SWITCH, "up")
-    for node in nodes:
-        _in_switch("ip", "link", "set", node, "master", _OTHER_SWITCH)
-
-
-def _in_switch(*command: str) -> None:
-    subprocess.run([*testbed.command_prefix(BOX, HEAD), *command], check=True, capture_output=True)
 
 
 def _ends(slurm: Slurm, job: int) -> bool:

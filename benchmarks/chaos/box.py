@@ -1,6 +1,5 @@
 """The same on a testbed: nodes with links and real Slurm, one worker on each node."""
 
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,15 +9,14 @@ from benchmarks.chaos.schedule import Fault
 from benchmarks.chaos.settings import Setting
 from benchmarks.chaos.workers import Worker
 from benchmarks.chaos.world import ABOUT, JOB, World
+from benchmarks.switch import cut_off, put_back
 
 from paceline import testbed
-from paceline.testbed.spec import HEAD
 
 _SILENT_SECONDS = 3.0
 """A worker that has taken no step for so long, while others have, does not train."""
 _TELL_SECONDS = 60.0
 _SLOW_SECONDS = 3.0
-_OTHER_SWITCH = "other"
 
 
 class BoxWorld(World):
@@ -44,11 +42,6 @@ class BoxWorld(World):
         newest = max(each.at for each in self.workers.values())
         return newest - worker.at < _SILENT_SECONDS
 
-    def in_switch(self, *command: str) -> None:
-        """Run a command where the testbed's switch is."""
-        prefix = testbed.command_prefix(self.box, HEAD)
-        subprocess.run([*prefix, *command], check=True, capture_output=True)
-
 
 def _node(world: BoxWorld, fault: Fault) -> None:
     victim = target(world, fault)
@@ -71,15 +64,11 @@ def _partition(world: BoxWorld, fault: Fault) -> None:
     there = world.training()
     first = fault.rank % len(there)
     smaller = [*there[first:], *there[:first]][: (len(there) - 1) // 2]
-    world.in_switch("ip", "link", "add", _OTHER_SWITCH, "type", "bridge")
-    world.in_switch("ip", "link", "set", _OTHER_SWITCH, "up")
-    told(world, fault, nodes=[each.node for each in smaller])
-    for each in smaller:
-        world.in_switch("ip", "link", "set", each.node, "master", _OTHER_SWITCH)
+    nodes = [each.node for each in smaller]
+    told(world, fault, nodes=nodes)
+    cut_off(world.box, nodes)
     _gone_on(world)
-    for each in smaller:
-        world.in_switch("ip", "link", "set", each.node, "master", "switch")
-    world.in_switch("ip", "link", "delete", _OTHER_SWITCH)
+    put_back(world.box, nodes)
 
 
 def _slow_link(world: BoxWorld, fault: Fault) -> None:

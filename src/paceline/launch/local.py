@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.launch.killed import shell_code, tell_killed
 from paceline.observe.events import EventWriter
-from paceline.specs import STOPPED_EXIT_CODE, Ended, Failed, Job, PacelineError, Run
+from paceline.specs import STOPPED_EXIT_CODE, Ended, Job, PacelineError, Run
 
 WORKERS_PER_CORE = 8
 """More workers than cores are for trying things out; beyond this they only thrash."""
@@ -113,8 +114,7 @@ class LocalLaunch:
         """Start a worker again that was killed, or end the run."""
         others = [each for each in self._workers if each.process.returncode is None]
         # Before they have met, nobody can go on without one of them.
-        newest = self._run.newest_generation
-        met = newest is not None and newest >= self._run.job.first_generation
+        met = self._run.has_begun(self._run.job.first_generation)
         if not (worker.was_killed and self._faults.regroup and others and met):
             self._failed = worker
             if others:
@@ -127,7 +127,7 @@ class LocalLaunch:
 
     def _exit_code(self) -> int:
         if self._failed is not None:
-            return _shell_code(self._failed.process.returncode)
+            return shell_code(self._failed.process.returncode)
         codes = [worker.process.returncode for worker in self._workers]
         return next((code for code in codes if code in (0, STOPPED_EXIT_CODE)), 1)
 
@@ -207,16 +207,8 @@ class LocalLaunch:
         generation = self._run.job.first_generation if generation is None else generation
         failed = self._failed
         if failed is not None and failed.was_killed:  # it could not say so itself
-            name = signal.Signals(-failed.process.returncode).name
-            self._writer.write(
-                Failed(
-                    time=time.time(),
-                    node=self._node,
-                    generation=generation,
-                    rank=int(failed.label) if failed.label.isdigit() else _JOINS,
-                    message=f"killed by {name}",
-                )
-            )
+            rank = int(failed.label) if failed.label.isdigit() else _JOINS
+            tell_killed(self._run, self._node, generation, rank, failed.process.returncode)
         self._writer.write(
             Ended(time=time.time(), node=self._node, generation=generation, exit_code=code)
         )
@@ -235,10 +227,6 @@ def held(run: Run) -> Iterator[None]:
                 fix="wait for it or stop it (Ctrl-C); `paceline watch` shows how far it is",
             ) from None
         yield
-
-
-def _shell_code(code: int) -> int:
-    return 128 - code if code < 0 else code
 
 
 def accelerators() -> int:

@@ -8,12 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from paceline.cluster.slurm import Slurm
-from paceline.observe.events import EventWriter
-from paceline.specs import Failed, PacelineError, Run
+from paceline.launch.killed import shell_code, tell_killed
+from paceline.specs import PacelineError, Run
 
 
 def main() -> int:
@@ -22,14 +21,14 @@ def main() -> int:
     generation = int(os.environ["PACELINE_GENERATION"])
     attempts = run.plan.faults.attempts
     code = _worker(run, joins=False)
-    while code < 0 and _have_met(run, generation) and not run.outcome_file.exists():
+    while code < 0 and run.has_begun(generation) and not run.outcome_file.exists():
         attempts -= 1
         if not attempts:
             break
         code = _worker(run, joins=True)
-    if code and not _have_met(run, generation):
+    if code and not run.has_begun(generation):
         _end_all(run, generation, code)
-    return 128 - code if code < 0 else code
+    return shell_code(code)
 
 
 def _worker(run: Run, *, joins: bool) -> int:
@@ -44,24 +43,11 @@ def _worker(run: Run, *, joins: bool) -> int:
     return child.wait()
 
 
-def _have_met(run: Run, generation: int) -> bool:
-    newest = run.newest_generation
-    return newest is not None and newest >= generation
-
-
 def _end_all(run: Run, generation: int, code: int) -> None:
     """End the other tasks, which wait for this one."""
-    node = os.environ["SLURMD_NODENAME"]
     if code < 0:  # it could not say so itself
-        EventWriter(run.events, node).write(
-            Failed(
-                time=time.time(),
-                node=node,
-                generation=generation,
-                rank=int(os.environ["SLURM_PROCID"]),
-                message=f"killed by {signal.Signals(-code).name}",
-            )
-        )
+        rank = int(os.environ["SLURM_PROCID"])
+        tell_killed(run, os.environ["SLURMD_NODENAME"], generation, rank, code)
     try:
         Slurm().call("scancel", f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}")
     except PacelineError as error:

@@ -31,7 +31,7 @@ class Waiting:
 
     @property
     def somebody(self) -> bool:
-        """Whether anybody has asked, also lately or not; for other threads."""
+        """Whether anybody has asked, be it long ago; for other threads."""
         return bool(self._joins)
 
     def without(self, roster: Roster) -> "Waiting":

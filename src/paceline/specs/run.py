@@ -110,6 +110,11 @@ class Run:
         names = (path.stem.removeprefix("leader-") for path in found)
         return max((int(name) for name in names if name.isdigit()), default=None)
 
+    def has_begun(self, generation: int) -> bool:
+        """Whether the workers of a generation have met, or those of a later one."""
+        newest = self.newest_generation
+        return newest is not None and newest >= generation
+
     @property
     def secret_file(self) -> Path:
         """The job's secret, mode 0600; signs all that workers say to each other while meeting."""
