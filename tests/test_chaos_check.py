@@ -200,6 +200,16 @@ def test_each_rule_finds_what_is_wrong(
     assert any(each.rule == rule and message in each.message for each in found), found
 
 
+def test_what_is_cached_once_is_no_growth(run: tuple[Path, Path]) -> None:
+    def cache(lines: list[dict[str, Any]]) -> None:
+        samples = [line for line in lines if line["what"] == "sample"]
+        for line in samples[len(samples) // 4 :]:
+            line["threads"] += 13
+
+    changed("history.jsonl", cache)(run[0])
+    assert violations(*run) == []
+
+
 def test_bits_matter_only_where_they_are_promised(run: tuple[Path, Path]) -> None:
     changed("history.jsonl", lambda lines: lines[0].update(same_bits=False))(run[0])
     one_weight_off_by_a_bit(run[0])

@@ -1,6 +1,5 @@
 """Every way in which a checkpoint can be damaged is found, and the one before it is used."""
 
-import hashlib
 import os
 import pickle
 import re
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from blake3 import blake3
 
 from paceline.recover.manifest import Manifest, seal_of
 from paceline.specs import PacelineError
@@ -146,7 +146,7 @@ def test_a_pickle_in_any_file_runs_nothing(
     if file == FILES[2]:
         manifest = Manifest.model_validate_json((folder / FILES[0]).read_bytes())
         record = manifest.files[file].model_copy(
-            update={"bytes": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+            update={"bytes": len(payload), "blake3": blake3(payload).hexdigest()}
         )
         text = manifest.model_copy(update={"files": {file: record}}).model_dump_json().encode()
         (folder / FILES[0]).write_bytes(text)

@@ -92,7 +92,7 @@ def test_nothing_is_heard_twice(crew: Crew) -> None:
         b"{}",
         b"[" * 10_000,
         b"\xff\xfe",
-        Answer(bytes=1, sha256="0" * 64).model_dump_json().encode(),
+        Answer(bytes=1, blake3="0" * 64).model_dump_json().encode(),
         ask(rank=-1),
         ask(wait_seconds=1e9),
         ask() + b"x",
@@ -135,7 +135,7 @@ def test_strangers_that_say_nothing_do_not_pile_up(crew: Crew) -> None:
     pytest.fail("those who have gone still count")
 
 
-KEYS = st.sampled_from(["kind", "generation", "moment", "rank", "of", "begin", "bytes", "sha256"])
+KEYS = st.sampled_from(["kind", "generation", "moment", "rank", "of", "begin", "bytes", "blake3"])
 VALUES = st.integers() | st.text(max_size=3) | st.none() | st.lists(st.integers(), max_size=2)
 
 

@@ -172,7 +172,7 @@ def test_nothing_is_said_of_what_did_not_happen(tmp_path: Path) -> None:
 
 def test_trouble_with_checkpoints_is_said(tmp_path: Path) -> None:
     run = realistic_run(tmp_path, count=20)
-    message = "model-00000-000.safetensors has changed: its SHA-256 is not the one that was written"
+    message = "model-00000-000.safetensors has changed: its hash is not the one that was written"
     say(run, Damaged(time=1.0, node="n1", step=40, message=message))
     say(run, NotSaved(time=1.0, node="n2", step=60, rank=1, message=f"No space left {NASTY}"))
     html = render(run)

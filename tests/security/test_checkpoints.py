@@ -1,6 +1,5 @@
 """What somebody who can write to where checkpoints are can make of it."""
 
-import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.checkpoint.filesystem import FileSystemReader
@@ -188,7 +188,7 @@ WHOLE = {
 def test_safetensors_with_a_wrong_header(contents: bytes, tmp_path: Path) -> None:
     checkpoints = saved(tmp_path)
     (checkpoints.folder / STEP / FILE).write_bytes(contents)
-    record = {"bytes": len(contents), "sha256": hashlib.sha256(contents).hexdigest()}
+    record = {"bytes": len(contents), "blake3": blake3(contents).hexdigest()}
     forge(checkpoints, lambda manifest: manifest["files"].update({FILE: record}))
     with pytest.raises(PacelineError, match="somebody has written it by hand"):
         checkpoints.newest()

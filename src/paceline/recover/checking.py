@@ -1,11 +1,11 @@
 """The newest checkpoint that can be trusted: every file is hashed before anything is read."""
 
-import hashlib
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from blake3 import blake3
 from pydantic import ValidationError
 
 from paceline.recover.manifest import MANIFEST, SEAL, Manifest, seal_of
@@ -15,6 +15,7 @@ from paceline.specs import PacelineError
 HASHING_THREADS = 4
 """Files at a time: while some are hashed, others wait for the disk."""
 
+_CHUNK_BYTES = 1 << 20
 
 MOST_MANIFEST_BYTES = 4 << 30
 """Of a manifest, which is read whole: hundreds of bytes for each piece of a tensor."""
@@ -46,8 +47,8 @@ def check_file(storage: Storage, step: int, manifest: Manifest, name: str) -> No
             size = _size(path)
             if size != record.bytes:
                 raise Damaged(f"{name} has {size} bytes of the {record.bytes} that were written")
-            if _sha256(path) != record.sha256:
-                raise Damaged(f"{name} has changed: its SHA-256 is not the one that was written")
+            if _blake3(path) != record.blake3:
+                raise Damaged(f"{name} has changed: its hash is not the one that was written")
     except FileNotFoundError:
         raise Damaged(f"{name} is missing") from None
 
@@ -111,6 +112,9 @@ def _size(path: Path) -> int:
     return found.st_size
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _blake3(path: Path) -> str:
+    digest = blake3()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -31,7 +31,7 @@ def fill(pieces: Iterable[Piece], manifest: Manifest, storage: Readable) -> None
             except SafetensorError as error:
                 raise PacelineError(
                     f"{file} of the checkpoint of step {manifest.step} is no safetensors file of"
-                    f" its tensors, although its SHA-256 is that of the manifest: {error}",
+                    f" its tensors, although its hash is that of the manifest: {error}",
                     fix="do not trust this checkpoint: somebody has written it by hand",
                 ) from None
 

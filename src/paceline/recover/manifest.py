@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: JSON, with the SHA-256 of every file. Nothing is unpickled.
+"""What a checkpoint says of itself: JSON, with the BLAKE3 hash of every file. Nothing is unpickled.
 
 Whoever can write to where checkpoints are can also write a manifest and seal it: what it says leads
 nowhere outside of its checkpoint.
@@ -28,7 +28,7 @@ class FileRecord(Spec):
     """A file of a checkpoint."""
 
     bytes: NonNegativeInt
-    sha256: str
+    blake3: str
 
 
 class StoredPiece(Spec):

@@ -1,12 +1,13 @@
 """Saving while training goes on: copied at the edge of a step, then hashed and written aside."""
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+
+from blake3 import blake3
 
 from paceline.recover.checking import HASHING_THREADS, Damaged, manifest_of
 from paceline.recover.keeping import superfluous
@@ -176,9 +177,9 @@ class Saver:
             self._changing.add(file.name)
             draft.write(file.name, file.chunks())
             return record, False
-        digest = hashlib.sha256()
+        digest = blake3()
         draft.write(file.name, file.hashed_chunks(digest))
-        return FileRecord(bytes=file.bytes, sha256=digest.hexdigest()), False
+        return FileRecord(bytes=file.bytes, blake3=digest.hexdigest()), False
 
     def _parts_of_others(self, draft: Draft) -> list[Part]:
         names = {_part_name(self._attempt, worker): worker for worker in range(1, self._workers)}

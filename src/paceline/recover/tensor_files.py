@@ -1,10 +1,10 @@
 """Tensors in safetensors files, written piece by piece so that nothing is copied to be hashed."""
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 
 import torch
+from blake3 import blake3
 
 from paceline.recover.manifest import FileRecord, StoredPiece, StoredTensor
 from paceline.recover.pieces import Piece
@@ -54,12 +54,12 @@ class TensorFile:
 
     def record(self) -> FileRecord:
         """Its size and its hash."""
-        digest = hashlib.sha256()
+        digest = blake3()
         for _ in self.hashed_chunks(digest):
             pass
-        return FileRecord(bytes=self.bytes, sha256=digest.hexdigest())
+        return FileRecord(bytes=self.bytes, blake3=digest.hexdigest())
 
-    def hashed_chunks(self, digest: "hashlib._Hash") -> Iterator[memoryview]:
+    def hashed_chunks(self, digest: blake3) -> Iterator[memoryview]:
         """What stands in it, each part hashed while the processor still has it at hand."""
         for chunk in self.chunks():
             for begin in range(0, len(chunk), _CHUNK_BYTES):

@@ -89,14 +89,14 @@ class Source:
         files = {}
         for name, begin, record in part.spans():
             files[name] = MemoryFile(record.bytes, pool)
-            self.file(moment, rank, begin, files[name], record.sha256)
+            self.file(moment, rank, begin, files[name], record.blake3)
         return PartFiles(part, files)
 
-    def file(self, moment: Moment, rank: int, begin: int, into: MemoryFile, sha256: str) -> None:
+    def file(self, moment: Moment, rank: int, begin: int, into: MemoryFile, blake3: str) -> None:
         """A file of a rank's part, checked."""
         self.ask(moment, Stretch(rank, begin, into.size))
         with self._told_of(), into.view as view:
-            if self._taken(view) != sha256:
+            if self._taken(view) != blake3:
                 raise Forged("a file is not what its owner says that it is")
 
     def ask(self, moment: Moment, stretch: Stretch) -> None:
@@ -142,7 +142,7 @@ class Source:
 
     def _receive(self, answer: Answer, into: memoryview) -> str:
         found = self._wire.receive(into)
-        if found != answer.sha256:
+        if found != answer.blake3:
             raise Forged("bytes are not those that were announced")
         return found
 

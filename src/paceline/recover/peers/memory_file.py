@@ -1,12 +1,13 @@
 """Files that are only in memory, and are read as any other."""
 
-import hashlib
 import mmap
 import os
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+from blake3 import blake3
 
 
 class MemoryFile:
@@ -33,9 +34,9 @@ class MemoryFile:
         """Some of its bytes; the file stays for as long as somebody goes through them."""
         yield self.view[begin : begin + count]
 
-    def sha256(self, begin: int, count: int) -> str:
+    def blake3(self, begin: int, count: int) -> str:
         """Of some of its bytes."""
-        return hashlib.sha256(self.view[begin : begin + count]).hexdigest()
+        return blake3(self.view[begin : begin + count]).hexdigest()
 
     def write(self, offset: int, part: memoryview) -> None:
         """Write some of it, without Python's lock."""

@@ -1,9 +1,10 @@
 """One worker's part of a state as files in memory."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+
+from blake3 import blake3
 
 from paceline.recover.manifest import FileRecord, Manifest, Part, together
 from paceline.recover.peers.memory_file import MemoryFile, Pool
@@ -43,12 +44,12 @@ class PartFiles:
         """Of all files."""
         return self.description.bytes
 
-    def sha256(self, begin: int, count: int) -> str:
+    def blake3(self, begin: int, count: int) -> str:
         """Of some of its bytes."""
         for _, start, record in self.description.spans():
             if (start, record.bytes) == (begin, count):
-                return record.sha256
-        digest = hashlib.sha256()
+                return record.blake3
+        digest = blake3()
         for view in self.views(begin, count):
             digest.update(view)
         return digest.hexdigest()
@@ -69,12 +70,12 @@ def laid_out(snapshot: Snapshot, rank: int, pool: Pool) -> PartFiles:
     tensors = []
     for section, pieces in snapshot.sections.items():
         for contents in in_files(section, rank, pieces):
-            file, digest, at = MemoryFile(contents.bytes, pool), hashlib.sha256(), 0
+            file, digest, at = MemoryFile(contents.bytes, pool), blake3(), 0
             for chunk in contents.hashed_chunks(digest):
                 file.write(at, chunk)
                 at += len(chunk)
             files[contents.name] = file
-            records[contents.name] = FileRecord(bytes=file.size, sha256=digest.hexdigest())
+            records[contents.name] = FileRecord(bytes=file.size, blake3=digest.hexdigest())
             tensors += list(contents.stored())
     part = Part(files=records, tensors=together(tensors), scalars=snapshot.scalars)
     return PartFiles(PartDescription(head=snapshot.head, part=part), files)

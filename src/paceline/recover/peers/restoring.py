@@ -121,7 +121,7 @@ class _PeersState:
         file = MemoryFile(record.bytes)
         if rank in self._sources.parts:
             source = self._source(self._sources.parts[rank])
-            source.file(self._moment, rank, begin, file, record.sha256)
+            source.file(self._moment, rank, begin, file, record.blake3)
             return file
         found = self._sources.rebuilding_group(rank)
         if found is None:
@@ -185,4 +185,4 @@ class _PeersState:
 
 
 def _is(file: MemoryFile, record: FileRecord) -> bool:
-    return file.sha256(0, file.size) == record.sha256
+    return file.blake3(0, file.size) == record.blake3

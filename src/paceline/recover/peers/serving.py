@@ -1,11 +1,12 @@
 """Answers other members who read from this one's memory."""
 
-import hashlib
 import socket
 import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+
+from blake3 import blake3
 
 from paceline.recover.peers.shelf import Shelf
 from paceline.recover.peers.wire import Answer, AskBytes, AskPart, Question, Refusal, Wire
@@ -121,13 +122,13 @@ class Server:
             if part is None:
                 return None
             body = part.model_dump_json().encode()
-            digest = hashlib.sha256(body).hexdigest()
-            return Answer(bytes=len(body), sha256=digest), [memoryview(body)]
+            digest = blake3(body).hexdigest()
+            return Answer(bytes=len(body), blake3=digest), [memoryview(body)]
         begin, count = question.begin, question.bytes
         stored = self._shelf.stored(moment, question.of)
         if stored is None or begin + count > stored.size:
             return None
-        answer = Answer(bytes=count, sha256=stored.sha256(begin, count))
+        answer = Answer(bytes=count, blake3=stored.blake3(begin, count))
         return answer, stored.views(begin, count)
 
 

@@ -1,16 +1,16 @@
 """How members read each other's memory: questions in JSON, signed; answers with the bytes behind.
 
 Nobody can write into another's memory: whoever keeps a copy asks for it. The bytes themselves are
-not signed, but their SHA-256 is, in the message before them.
+not signed, but their BLAKE3 hash is, in the message before them.
 """
 
-import hashlib
 import math
 import socket
 import time
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
+from blake3 import blake3
 from pydantic import Field, NonNegativeInt, TypeAdapter, ValidationError
 
 from paceline.recover.peers.holdings import Moment, Row
@@ -52,7 +52,7 @@ class Answer(Spec):
 
     kind: Literal["answer"] = "answer"
     bytes: NonNegativeInt
-    sha256: str = Field(min_length=64, max_length=64)
+    blake3: str = Field(min_length=64, max_length=64)
 
 
 class Refusal(Spec):
@@ -111,8 +111,8 @@ class Wire:
                 self._connection.sendall(part[begin : begin + _CHUNK_BYTES])
 
     def receive(self, into: memoryview) -> str:
-        """Fill this with bytes that were announced; their SHA-256."""
-        digest, at = hashlib.sha256(), 0
+        """Fill this with bytes that were announced; their BLAKE3 hash."""
+        digest, at = blake3(), 0
         while at < len(into):
             count = self._connection.recv_into(into[at : at + _CHUNK_BYTES])
             if not count:
