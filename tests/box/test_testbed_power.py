@@ -65,7 +65,7 @@ def test_nodes_share_cores_and_have_own_shared_memory(box: str) -> None:
 
 def test_slurm_has_partitions_slots_and_memory(box: str) -> None:
     partitions = run_in(box, "head", "sinfo", "-h", "-o", "%P %l %c %D").splitlines()
-    assert partitions == ["main* 1-00:00:00 8 4", "short 10:00 8 4"]
+    assert partitions == ["main* 1-00:00:00 8 4", "short 10:00 8 4", "urgent 10:00 8 4"]
     memory = int(run_in(box, "head", "sinfo", "-h", "-p", "main", "-o", "%m"))
     assert memory >= 512
 

@@ -70,6 +70,33 @@ def test_stopped_by_hand_and_resumed_on_fewer_nodes(cluster: str, shared_folder:
 
 
 @pytest.mark.nightly
+def test_nodes_that_another_job_needs(cluster: str, shared_folder: Path) -> None:
+    """Slurm's own preemption: the run saves, makes room, and goes on by itself."""
+    write_training(shared_folder, SLOW.replace("STEPS", "40"))
+    submitted = paceline_json(
+        *("submit", "train.py", "--nodes", "2", "--ledger", "--testbed", cluster),
+        folder=shared_folder,
+    )
+    run = Run.open(Path(submitted["run"]))
+    _requeued(run, 0, 90)
+    paceline(
+        *("testbed", "exec", "head", "--name", cluster, "--"),
+        *("sbatch", "--partition=urgent", "--nodes=4", "--exclusive", "--output=/dev/null"),
+        "--wrap=sleep 3",
+        folder=shared_folder,
+    )
+    reader = RunReader(run)
+    deadline = time.monotonic() + 120
+    while not reader.refresh().over and time.monotonic() < deadline:
+        time.sleep(0.1)
+    summary = paceline_json("report", run.path, folder=shared_folder)
+    assert (summary["status"], summary["steps"], summary["restarts"]) == ("finished", 40, 1)
+    (interruption,) = summary["interruptions"]
+    assert (interruption["cause"], interruption["steps_again"]) == ("preempted", 0)
+    assert paceline_json("ledger", run.path, folder=shared_folder)["exact"]
+
+
+@pytest.mark.nightly
 def test_the_warning_before_the_limit(cluster: str, shared_folder: Path) -> None:
     """The warning is sent by hand here: Slurm's own comes within a minute's resolution."""
     write_training(shared_folder, SLOW.replace("STEPS", "40"))

@@ -145,6 +145,11 @@ class Slurm:
             return None
         return rows[0].get("JobState") if rows else None
 
+    def is_preempted(self, job_id: int) -> bool:
+        """Whether a job has to make room for another, now or in its grace time."""
+        (row,) = self._rows("job", str(job_id))
+        return row.get("PreemptTime", "None") != "None"
+
     def job_nodes(self, job_id: int) -> list[str]:
         """The nodes that a job has now."""
         (named,) = self.call("squeue", "--noheader", "--jobs", str(job_id), "--format=%N").split()

@@ -14,6 +14,9 @@ from paceline.recover.frames import Line
 from paceline.recover.messages import PROCESS_GONE, Beat, Bye
 from paceline.specs.roster import Roster
 
+_LATE_SECONDS = 0.02
+"""A member whose own processor was away for longer has not yet heard what the others said."""
+
 
 def parent_of(roster: Roster, rank: int) -> int | None:
     """The rank that watches a rank and is watched by it; None for rank 0."""
@@ -109,19 +112,21 @@ class Watch:
 
     async def _tick(self) -> None:
         pause = self._lease / BEATS_PER_LEASE
-        before = self._now()
+        beat_at = self._now() + pause
         while True:
-            await asyncio.sleep(pause)
+            ends_at = [at + self._lease for at in self._heard_at.values()]
+            wake_at = min([beat_at, *ends_at])
+            await asyncio.sleep(max(0.0, wake_at - self._now()))
             now = self._now()
-            overslept = now - before - pause
-            before = now
-            for line in self._lines.values():
-                line.say(Beat())
-            if overslept > pause:  # what was said meanwhile is still to be read
+            if now >= beat_at:
+                beat_at = now + pause
+                for line in self._lines.values():
+                    line.say(Beat())
+            if now - wake_at > _LATE_SECONDS:  # what was said meanwhile is still to be read
                 for name in self._heard_at:
-                    self._heard_at[name] += overslept
+                    self._heard_at[name] += now - wake_at
             for name, at in list(self._heard_at.items()):
-                if now - at > self._lease:
+                if now >= at + self._lease:
                     self._lose(name, f"nothing was heard of it for {now - at:.1f} s")
 
     def _lose(self, name: str, why: str) -> None:

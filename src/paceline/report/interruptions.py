@@ -168,9 +168,8 @@ def _cause_of_end(start: Sequence[Start]) -> str:
     """Why a start ended before the run's end, in a few words."""
     done = finished(start)
     if done is not None:
-        return {"interrupted": "time limit", "stopped": "stopped"}.get(
-            done.outcome, "started again after its end"
-        )
+        causes = {"interrupted": "time limit", "preempted": "preempted", "stopped": "stopped"}
+        return causes.get(done.outcome, "started again after its end")
     first = first_failure(start[-1].failures)
     if first is not None and not first.lost_peer:
         return f"worker {first.rank}: {(first.message.splitlines() or ['failed'])[0]}"
@@ -188,7 +187,7 @@ def first_failure(failures: Sequence[Failed]) -> Failed | None:
 
 
 def _awaits_another(start: Sequence[Start]) -> bool:
-    """Whether the time limit ended it and it is in the queue again."""
+    """Whether the scheduler ended it and it is in the queue again."""
     done = finished(start)
     ended = any(each.ended is not None for each in start)
-    return done is not None and done.outcome == "interrupted" and not ended
+    return done is not None and done.outcome in ("interrupted", "preempted") and not ended

@@ -252,11 +252,15 @@ class RunState:
 
     def _ended_well(self, outcome: Outcome) -> Status:
         """The status of a run whose workers have said how it ended."""
-        if outcome == "interrupted":
-            return "stopped" if self.ended else "waiting"
-        # A scheduler's warning signal makes the exit code of a stopped run; of a run that reached
-        # its end a bad code means that something broke after the last step.
-        return "failed" if self._exit_code and outcome == "finished" else outcome
+        match outcome:
+            case "interrupted" | "preempted":
+                return "stopped" if self.ended else "waiting"
+            case "stopped":
+                # A scheduler's warning signal makes its exit code.
+                return "stopped"
+            case "finished":
+                # A bad code means that something broke after the last step.
+                return "failed" if self._exit_code else "finished"
 
     @property
     def _exit_code(self) -> int:

@@ -14,7 +14,7 @@ from paceline.specs.event import Event, Seconds, Whole
 from paceline.specs.fault_events import Lost, Refused, Regrouped, Slow
 from paceline.specs.sync import Sync
 
-Outcome = Literal["finished", "stopped", "interrupted"]
+Outcome = Literal["finished", "stopped", "interrupted", "preempted"]
 """`stopped`: somebody asked for it, and it ended at the edge of a step. `interrupted`: the time
 limit did so, the state is saved, and the scheduler is asked for another turn."""
 

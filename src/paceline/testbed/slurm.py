@@ -16,6 +16,8 @@ _LEAST_MEMORY_MEGABYTES = 512
 _CONTROLLER_PORT = 6817
 _NODE_PORT = 6818
 _START_SECONDS = 20.0
+_GRACE_SECONDS = 30
+"""That a job has for its last steps when another needs its nodes."""
 
 
 def write_settings(state: StateFolder, nodes: int) -> None:
@@ -108,12 +110,17 @@ ReturnToService=2
 JobRequeue=1
 RequeueExit=75
 
+# Whoever is in a hurry has others make room; these are warned, and go back into the queue.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 
 {machines}
-PartitionName=main Default=YES MaxTime=1-00:00:00 {partition}
-PartitionName=short Default=NO MaxTime=00:10:00 {partition}
+PartitionName=main Default=YES MaxTime=1-00:00:00 GraceTime={_GRACE_SECONDS} {partition}
+PartitionName=short Default=NO MaxTime=00:10:00 GraceTime={_GRACE_SECONDS} {partition}
+PartitionName=urgent Default=NO MaxTime=00:10:00 PriorityTier=2 {partition}
 """
 
 

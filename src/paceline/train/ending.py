@@ -77,6 +77,16 @@ def end_job(run: Run, here: Place, code: int, generation: int) -> None:
     _call(*(("scontrol", "requeue") if again else ("scancel",)), job)
 
 
+def is_preempted() -> bool:
+    """Whether Slurm takes this job's nodes for another: it does not say so by another signal than
+    who stops the run by hand."""
+    job = os.environ.get("SLURM_JOB_ID")
+    try:
+        return job is not None and Slurm().is_preempted(int(job))
+    except (PacelineError, ValueError):
+        return False
+
+
 def _leads(run: Run, here: Place) -> bool:
     """Whether this worker led the last generation: one of them is enough to end the job."""
     from paceline.train.rendezvous import found_leader, secret_of  # noqa: PLC0415 -- torch

@@ -15,6 +15,7 @@ from paceline.recover.manifest import Manifest
 from paceline.recover.saving import Cost, Saver, Snapshot
 from paceline.recover.storage import opened
 from paceline.specs import Damaged, Layout, NotSaved, PacelineError, Resumed, Run, Saved
+from paceline.train.ending import is_preempted
 from paceline.train.groups import Groups
 from paceline.train.place import Place
 from paceline.train.state import TrainedState
@@ -122,6 +123,10 @@ class Recovery:
             self._ledger.sync()
         self._saver.save(snapshot_of(state, progress, data, metrics))
         self._begun, self._saved_at = progress.steps, time.monotonic()
+
+    def is_preempted(self) -> bool:
+        """Whether the scheduler takes the nodes for another job; all workers call this together."""
+        return not self.all_agree(self._place.rank > 0 or not is_preempted())
 
     def conclude(self, *, ask_to_requeue: bool) -> bool:
         """Wait until the last checkpoint is complete; whether the run is to have another turn.

@@ -66,7 +66,7 @@ class Telemetry:
         workers take steps of their own, they need not wait for each other here either."""
         self._tracing = tracing
         self._started: dict[str, Any] | None = None
-        self._summing: Window | None = None
+        self._summing: list[Window] = []
         self._unsaid: list[Window] = []
         """Windows since this worker last wrote how it did."""
         self._said_at = -math.inf
@@ -107,7 +107,7 @@ class Telemetry:
         progress = self.progress
         progress.steps, progress.samples, progress.seconds = steps, samples, seconds
         progress.regroup = False
-        self._summing, self._open = None, Unreported()
+        self._summing, self._open = [], Unreported()
         self._window_steps = 1  # the same on those who have been there and those who come
 
     def reported(self) -> dict[str, Any]:
@@ -125,9 +125,8 @@ class Telemetry:
         """Go on in another generation, of which one worker had reported so much before; what is
         not reported of the steps that are done is, with what those who are left know of them."""
         progress = self.progress
-        interrupted, self._summing = self._summing, None
-        if interrupted is not None:
-            self._open.put_before(interrupted.steps)
+        while self._summing:
+            self._open.put_before(self._summing.pop().steps)
         known = progress.steps + len(self._open)
         self._open.forget(reported["steps"] - progress.steps)
         progress.steps, progress.samples = reported["steps"], reported["samples"]
@@ -159,14 +158,14 @@ class Telemetry:
 
     def report(self) -> None:
         """Sum the open window over the workers, write it, and act on what it says."""
-        earlier, self._summing = self._summing, None
+        earlier = len(self._summing)
         if self._open:
             losses, packed = self._pack()
             work, parts = self._groups.sum_later(packed), self.clock.take()
-            self._summing = Window(work, packed, losses, self._open, parts)
+            self._summing.append(Window(work, packed, losses, self._open, parts))
             self._open = Unreported()
-        if earlier is not None:
-            self._read(earlier)
+        for _ in range(earlier):
+            self._read()
         if self._waits:
             self.report_all()
 
@@ -174,14 +173,16 @@ class Telemetry:
         """Report all steps up to now, and wait until the others have, too."""
         if self._open:
             self.report()
-        if self._summing is not None:
-            summing, self._summing = self._summing, None
-            self._read(summing)
+        while self._summing:
+            self._read()
 
-    def _read(self, window: Window) -> None:
+    def _read(self) -> None:
+        """The earliest window that is being summed; it stays known where that is interrupted."""
+        window = self._summing[0]
         if window.work is not None:
             with self.clock.during("exchange"):
                 window.work.wait()
+        del self._summing[0]
         count, means, others = len(window.steps), window.means(), window.others()
         first = self.progress.steps + 1
         self.progress.steps += count

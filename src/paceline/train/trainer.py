@@ -244,12 +244,16 @@ class Trainer:
         stopped = self.progress.stopped and self._done < self.steps
         if not stopped:
             self._stepper.mode.conclude()
-        requeued = False
+        requeued = preempted = False
         if (recovery := self._keeper.recovery) is not None:
             if recovery.saves:
                 self._keeper.save(self._stepper)
-            requeued = recovery.conclude(ask_to_requeue=stopped and self.progress.requeue)
-        return "interrupted" if requeued else "stopped" if stopped else "finished"
+            preempted = stopped and recovery.is_preempted()
+            asks = stopped and (self.progress.requeue or preempted)
+            requeued = recovery.conclude(ask_to_requeue=asks)
+        if requeued:
+            return "preempted" if preempted else "interrupted"
+        return "stopped" if stopped else "finished"
 
     def _check_open(self) -> None:
         if self._closed:
