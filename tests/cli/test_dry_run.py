@@ -58,7 +58,9 @@ def training():
 """
 
 
-@pytest.mark.parametrize("layout", ["shards", "tensor", "pipeline"])
+@pytest.mark.parametrize(
+    "layout", ["shards", "tensor", pytest.param("pipeline", marks=pytest.mark.nightly)]
+)
 def test_torchs_own_transformer(layout: str, tmp_path: Path) -> None:
     """It clones its layers by deep copies, which once crashed the process."""
     write_training(tmp_path, TORCHS_ENCODER)

@@ -77,7 +77,7 @@ def test_dropout_too_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     assert "start a new run" in said
 
 
-def test_on_another_layout_and_with_mistakes(tmp_path: Path) -> None:
+def test_mistakes(tmp_path: Path) -> None:
     run = stopped(tmp_path, "-n", "2", "--shards", "2")
 
     def refused(*words: str) -> str:
@@ -88,6 +88,11 @@ def test_on_another_layout_and_with_mistakes(tmp_path: Path) -> None:
     assert "a checkpoint fits any layout" in said
     assert "give one of them" in refused("-n", "2", "--nodes", "2")
     assert "has no ledger" in paceline("ledger", run.path, folder=tmp_path, expect=2).stderr
+
+
+@pytest.mark.nightly
+def test_on_another_layout_and_with_another_training(tmp_path: Path) -> None:
+    run = stopped(tmp_path, "-n", "2", "--shards", "2")
     text = (tmp_path / "train.py").read_text()
     (tmp_path / "train.py").write_text(text.replace("batch=32", "batch=16"))
     said = paceline("resume", run.path, folder=tmp_path, expect=1).stderr

@@ -117,6 +117,7 @@ def test_mistakes(tmp_path: Path, words: list[str], said: str) -> None:
 
 
 @pytest.mark.slurm
+@pytest.mark.nightly
 def test_a_study_that_is_killed_goes_on_where_it_stopped(cluster: str, shared_folder: Path) -> None:
     words = [
         *("study", DIGITS, "--nodes", "1,2", "--steps", "16", "--repeat", "1"),

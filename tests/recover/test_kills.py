@@ -26,6 +26,7 @@ def _check(struck: Struck, expected_loss: float) -> None:
     assert not struck.damaged, story
 
 
+@pytest.mark.nightly  # every day the faults of tests/test_chaos.py are tried
 def test_each_kind_of_strike(tmp_path: Path) -> None:
     kinds = list(KINDS)
     random.Random(1).shuffle(kinds)

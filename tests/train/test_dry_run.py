@@ -277,7 +277,9 @@ class Many(Dataset[Any]):
     [
         Layout(replicas=100_000),
         Layout(shards=25_000, tensor=4),
-        Layout(pipeline=4, replicas=50, shards=125, tensor=4),
+        pytest.param(
+            Layout(pipeline=4, replicas=50, shards=125, tensor=4), marks=pytest.mark.nightly
+        ),
     ],
     ids=["replicas", "shards", "all"],
 )
