@@ -26,7 +26,7 @@ def main() -> int:
         if not attempts:
             break
         code = _worker(run, joins=True)
-    if code and not run.has_begun(generation):
+    if code and not run.has_begun(generation) and not _stands_by(run):
         _end_all(run, generation, code)
     return shell_code(code)
 
@@ -41,6 +41,11 @@ def _worker(run: Run, *, joins: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda number, _: child.send_signal(number))
     return child.wait()
+
+
+def _stands_by(run: Run) -> bool:
+    """Whether nobody waits for this task's worker."""
+    return int(os.environ["SLURM_PROCID"]) >= run.job.workers
 
 
 def _end_all(run: Run, generation: int, code: int) -> None:

@@ -8,9 +8,44 @@ from, so what remains is what the weights have learnt from.
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import NonNegativeInt, PositiveInt, ValidationError
+
+from paceline.specs import PacelineError
+from paceline.specs.base import Spec
+
+_Kind = TypeVar("_Kind", bound=Spec)
+
+
+class _Head(Spec):
+    """The first line of a file."""
+
+    resumed: NonNegativeInt
+    parts: PositiveInt
+    samples: NonNegativeInt
+
+
+class _Line(Spec):
+    """One worker's part of a step."""
+
+    step: NonNegativeInt
+    epoch: NonNegativeInt
+    ids: list[NonNegativeInt]
+
+
+@dataclass
+class _Step:
+    """All parts of a step."""
+
+    start: str
+    epoch: int
+    left: int
+    """Parts that nobody has written down."""
+    ids: list[int] = field(default_factory=list)
 
 
 class Ledger:
@@ -64,33 +99,34 @@ class EpochRecord:
 
 def read_ledger(folder: Path) -> list[EpochRecord]:
     """What the steps that count have seen, epoch by epoch."""
-    steps: dict[int, dict[str, Any]] = {}
+    steps: dict[int, _Step] = {}
     samples = 0
-    starts = sorted({path.name.split("-part-")[0] for path in folder.glob("start-*.jsonl")})
-    for start in starts:
-        for path in sorted(folder.glob(f"{start}-part-*.jsonl")):
-            head, *lines = _lines(path)
-            samples = head["samples"]
-            # What was not resumed from was never learnt from.
-            steps = {
-                step: line
-                for step, line in steps.items()
-                if step <= head["resumed"] or line["start"] == start
-            }
-            for line in lines:
-                known = steps.setdefault(
-                    line["step"],
-                    {"start": start, "epoch": line["epoch"], "ids": [], "left": head["parts"]},
-                )
-                known["ids"] += line["ids"]
-                known["left"] -= 1
-    epochs = sorted({line["epoch"] for line in steps.values()})
+    for path in sorted(folder.glob("start-*-part-*.jsonl")):
+        lines = _lines(path)
+        first = next(lines, None)
+        if first is None:  # its worker was killed before it could write
+            continue
+        head = _parsed(_Head, path, *first)
+        start = path.name.split("-part-")[0]
+        samples = head.samples
+        # What was not resumed from was never learnt from.
+        steps = {
+            number: step
+            for number, step in steps.items()
+            if number <= head.resumed or step.start == start
+        }
+        for number, text in lines:
+            line = _parsed(_Line, path, number, text)
+            step = steps.setdefault(line.step, _Step(start, line.epoch, head.parts))
+            step.ids += line.ids
+            step.left -= 1
+    epochs = sorted({step.epoch for step in steps.values()})
     return [_epoch(epoch, steps, samples) for epoch in epochs]
 
 
-def _epoch(epoch: int, steps: dict[int, dict[str, Any]], samples: int) -> EpochRecord:
-    own = {step: line for step, line in steps.items() if line["epoch"] == epoch}
-    counts = Counter(sample for line in own.values() for sample in line["ids"])
+def _epoch(epoch: int, steps: dict[int, _Step], samples: int) -> EpochRecord:
+    own = {number: step for number, step in steps.items() if step.epoch == epoch}
+    counts = Counter(sample for step in own.values() for sample in step.ids)
     return EpochRecord(
         epoch=epoch,
         steps=len(own),
@@ -98,11 +134,22 @@ def _epoch(epoch: int, steps: dict[int, dict[str, Any]], samples: int) -> EpochR
         once=sum(count == 1 for count in counts.values()),
         repeated=tuple(sorted(sample for sample, count in counts.items() if count > 1)),
         missing=samples - len(counts),
-        incomplete_steps=tuple(sorted(step for step, line in own.items() if line["left"])),
+        incomplete_steps=tuple(sorted(number for number, step in own.items() if step.left)),
     )
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """All whole lines: a worker may have been killed in the middle of its last one."""
-    text = path.read_text()
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    text = path.read_bytes()
+    yield from enumerate(text[: text.rfind(b"\n") + 1].splitlines(), start=1)
+
+
+def _parsed(kind: type[_Kind], path: Path, number: int, text: bytes) -> _Kind:
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise PacelineError(
+            f"line {number} of the ledger's file {path.name} is none that a worker has written:"
+            f" {error.errors()[0]['msg']}",
+            fix="do not trust this ledger: its file was changed, or its disk is damaged",
+        ) from None

@@ -1,0 +1,47 @@
+"""The ledger reads what workers wrote, whatever became of them, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.recover.ledger import Ledger, read_ledger
+from paceline.specs import PacelineError
+
+
+def _written(folder: Path, generation: int, resumed: int, steps: range) -> None:
+    """Two workers with a sample each of every step, four steps an epoch."""
+    for part in (0, 1):
+        ledger = Ledger(
+            folder, generation=generation, part=part, parts=2, resumed=resumed, samples=8
+        )
+        for step in steps:
+            ledger.entering(step, (step - 1) // 4, ((2 * step + part) % 8,))
+        ledger.close()
+
+
+def test_steps_that_were_taken_again_count_once(tmp_path: Path) -> None:
+    _written(tmp_path, 0, 0, range(1, 7))
+    _written(tmp_path, 1, 3, range(4, 9))
+    assert [epoch.exact for epoch in read_ledger(tmp_path)] == [True, True]
+
+
+def test_killed_before_the_first_line_and_within_the_last(tmp_path: Path) -> None:
+    _written(tmp_path, 0, 0, range(1, 5))
+    (tmp_path / "start-00001-part-00000.jsonl").touch()
+    with (tmp_path / "start-00000-part-00001.jsonl").open("a") as file:
+        file.write('{"step":5,"ep')
+    assert [epoch.exact for epoch in read_ledger(tmp_path)] == [True]
+
+
+@given(line=st.binary(min_size=1).filter(lambda line: b"\n" not in line and b"\r" not in line))
+def test_lines_that_no_worker_has_written(
+    tmp_path_factory: pytest.TempPathFactory, line: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("ledger")
+    _written(folder, 0, 0, range(1, 5))
+    with (folder / "start-00000-part-00000.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(PacelineError, match=r"start-00000-part-00000\.jsonl(.|\n)*do not trust"):
+        read_ledger(folder)
