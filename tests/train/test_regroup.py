@@ -118,6 +118,15 @@ def test_shards_go_on_from_their_peers_memory(tmp_path: Path) -> None:
     check_story(run)
 
 
+@pytest.mark.timeout(120)
+def test_a_lost_server_is_replaced_from_its_peers_memory(tmp_path: Path) -> None:
+    words = ("--sync", "stale:staleness=2", "-n", "3", "--faults", "copy_every=5")
+    run, _ = trained(tmp_path / "struck", *words, VICTIM="0")
+    first = regroups(run)[0]
+    assert (first.workers, first.lost, first.source) == (2, [0], "peers")
+    check_story(run)
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(120)
 def test_a_slow_worker_makes_room_for_one_that_stands_by(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class Regroup:
             return self._stepper
         self._whole_step = -1
         if self._stepper is not None:
-            self._stepper.close()
+            self._stepper.give_up()
             self._stepper = None
             gc.collect()  # modules refer to each other, and the threads of their groups live on
             forget_meshes()

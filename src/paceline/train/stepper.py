@@ -140,6 +140,10 @@ class Stepper:
         held, and wait for its own threads, which may be waiting for that lock.
         """
         self.mode.close()
+        self.give_up()
+
+    def give_up(self) -> None:
+        """The same without a goodbye to the others, who are gone or have given up, too."""
         self.let_go()
         del self.arranged
 
