@@ -175,7 +175,7 @@ EVENTS = "runs/*/events/n1.jsonl"
             "each fault as it should",
             "fault 0 (nan): worker 1 was not named",
         ),
-        (grown("fds", 6), "nothing grows", "fds from"),
+        (grown("fds", 8), "nothing grows", "fds from"),
         (grown("threads", 3), "nothing grows", "threads from"),
         (grown("rss_bytes", 10 << 20), "nothing grows", "rss_bytes from"),
         (lambda folder: (folder / "tmp" / "left").touch(), "nothing is left", "such as left"),
