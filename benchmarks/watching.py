@@ -1,13 +1,14 @@
 """What it costs to be prepared for faults, and how often a worker is named for nothing.
 
-    python benchmarks/watching.py [--rounds 7] [--steps 200] [--parts paced,cpu,null] [--json]
+    python benchmarks/watching.py [--blocks 60] [--rounds 7] [--parts paced,cpu,null] [--json]
 
-Cost: two workers, with nothing (no membership, no watching), with what every run has, and with all:
-replicas compared and the state copied to the other's memory every ten steps. With nothing runs
-first and last in every round: what differs there is noise. Steps per second after the first ten,
-on `paced` devices (emulated: they wait, as a processor does for an accelerator) and on the `cpu`,
-whose cores also do all that is measured here. Null: equal workers, as many as cores and twice as
-many, which then take turns; who is named there is named for nothing, or for what else runs there.
+Cost: two workers; in every second block of 20 steps they are watched, compare their replicas and
+copy their state to each other's memory, both every ten steps. A block is compared with the two
+beside it, which share what else the machine does, and blocks without with those before and after:
+what differs there is noise. On `paced` devices (emulated: they wait, as a processor does for an
+accelerator) and on the `cpu`, whose cores also do all that is measured here. Membership cannot be
+put off: the processor time of its thread is told. Null: equal workers, as many as cores and twice
+as many, which then take turns; who is named there is named for nothing, or for what else runs.
 """
 
 import argparse
@@ -15,99 +16,136 @@ import json
 import os
 import statistics
 import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from overhead import paceline_run
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from watching_job.train import BLOCK, prepared
 
-from paceline.specs import Faults, Layout, Plan, Run, Saving, Slow, event_adapter
+from paceline.specs import Event, Faults, Layout, Plan, Run, Saving, Slow, Steps, event_adapter
 
 JOB = Path(__file__).parent / "watching_job" / "train.py"
-NOTHING = Faults(regroup=False)
-WAYS = {
-    "nothing": NOTHING,
-    "as always": Faults(),
-    "all": Faults(check_every=10, copy_every=10),
-    "nothing again": NOTHING,
-}
-GOAL = 0.99
 DEVICES = ("paced", "cpu")
+GOAL = 0.99
 
 
-def steps_per_second(way: str, device: str, steps: int) -> float:
-    """Of two workers that are prepared in a way."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        return _run(Path(folder), workers=2, device=device, steps=steps, faults=WAYS[way])[0]
+@dataclass(frozen=True)
+class Cost:
+    """Of being prepared, as speeds beside those of the blocks around."""
+
+    prepared: float
+    prepared_quartiles: tuple[float, float]
+    not_prepared: float
+    not_prepared_quartiles: tuple[float, float]
+    steps_per_second: float
+    """Of the blocks that are not prepared; median."""
+    control_share: float
+    """Of a core, by one worker's membership."""
+    reaches_goal: bool
+
+
+def cost(device: str, blocks: int) -> Cost:
+    """Train once; the first two blocks and the last one do not count."""
+    faults = Faults(check_every=10, copy_every=10)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        run, events = _run(Path(name), 2, device, BLOCK * blocks, faults, alternate=True)
+        control = [float(path.read_text()) for path in run.path.glob("control-*")]
+    seconds = [each for event in events if isinstance(event, Steps) for each in event.seconds]
+    lasted = [sum(seconds[begin : begin + BLOCK]) for begin in range(0, len(seconds), BLOCK)]
+    speeds: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(2, len(lasted) - 2):
+        on = prepared(BLOCK * number + 1)
+        # Neighbours are without; those of a block without are two further.
+        apart = 1 if on else 2
+        around = statistics.mean((lasted[number - apart], lasted[number + apart]))
+        speeds[on].append(around / lasted[number])
+    bare = [each for number, each in enumerate(lasted) if not prepared(BLOCK * number + 1)]
+    middle = {on: statistics.median(found) for on, found in speeds.items()}
+    return Cost(
+        prepared=middle[True],
+        prepared_quartiles=_quartiles(speeds[True]),
+        not_prepared=middle[False],
+        not_prepared_quartiles=_quartiles(speeds[False]),
+        steps_per_second=BLOCK / statistics.median(bare),
+        control_share=statistics.mean(control) / sum(seconds),
+        reaches_goal=middle[True] >= GOAL,
+    )
 
 
 def named(workers: int, steps: int) -> list[Slow]:
     """Who is called slow among equal workers."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        return _run(Path(folder), workers=workers, device="cpu", steps=steps, faults=Faults())[1]
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        _, events = _run(Path(name), workers, "cpu", steps, Faults(), alternate=False)
+    return [event for event in events if isinstance(event, Slow)]
+
+
+def _quartiles(found: Sequence[float]) -> tuple[float, float]:
+    first, _, last = statistics.quantiles(found, n=4)
+    return first, last
 
 
 def _run(
-    folder: Path, *, workers: int, device: str, steps: int, faults: Faults
-) -> tuple[float, list[Slow]]:
+    folder: Path, workers: int, device: str, steps: int, faults: Faults, *, alternate: bool
+) -> tuple[Run, list[Event]]:
     plan = Plan(layout=Layout(replicas=workers), saving=Saving(every_steps=0), faults=faults)
     (folder / "plan.toml").write_text(plan.to_toml())
-    watched = "off" if faults == NOTHING else "on"
-    os.environ |= {"WATCHING": watched, "DEVICE": device, "STEPS": str(steps)}
-    measured = paceline_run([JOB, "-n", workers, "--plan", folder / "plan.toml"], folder)
+    turns = "yes" if alternate else "no"
+    os.environ |= {"ALTERNATE": turns, "DEVICE": device, "STEPS": str(steps)}
+    paceline_run([JOB, "-n", workers, "--plan", folder / "plan.toml"], folder)
     (path,) = (folder / "runs").iterdir()
-    lines = [line for file in Run(path).events.iterdir() for line in file.read_text().splitlines()]
-    events = [event_adapter.validate_json(line) for line in lines]
-    return measured.steps_per_second, [event for event in events if isinstance(event, Slow)]
+    run = Run(path)
+    lines = [line for file in run.events.iterdir() for line in file.read_text().splitlines()]
+    return run, [event_adapter.validate_json(line) for line in lines]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--blocks", type=int, default=60, help="of 20 steps, for the cost")
+    parser.add_argument("--rounds", type=int, default=7, help="of 200 steps, for the null")
     parser.add_argument("--parts", default="paced,cpu,null")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found: dict[str, object] = {"load": os.getloadavg()[0]}
-    for device in DEVICES:
-        if device in options.parts:
-            found[device] = _cost(device, options.rounds, options.steps, quiet=options.json)
+    costs: dict[str, Cost] = {}
+    devices = [device for device in DEVICES if device in options.parts]
+    for device in track(devices, "cost", console=Console(stderr=True), disable=options.json):
+        costs[device] = cost(device, options.blocks)
+    found["cost"] = {device: asdict(each) for device, each in costs.items()}
     if "null" in options.parts:
         cores = len(os.sched_getaffinity(0))
         found["null"] = {
-            f"{workers} workers on {cores} cores": {
-                "steps": options.rounds * options.steps,
-                "named": [
-                    f"worker {each.rank} at step {each.step}: {each.times:.1f}x, {each.why}"
-                    for _ in range(options.rounds)
-                    for each in named(workers, options.steps)
-                ],
-            }
+            f"{workers} workers on {cores} cores": [
+                f"worker {each.rank} at step {each.step}: {each.times:.1f}x, {each.why}"
+                for _ in range(options.rounds)
+                for each in named(workers, 200)
+            ]
             for workers in (cores, 2 * cores)
         }
-    print(json.dumps(found, indent=2))
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    table = Table(title="Speed beside that of the blocks around; medians (quartiles)")
+    for column in ("device", "prepared", "not prepared (noise)", "steps/s", "membership"):
+        table.add_column(column)
+    for device, each in costs.items():
+        table.add_row(
+            device,
+            _with_quartiles(each.prepared, each.prepared_quartiles),
+            _with_quartiles(each.not_prepared, each.not_prepared_quartiles),
+            f"{each.steps_per_second:.2f}",
+            f"{each.control_share:.2%} of a core",
+        )
+    Console().print(table)
+    if "null" in found:
+        print(json.dumps(found["null"], indent=2))
 
 
-def _cost(device: str, rounds: int, steps: int, *, quiet: bool) -> dict[str, float]:
-    measured: dict[str, list[float]] = {way: [] for way in WAYS}
-    for _ in track(range(rounds), device, console=Console(stderr=True), disable=quiet):
-        for way, rates in measured.items():
-            rates.append(steps_per_second(way, device, steps))
-    ends = zip(measured["nothing"], measured["nothing again"], strict=True)
-    bare = [statistics.mean(both) for both in ends]
-    ratios = {
-        way: statistics.median(rate / base for rate, base in zip(rates, bare, strict=True))
-        for way, rates in measured.items()
-    }
-    if not quiet:
-        table = Table(title=f"2 workers, {device}, {rounds} interleaved rounds, medians")
-        for column in ("prepared with", "steps/s", "ratio to nothing"):
-            table.add_column(column)
-        for way, rates in measured.items():
-            table.add_row(way, f"{statistics.median(rates):.2f}", f"{ratios[way]:.4f}")
-        Console(stderr=True).print(table)
-    return ratios | {f"all >= {GOAL}": float(ratios["all"] >= GOAL)}
+def _with_quartiles(middle: float, quartiles: tuple[float, float]) -> str:
+    return f"{middle:.4f} ({quartiles[0]:.3f} to {quartiles[1]:.3f})"
 
 
 if __name__ == "__main__":
