@@ -38,12 +38,7 @@ WIDTH = 110
 
 def main() -> None:
     options = _options()
-    if options.show:
-        results = Results.read(options.show)
-    else:
-        results = measure(options)
-        if options.json:
-            results.write(options.json)
+    results = Results.read(options.show) if options.show else measure(options)
     results.show(Console(width=None if sys.stdout.isatty() else WIDTH))
 
 
@@ -97,6 +92,7 @@ def measure(options: argparse.Namespace) -> Results:
                         results.faults.append(found)
                     except DidNotStart as error:
                         results.notes.append(f"{way} did not start: {error}")
+                    _keep(results, options)
                     progress.advance(bar)
         for way in ways if rows else ():
             progress.update(bar, description=f"{way}, a kill every {options.kill_every:g} s")
@@ -108,8 +104,15 @@ def measure(options: argparse.Namespace) -> Results:
                 )
             except DidNotStart as error:
                 results.notes.append(f"{way} did not start: {error}")
+            _keep(results, options)
             progress.advance(bar)
     return results
+
+
+def _keep(results: Results, options: argparse.Namespace) -> None:
+    """Who cuts this off has what was measured until then."""
+    if options.json:
+        results.write(options.json)
 
 
 def _is_here(way: str, settings: Settings, results: Results) -> bool:
