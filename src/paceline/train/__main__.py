@@ -19,7 +19,7 @@ from paceline.specs import (
     Run,
 )
 from paceline.train import ending
-from paceline.train.loading import load_torch
+from paceline.train.loading import load_gently, load_torch
 from paceline.train.out_of_memory import advice, ran_out_of_memory
 from paceline.train.place import GONE, Place, cpu_threads, place
 
@@ -38,7 +38,7 @@ def main() -> int:
     # Before torch is loaded: its thread pool and the BLAS beneath it read this once.
     os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, job.cpus_per_worker)))
     try:
-        code = _train(job, job.train) if job.train and not job.probe else _probe(run)
+        code = _train(job, here, job.train) if job.train and not job.probe else _probe(run)
         ending.tell(run, here, code)
         generation = _generation(run, here)
     except Over:
@@ -67,8 +67,11 @@ def _probe(run: Run) -> int:
     return 0
 
 
-def _train(job: Job, file: Path) -> int:
-    load_torch()
+def _train(job: Job, here: Place, file: Path) -> int:
+    if here.joins:
+        load_gently()
+    else:
+        load_torch()
     from paceline.train import fit  # noqa: PLC0415 -- torch, after the threads are set
     from paceline.train.training import Training  # noqa: PLC0415
     from paceline.train.user_file import call_function  # noqa: PLC0415

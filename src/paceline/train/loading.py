@@ -1,6 +1,11 @@
 """Loading torch, which takes longer than most of what is done before it. No torch at the top."""
 
 import gc
+import os
+import threading
+
+_GENTLE = 15
+"""As `nice` counts: where cores are short, a thirtieth of what others get."""
 
 
 def load_torch() -> None:
@@ -14,3 +19,20 @@ def load_torch() -> None:
     torch.compiler.disable(load_torch)  # type: ignore[no-untyped-call] # loads the compiler, as building any optimizer would
     gc.freeze()
     gc.enable()
+
+
+def load_gently() -> None:
+    """Load torch and the trainer while others train on this node, who go first.
+
+    On a thread of its own, since priorities are each thread's, and nobody but root can take back
+    what was given up.
+    """
+
+    def load() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _GENTLE)
+        load_torch()
+        import paceline.train.fit  # noqa: F401, PLC0415
+
+    thread = threading.Thread(target=load, name="loading")
+    thread.start()
+    thread.join()
