@@ -30,8 +30,9 @@ contracts:
 	$(BIN)/lint-imports
 
 test:  ## quick tests; those that need Slurm, root or Chromium are skipped where these are missing
-	$(BIN)/pytest -m "not nightly and not alone" -n $(AT_ONCE) --dist loadfile
-	@# Whoever shares the machine disturbs times, too: only what fails again and again is wrong.
+	@# Whoever shares the machine may take most of it for a while, and leases and times run out: what
+	@# fails again and again is wrong. What was tried again is told at the end.
+	$(BIN)/pytest -m "not nightly and not alone" -n $(AT_ONCE) --dist loadfile --reruns 2 --reruns-delay 10
 	$(BIN)/pytest -m "alone and not nightly" --reruns 5 --reruns-delay 5
 
 docs:

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,14 @@ def _requeued(run: Run, turns: int, seconds: float) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"turn {turns} was not reached: {reader.refresh()}")
+
+
+def _at_its_end(run: Run, folder: Path) -> dict[str, Any]:
+    """Wait for it; what the report says."""
+    reader, deadline = RunReader(run), time.monotonic() + 120
+    while not reader.refresh().over and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return paceline_json("report", run.path, folder=folder)
 
 
 def _send(name: str, job: int, cluster: str, folder: Path) -> None:
@@ -85,11 +94,7 @@ def test_nodes_that_another_job_needs(cluster: str, shared_folder: Path) -> None
         "--wrap=sleep 3",
         folder=shared_folder,
     )
-    reader = RunReader(run)
-    deadline = time.monotonic() + 120
-    while not reader.refresh().over and time.monotonic() < deadline:
-        time.sleep(0.1)
-    summary = paceline_json("report", run.path, folder=shared_folder)
+    summary = _at_its_end(run, shared_folder)
     assert (summary["status"], summary["steps"], summary["restarts"]) == ("finished", 40, 1)
     (interruption,) = summary["interruptions"]
     assert (interruption["cause"], interruption["steps_again"]) == ("preempted", 0)
@@ -108,11 +113,7 @@ def test_the_warning_before_the_limit(cluster: str, shared_folder: Path) -> None
     for turn in range(2):
         _requeued(run, turn, 90)
         _send("USR1", submitted["job"], cluster, shared_folder)
-    reader = RunReader(run)
-    deadline = time.monotonic() + 120
-    while not reader.refresh().over and time.monotonic() < deadline:
-        time.sleep(0.1)
-    summary = paceline_json("report", run.path, folder=shared_folder)
+    summary = _at_its_end(run, shared_folder)
     assert (summary["status"], summary["steps"], summary["restarts"]) == ("finished", 40, 2)
     causes = [each["cause"] for each in summary["interruptions"]]
     assert causes == ["time limit", "time limit"]
