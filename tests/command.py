@@ -4,8 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 PACELINE = [sys.executable, "-m", "paceline"]
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -33,6 +36,16 @@ def paceline_json(*words: str | Path, folder: Path, **options: Any) -> dict[str,
     """What `paceline WORDS --json` prints."""
     result: dict[str, Any] = json.loads(paceline(*words, "--json", folder=folder, **options).stdout)
     return result
+
+
+def workers_of(supervisor: "subprocess.Popen[str]") -> set[psutil.Process]:
+    """The workers that a `paceline run` has started, without what they were forked from."""
+    found = set()
+    for child in psutil.Process(supervisor.pid).children():
+        with suppress(psutil.NoSuchProcess):
+            role = child.name().removeprefix("paceline ")
+            found |= {child} if role.isdigit() or role == "joins" else set()
+    return found
 
 
 SMALL = """

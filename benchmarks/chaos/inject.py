@@ -113,7 +113,7 @@ def _replacement(world: World, fault: Fault) -> None:
         return bool(world.workers.keys() - known)
 
     world.until(started, _TELL_SECONDS, "nobody was started in its place")
-    time.sleep(20 * fault.seconds)
+    time.sleep(fault.seconds)
     world.until(lambda: bool(world.training()), _TELL_SECONDS, "nobody trains")
     second = target(world, fault, besides=first)
     told(world, fault, ranks=[first.part, second.part])

@@ -57,14 +57,14 @@ def named(name: str) -> Worker:
 
 
 def children(supervisor: int) -> list[Worker]:
-    """The workers that a supervisor has started."""
+    """The workers that a supervisor has started: by the names that these give themselves."""
     found = []
     for pid in _words(f"/proc/{supervisor}/task/{supervisor}/children"):
         with suppress(OSError):
-            for each in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                born = _born(int(pid))
-                if each.startswith(b"PACELINE_RANK=") and born:
-                    found.append(Worker(int(pid), born, socket.gethostname()))
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            born = _born(int(pid))
+            if name.startswith("paceline ") and name != "paceline nursery" and born:
+                found.append(Worker(int(pid), born, socket.gethostname()))
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from command import PACELINE, paceline, paceline_json, write_training
+from command import PACELINE, paceline, paceline_json, workers_of, write_training
 
 
 def only_run(folder: Path) -> Path:
@@ -251,23 +251,21 @@ def test_ctrl_c_stops_at_the_edge_of_a_step(
 
 
 def test_workers_die_with_their_supervisor(long_run: "subprocess.Popen[str]") -> None:
-    workers = psutil.Process(long_run.pid).children(recursive=True)
-    assert len(workers) == 2
+    assert len(workers_of(long_run)) == 2
+    everyone = psutil.Process(long_run.pid).children(recursive=True)
     os.kill(long_run.pid, signal.SIGKILL)
     long_run.communicate(timeout=10)
-    gone, alive = psutil.wait_procs(workers, timeout=5)
-    assert len(gone) == 2
+    _, alive = psutil.wait_procs(everyone, timeout=5)
     assert not alive
 
 
 def test_stopped_while_a_replacement_loads(
     long_run: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
-    supervisor = psutil.Process(long_run.pid)
-    first, *others = supervisor.children()
-    first.kill()
+    before = workers_of(long_run)
+    min(before, key=lambda worker: worker.pid).kill()
     deadline = time.monotonic() + 30
-    while set(supervisor.children()) <= {first, *others}:
+    while workers_of(long_run) <= before:
         assert time.monotonic() < deadline, "nobody is started in its place"
         time.sleep(0.01)
     long_run.send_signal(signal.SIGTERM)

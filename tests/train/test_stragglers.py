@@ -67,6 +67,7 @@ def train(where: str, slow_rank: int | None, workers: int) -> None:
     [
         ("data", Layout(replicas=3), "allreduce", "it waits for its data"),
         ("compute", Layout(replicas=2), "local:every=5", "its device computes slowly"),
+        ("loop", Layout(replicas=2, shards=2), "allreduce", "the training's own loop"),
         pytest.param(
             *("compute", Layout(replicas=2), "allreduce", "its device computes slowly"),
             marks=pytest.mark.nightly,
@@ -76,7 +77,13 @@ def train(where: str, slow_rank: int | None, workers: int) -> None:
             marks=pytest.mark.nightly,
         ),
     ],
-    ids=["data", "replicas that step apart", "compute", "loop of a shard"],
+    ids=[
+        "data",
+        "replicas that step apart",
+        "loop of a replica's shard",
+        "compute",
+        "loop of a shard",
+    ],
 )
 def test_a_slow_worker_is_named_once_within_20_steps_with_the_reason(
     tmp_path: Path, where: str, layout: Layout, sync: str, words: str

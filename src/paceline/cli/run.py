@@ -134,12 +134,12 @@ def train_here(run: "Run", *, json: bool, quiet: bool) -> None:
     from paceline.observe.versions import write_versions
 
     launch = local.LocalLaunch(run)
-    with following(run, partial(say, unless=quiet)), _stopping_on_signals(launch) as tell:
+    with following(run, partial(say, unless=quiet)), _stopping_on_signals(launch) as stop_if_asked:
         write_versions(run.versions_file, run.job.train)  # while the workers load torch
         say(f"run: {shown(run.path)}", unless=quiet)
 
         def over() -> bool:
-            tell()
+            stop_if_asked()
             return launch.poll() is not None
 
         if not (quiet or json):
@@ -156,32 +156,32 @@ def train_here(run: "Run", *, json: bool, quiet: bool) -> None:
 @contextmanager
 def _stopping_on_signals(launch: "LocalLaunch") -> "Iterator[Callable[[], None]]":
     """A block in which Ctrl-C and SIGTERM stop the workers at the edge of a step, with their state
-    saved, and a second one ends them at once; it yields a function that says so when asked.
+    saved, and a second one ends them at once; it yields a function that does so when called.
 
-    By a handler, not by an exception: raised while garbage is collected, say, it would be lost.
+    By a handler, not by an exception: raised while garbage is collected, say, it would be lost. The
+    handler only counts: it may come in the middle of whatever the launcher is doing.
     """
     import signal
 
-    asked, told = 0, False
+    asked = done = 0
 
-    def stop(number: int, frame: object) -> None:
+    def ask(number: int, frame: object) -> None:
         nonlocal asked
         del number, frame
         asked += 1
-        if asked == 1:
-            launch.stop()
-        else:
-            launch.kill()
 
-    def tell() -> None:
-        nonlocal told
-        if asked and not told:
-            told = True
+    def act() -> None:
+        nonlocal done
+        if asked and not done:
             say("stopping at the end of this step; Ctrl-C again ends it at once")
+            launch.stop()
+        if asked > max(1, done):
+            launch.kill()
+        done = asked
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield tell
+        yield act
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

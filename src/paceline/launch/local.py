@@ -4,7 +4,6 @@ import fcntl
 import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.launch.killed import shell_code, tell_killed
+from paceline.launch.nursery import Nursery, Worker
 from paceline.observe.events import EventWriter
-from paceline.specs import STOPPED_EXIT_CODE, Ended, Job, PacelineError, Run
+from paceline.specs import STOPPED_EXIT_CODE, Ended, PacelineError, Run
 
 WORKERS_PER_CORE = 8
 """More workers than cores are for trying things out; beyond this they only thrash."""
@@ -51,16 +51,21 @@ def check_room(workers: int, accelerators: int) -> str | None:
 class _Worker:
     """A process, and how often it was started."""
 
-    process: "subprocess.Popen[bytes]"
+    process: Worker
     label: str
     """What its lines in the log begin with."""
     device: int
     starts: int = 1
 
     @property
+    def code(self) -> int:
+        """Its exit code; 0 while it lives."""
+        return self.process.returncode or 0
+
+    @property
     def was_killed(self) -> bool:
         """Whether it died of a signal: it did not fail by itself."""
-        return (self.process.returncode or 0) < 0
+        return self.code < 0
 
 
 class LocalLaunch:
@@ -76,6 +81,7 @@ class LocalLaunch:
         self._writer = EventWriter(run.events, self._node)
         self._log = (run.logs / f"{self._node}.log").open("a", buffering=1)
         self._log_lock = threading.Lock()
+        self._nursery = Nursery(run, self._log)
         self._term_sent: float | None = None
         self._over_since: float | None = None
         """Since when a worker has come to the end of the training."""
@@ -87,9 +93,9 @@ class LocalLaunch:
         self._faults = run.plan.faults
         self._pumps: list[threading.Thread] = []
         run.outcome_file.unlink(missing_ok=True)
-        self._workers = [self._start(job, rank, rank) for rank in range(job.workers)]
+        self._workers = [self._start(rank, rank) for rank in range(job.workers)]
         for spare in range(job.spares):
-            self._workers.append(self._start(job, _JOINS, job.workers + spare))
+            self._workers.append(self._start(_JOINS, job.workers + spare))
 
     def poll(self) -> int | None:
         """The exit code of the run when all workers are gone, None before."""
@@ -104,6 +110,7 @@ class LocalLaunch:
         if any(worker.process.returncode is None for worker in self._workers):
             self._mind_the_time()
             return None
+        self._nursery.end()
         for pump in self._pumps:
             pump.join()
         self._code = self._exit_code()
@@ -127,7 +134,7 @@ class LocalLaunch:
 
     def _exit_code(self) -> int:
         if self._failed is not None:
-            return shell_code(self._failed.process.returncode)
+            return shell_code(self._failed.code)
         codes = [worker.process.returncode for worker in self._workers]
         return next((code for code in codes if code in (0, STOPPED_EXIT_CODE)), 1)
 
@@ -164,25 +171,10 @@ class LocalLaunch:
         self._signal(signal.SIGKILL)
 
     def _again(self, worker: _Worker) -> _Worker:
-        return self._start(self._run.job, _JOINS, worker.device, worker.starts + 1)
+        return self._start(_JOINS, worker.device, worker.starts + 1)
 
-    def _start(self, job: Job, rank: int, device: int, starts: int = 1) -> _Worker:
-        environment = os.environ | {
-            "PACELINE_RANK": str(rank),
-            "PACELINE_DEVICE": str(device),
-            "PACELINE_WORKERS": str(job.workers),
-            "PACELINE_LAUNCHER_PID": str(os.getpid()),
-            "PYTHONUNBUFFERED": "1",
-        }
-        process = subprocess.Popen(
-            [str(job.python), "-m", "paceline.train", str(self._run.path)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            # Apart from our group, so that Ctrl-C reaches the workers through `stop` alone.
-            process_group=0,
-        )
+    def _start(self, rank: int, device: int, starts: int = 1) -> _Worker:
+        process = self._nursery.start({"PACELINE_RANK": str(rank), "PACELINE_DEVICE": str(device)})
         worker = _Worker(process, "joins" if rank == _JOINS else str(rank), device, starts)
         pump = threading.Thread(target=self._pump, args=(worker,), daemon=True)
         self._pumps.append(pump)
@@ -190,12 +182,10 @@ class LocalLaunch:
         return worker
 
     def _pump(self, worker: _Worker) -> None:
-        output = worker.process.stdout
-        assert output is not None
-        for line in output:
-            with self._log_lock:
-                self._log.write(f"{worker.label}: {line.decode(errors='replace').rstrip()}\n")
-        output.close()
+        with worker.process.output as output:
+            for line in output:
+                with self._log_lock:
+                    self._log.write(f"{worker.label}: {line.decode(errors='replace').rstrip()}\n")
 
     def _signal(self, number: signal.Signals) -> None:
         for worker in self._workers:
@@ -208,7 +198,7 @@ class LocalLaunch:
         failed = self._failed
         if failed is not None and failed.was_killed:  # it could not say so itself
             rank = int(failed.label) if failed.label.isdigit() else _JOINS
-            tell_killed(self._run, self._node, generation, rank, failed.process.returncode)
+            tell_killed(self._run, self._node, generation, rank, failed.code)
         self._writer.write(
             Ended(time=time.time(), node=self._node, generation=generation, exit_code=code)
         )

@@ -1,7 +1,7 @@
 """A model, or a stage of one, spread over the workers that divide the batch: copied or sharded."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,10 +54,13 @@ def sharded(
     # What is left for the root is needed first in backward: freeing it would gather it twice.
     fully_shard(model, mesh=mesh, reshard_after_forward=False)
     if groups.device.type == "cpu":
+        scattering = _Scattering(clock, ExitStack() if mesh.ndim > 1 else None)
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 module.set_custom_all_gather(_Gathering(clock))  # type: ignore[arg-type]
-                module.set_custom_reduce_scatter(_Scattering(clock))  # type: ignore[arg-type]
+                module.set_custom_reduce_scatter(scattering)  # type: ignore[arg-type]
+                if mesh.ndim > 1:
+                    module.set_all_reduce_hook(scattering.summed)
     return model
 
 
@@ -89,7 +92,11 @@ class _Gathering(_Exchanging):
         return work
 
 
+@dataclass(frozen=True)
 class _Scattering(_Exchanging):
+    until_summed: ExitStack | None
+    """With replicas: holds what ends when FSDP2 has summed over them, right behind this."""
+
     def __call__(
         self,
         output_tensor: torch.Tensor,
@@ -102,7 +109,15 @@ class _Scattering(_Exchanging):
             work: dist.Work | None = dist.reduce_scatter_tensor(
                 output_tensor, input_tensor, op, group, async_op
             )
+        if self.until_summed is not None:
+            self.until_summed.enter_context(self.clock.during("exchange"))
         return work
+
+    def summed(self, gradients: torch.Tensor) -> None:
+        """FSDP2 calls this when the replicas' gradients are summed."""
+        del gradients
+        if self.until_summed is not None:
+            self.until_summed.close()
 
 
 def synchronising(module: nn.Module, last: bool) -> AbstractContextManager[None]:

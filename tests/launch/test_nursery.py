@@ -1,0 +1,123 @@
+"""Workers of one machine are forked from a process that has loaded torch."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from command import PACELINE, paceline_json, workers_of, write_training
+
+SLOW = """
+import dataclasses, time
+quick = training
+def training():
+    given = quick()
+    def loss(output, target):
+        time.sleep(0.02)
+        return given.loss(output, target)
+    return dataclasses.replace(given, steps=10_000, loss=loss)
+"""
+
+
+def until(reached: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def started(folder: Path, *words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*PACELINE, "run", "train.py", "-n", "2", "--quiet", *words],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def nursery_of(supervisor: "subprocess.Popen[str]") -> psutil.Process | None:
+    children = psutil.Process(supervisor.pid).children()
+    return next((each for each in children if "paceline.train.nursery" in each.cmdline()), None)
+
+
+def steps(folder: Path) -> int:
+    files = list((folder / "runs").glob("*/events/*.jsonl"))
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return max((line.get("first", 0) for line in lines), default=0)
+
+
+def test_each_draws_its_own_and_says_so_in_the_log(tmp_path: Path) -> None:
+    more = """
+import os, random, sys, numpy
+print("drawn", os.environ["PACELINE_RANK"], random.random(), numpy.random.rand())
+print("stdin", sys.stdin.read() == "", file=sys.stderr)
+"""
+    write_training(tmp_path, more)
+    paceline_json("run", "train.py", "-n", "2", folder=tmp_path)
+    (log,) = (tmp_path / "runs").glob("*/logs/*.log")
+    lines = [line.split() for line in log.read_text().splitlines()]
+    drawn = [line[2:] for line in lines if line[1] == "drawn"]
+    assert sorted(line[0] for line in drawn) == ["0", "1"]
+    assert drawn[0][1] != drawn[1][1]
+    assert drawn[0][2] != drawn[1][2]
+    assert [line[1:] for line in lines if line[1] == "stdin"] == [["stdin", "True"]] * 2
+
+
+def test_training_goes_on_without_it_and_a_worker_comes_from_another(tmp_path: Path) -> None:
+    write_training(tmp_path, SLOW)
+    supervisor = started(tmp_path)
+    until(lambda: steps(tmp_path) > 0, "nobody trains")
+    first = nursery_of(supervisor)
+    assert first is not None
+    first.kill()
+    before, reached = workers_of(supervisor), steps(tmp_path)
+    until(lambda: steps(tmp_path) > reached, "training did not go on")
+    assert workers_of(supervisor) == before
+    max(before, key=lambda worker: worker.pid).kill()
+    until(lambda: bool(workers_of(supervisor) - before), "nobody came in its place")
+    second = nursery_of(supervisor)
+    assert second is not None
+    assert second != first
+    supervisor.send_signal(signal.SIGTERM)
+    _, errors = supervisor.communicate(timeout=60)
+    assert supervisor.returncode == 3, errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+def test_ended_before_anybody_is_born(tmp_path: Path, number: signal.Signals) -> None:
+    write_training(tmp_path, "\nprint('somebody was born')\n")
+    supervisor = started(tmp_path)
+    until(lambda: nursery_of(supervisor) is not None, "nothing is started")
+    nursery = nursery_of(supervisor)
+    assert nursery is not None
+    if number == signal.SIGTERM:
+        until(lambda: list((tmp_path / "runs").glob("*/versions.toml")) != [], "not under way")
+        supervisor.terminate()
+    else:
+        nursery.kill()
+    _, errors = supervisor.communicate(timeout=60)
+    assert supervisor.returncode == 1, errors
+    assert f"killed by {number.name}" in errors
+    assert not nursery.is_running()
+    assert "somebody was born" not in errors
+
+
+def test_a_library_that_is_missing_is_told_by_the_workers(tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "torch.py").write_text("raise ImportError('no libcudart.so')")
+    write_training(tmp_path)
+    done = subprocess.run(
+        [*PACELINE, "run", "train.py", "-n", "2"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path / "broken")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "failed: ImportError: no libcudart.so" in done.stderr
