@@ -65,6 +65,7 @@ def _inject(world: World, fault: Fault, next_step: int) -> bool:
         world.history.write("not injected", number=fault.number, kind=fault.kind)
         return False
     world.order(NO_STEP)
+    starts = world.starts
     if isinstance(world, BoxWorld) and fault.kind in INJECT_IN_BOX:
         INJECT_IN_BOX[fault.kind](world, fault)
     else:
@@ -72,6 +73,8 @@ def _inject(world: World, fault: Fault, next_step: int) -> bool:
     before, since = world.mark
 
     def recovered() -> bool:
+        if kind.ends and world.starts == starts:
+            return False  # what there is of new generations is of faults before it
         if world.generation > before:
             return world.step >= world.first_step + _STEPS_OF_NEW
         return not kind.replaces and world.step >= since + kind.quiet_steps

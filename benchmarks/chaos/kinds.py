@@ -24,6 +24,8 @@ class Kind:
     """That must be training when it comes."""
     replaces: bool = True
     """Whether a new generation must follow; else training may go on as if nothing had been."""
+    ends: bool = False
+    """Whether the run ends by it, and is started again."""
     replicas: bool = False
     """Whether only layouts with three replicas or more can notice it."""
     quiet_steps: int = 12
@@ -42,6 +44,7 @@ _ALL = (
         "kill −9; then `paceline resume`",
         "process",
         weight=_SELDOM,
+        ends=True,
     ),
     Kind(
         "pause",
@@ -66,6 +69,7 @@ _ALL = (
         "process",
         weight=_SELDOM,
         workers=2,
+        ends=True,
     ),
     Kind(
         "during-recovery",
@@ -103,6 +107,7 @@ _ALL = (
         "RLIMIT_AS is set to what it uses, and it asks for 1 GB",
         "job",
         weight=_SELDOM,
+        ends=True,
     ),
     Kind(
         "clock",
@@ -147,6 +152,7 @@ _ALL = (
         "disk",
         weight=_SELDOM,
         workers=2,
+        ends=True,
     ),
     Kind(
         "disk-flip",
@@ -155,6 +161,7 @@ _ALL = (
         "disk",
         weight=_SELDOM,
         workers=2,
+        ends=True,
     ),
     Kind("node", "a node loses its power", "`paceline testbed stop`, later `start`", "node", 3),
     Kind("link-down", "a node's link is cut", "`paceline testbed link --down`", "link", 3),
