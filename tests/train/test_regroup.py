@@ -35,13 +35,17 @@ class Samples(TensorDataset):
         return super().__getitem__(number)
 
 
+def model():
+    if os.environ["PACELINE_RANK"] == os.environ.get("BUILDS_NOTHING"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return nn.Sequential(nn.Linear(12, 32), *LAYERS, nn.Linear(32, 2))
+
+
 def training():
     generator = torch.Generator().manual_seed(7)
     inputs = torch.randn(200, 12, generator=generator)
     return paceline.Training(
-        model=lambda: nn.Sequential(
-            nn.Linear(12, 32), *LAYERS, nn.Linear(32, 2)
-        ),
+        model=model,
         loss=F.cross_entropy,
         data=Samples(inputs, (inputs[:, 0] > 0).long()),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
@@ -158,15 +162,31 @@ def test_the_same_bits_whoever_is_lost_and_comes_back(tmp_path: Path) -> None:
     assert all(torch.equal(weights[name], expected) for name, expected in undisturbed.items())
 
 
-@pytest.mark.timeout(100)
-def test_an_error_that_looks_like_a_loss_ends_the_run(tmp_path: Path) -> None:
-    more = """
-def unreachable(output, target):
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("layout", [(), ("--shards", "3")], ids=["replicas", "shards"])
+def test_lost_before_anybody_has_a_model(tmp_path: Path, layout: tuple[str, ...]) -> None:
+    run, weights = trained(tmp_path / "struck", "-n", "3", *layout, BUILDS_NOTHING="1")
+    first = regroups(run)[0]
+    assert (first.workers, first.lost, first.source, first.step) == (2, [1], "beginning", 0)
+    check_story(run)
+    _, undisturbed = trained(tmp_path / "undisturbed", "-n", "3", *layout)
+    for name, expected in undisturbed.items():
+        assert torch.allclose(weights[name], expected, atol=1e-4), name
+
+
+UNREACHABLE = """
+def unreachable(*given):
     raise RuntimeError("Connection refused by the database")
 
 def broken():
-    return dataclasses.replace(training(), loss=unreachable)
+    return dataclasses.replace(training(), WHAT=unreachable)
 """
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("what", ["loss", "model"])
+def test_an_error_that_looks_like_a_loss_ends_the_run(tmp_path: Path, what: str) -> None:
+    more = UNREACHABLE.replace("WHAT", what)
     (tmp_path / "train.py").write_text("import dataclasses\n" + TRAIN + more)
     done = paceline(
         "run", "train.py:broken", "-n", "2", "--quiet", folder=tmp_path, expect=1, STEPS="5"

@@ -21,6 +21,8 @@ from paceline.train.stepper import Stepper
 from paceline.train.telemetry import Telemetry
 
 _MOST_IN_VAIN = 3
+"""An error of the training's own that only looks like the loss of a worker comes again and again;
+here it is found out after so many generations of the same workers."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,22 @@ class Regroup:
         """Whether the loss of a worker is survived."""
         return self._groups.gathering is not None
 
+    def begun(self) -> tuple[Stepper, int]:
+        """Begin with those who have met; the training, and its step."""
+        try:
+            stepper = self._build(self._layout)
+            done = self._keeper.from_checkpoint(stepper)
+            stepper.begin_at(done)
+            self._keeper.begin(stepper, done)
+        except RuntimeError as error:
+            if not (self.possible and is_loss(error, self._groups)):
+                raise
+            error.__traceback__ = None  # its frames hold what holds the broken groups
+            why = str(error)
+        else:
+            return stepper, done
+        return self._next(why)
+
     def joined(self) -> tuple[Stepper, int]:
         """Wait for a place among workers that train already; the training, and its step."""
         return self._next("a worker joins")
@@ -76,7 +94,6 @@ class Regroup:
         self._stepper = stepper
         before = self._members
         found = self._next(why)
-        # An error that only looks like the loss of a worker would come again and again.
         self._in_vain = self._in_vain + 1 if self._members == before and found[1] == done else 0
         return found
 
@@ -95,6 +112,7 @@ class Regroup:
         gathering = self._groups.gathering
         assert gathering is not None
         before = gathering.roster
+        tried, in_vain = tuple[str, ...](), 0
         while True:
             gathering.interrupt()  # nobody waits any more, also not on a thread of its own
             if self._stepper is not None:
@@ -112,9 +130,10 @@ class Regroup:
             try:
                 taken = self._take_up(layout, begin)
             except RuntimeError as error:
-                if not is_loss(error, self._groups):
+                in_vain = in_vain + 1 if begin.roster.names == tried else 1
+                if in_vain == _MOST_IN_VAIN or not is_loss(error, self._groups):
                     raise
-                why = str(error)
+                tried, why = begin.roster.names, str(error)
                 continue
             self._tell(before, begin, taken, time.perf_counter() - began)
             return taken.stepper, taken.done

@@ -66,13 +66,8 @@ class Trainer:
             return Stepper(training, layout, groups, telemetry, sync, faults)
 
         self._regroup = Regroup(layout, groups, telemetry, self._keeper, build)
-        if groups.place.joins:
-            self._stepper, self._done = self._regroup.joined()
-            return
-        self._stepper = build(layout)
-        self._done = self._keeper.from_checkpoint(self._stepper)
-        self._stepper.begin_at(self._done)
-        self._keeper.begin(self._stepper, self._done)
+        begin = self._regroup.joined if groups.place.joins else self._regroup.begun
+        self._stepper, self._done = begin()
 
     @property
     def model(self) -> nn.Module:
