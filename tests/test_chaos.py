@@ -70,10 +70,10 @@ def test_a_schedule_is_printed_and_nothing_run() -> None:
 def test_every_kind_of_fault(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     files = ["--json", str(found), "--out", str(tmp_path / "runs")]
-    done = chaos("--faults", "25", "--seed", "1", *files, seconds=580)
+    done = chaos("--faults", "100", "--seed", "1", *files, seconds=580)
     assert done.returncode == 0, done.stdout + done.stderr
     results = Results.read(found)
-    assert len(results.outcomes) == 25
+    assert len(results.outcomes) == 100
     assert {outcome.kind for outcome in results.outcomes} == set(HERE)
     assert not results.broken
     assert results.runs[0].seconds < 300

@@ -61,6 +61,8 @@ def loop():
             out = trainer.step(batch)
             if out.step == 23 and int(os.environ["PACELINE_RANK"]) == VICTIM:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if out.step == 23 and os.environ["PACELINE_RANK"] == os.environ.get("STANDS_STILL"):
+                time.sleep(1000)
             time.sleep(PAUSE)
         trainer.export("weights.safetensors")
 """
@@ -109,6 +111,17 @@ def test_replicas_go_on_with_what_they_hold(tmp_path: Path, victim: int) -> None
     _, undisturbed = trained(tmp_path / "undisturbed", "-n", "3")
     for name, expected in undisturbed.items():
         assert torch.allclose(weights[name], expected, atol=1e-4), name
+
+
+@pytest.mark.timeout(120)
+def test_one_that_stands_still_in_its_own_code_is_replaced(tmp_path: Path) -> None:
+    words = ("-n", "3", "--faults", "stuck_seconds=2")
+    run, _ = trained(tmp_path / "struck", *words, STANDS_STILL="1")
+    first = regroups(run)[0]
+    assert (first.workers, first.lost, first.source) == (2, [1], "members")
+    check_story(run)
+    (log,) = run.logs.iterdir()
+    assert "in which nothing was computed" in log.read_text()
 
 
 @pytest.mark.timeout(120)

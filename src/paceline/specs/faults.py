@@ -14,6 +14,9 @@ class Faults(Spec):
     others."""
     lease_seconds: float = Field(default=1.5, ge=0.2)
     """A worker that nobody has heard for so long counts as lost."""
+    stuck_seconds: float = Field(default=600.0, gt=0)
+    """A worker that takes no step for so long, and computes nothing, is interrupted; one that even
+    then stands still is ended."""
     fewest_workers: PositiveInt = 1
     """With fewer the run ends, and its scheduler may start it again."""
     copy_every: int | None = Field(default=None, ge=0)

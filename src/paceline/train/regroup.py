@@ -19,6 +19,7 @@ from paceline.train.joining import is_loss
 from paceline.train.keeper import Keeper
 from paceline.train.stepper import Stepper
 from paceline.train.telemetry import Telemetry
+from paceline.train.watchdog import Watchdog
 
 _MOST_IN_VAIN = 3
 """An error of the training's own that only looks like the loss of a worker comes again and again;
@@ -55,6 +56,20 @@ class Regroup:
         self._reached = 0
         self._stepper: Stepper | None = None
         self._in_vain = 0
+        gathering = groups.gathering
+        self._watchdog = (
+            Watchdog(gathering.faults.stuck_seconds, gathering.interrupt) if gathering else None
+        )
+
+    def got_on(self) -> None:
+        """A step is done, or a generation begins."""
+        if self._watchdog is not None:
+            self._watchdog.moved()
+
+    def close(self) -> None:
+        """The training is over for this worker."""
+        if self._watchdog is not None:
+            self._watchdog.close()
 
     @property
     def asked(self) -> bool:
@@ -79,6 +94,7 @@ class Regroup:
             error.__traceback__ = None  # its frames hold what holds the broken groups
             why = str(error)
         else:
+            self.got_on()
             return stepper, done
         return self._next(why)
 
@@ -112,6 +128,8 @@ class Regroup:
         gathering = self._groups.gathering
         assert gathering is not None
         before = gathering.roster
+        if self._watchdog is not None:
+            self._watchdog.rest()  # one that stands by may wait for ever
         tried, in_vain = tuple[str, ...](), 0
         while True:
             gathering.interrupt()  # nobody waits any more, also not on a thread of its own
@@ -136,6 +154,7 @@ class Regroup:
                 tried, why = begin.roster.names, str(error)
                 continue
             self._tell(before, begin, taken, time.perf_counter() - began)
+            self.got_on()
             return taken.stepper, taken.done
 
     def _take_up(self, layout: Layout, begin: Begin) -> _TakenUp:

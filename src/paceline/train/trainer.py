@@ -177,6 +177,7 @@ class Trainer:
         """Let go of what uses the process groups, before they are given up."""
         if not self._closed:
             self._closed = True
+            self._regroup.close()
             self._stepper.close()
 
     def _reach(self, step: int, batch: Batch | None) -> None:
@@ -200,6 +201,7 @@ class Trainer:
         self._loss = learned.loss
         stepper.update(step)
         self._done = step
+        self._regroup.got_on()
         self._telemetry.stepped(learned.losses, learned.weights, batch.global_samples)
         stepper.watching.stepped(step)
         self._keeper.stepped(stepper, step)

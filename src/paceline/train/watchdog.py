@@ -1,0 +1,52 @@
+"""Finds a training in which nothing happens any more, though every process lives."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+_COMPUTING = 0.1
+"""Of a core: a process that uses less than this computes nothing."""
+
+
+class Watchdog:
+    """Has a worker leave its generation when it takes no step for long, and computes nothing.
+
+    Who stands still in code of its own, and who waits for that one in an exchange, look the same
+    from here, and both are right to leave: those who wait meet anew, and the one that does not even
+    leave is ended (see `recover.leaving`) and started again.
+    """
+
+    def __init__(self, seconds: float, interrupt: Callable[[], None]) -> None:
+        self._seconds, self._interrupt = seconds, interrupt
+        self._moved: tuple[float, float] | None = None
+        """When the training last got on, and the processor time by then; None while it rests."""
+        self._over = threading.Event()
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def moved(self) -> None:
+        """The training gets on."""
+        self._moved = time.monotonic(), time.process_time()
+
+    def rest(self) -> None:
+        """Nothing has to happen until the training gets on again."""
+        self._moved = None
+
+    def close(self) -> None:
+        """Nobody watches any more."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._seconds / 10):
+            moved = self._moved
+            if moved is None:
+                continue
+            waited, used = time.monotonic() - moved[0], time.process_time() - moved[1]
+            if waited > self._seconds and used < _COMPUTING * waited:
+                self.rest()
+                print(
+                    f"no step was taken for {waited:.0f} s, in which nothing was computed: this"
+                    " worker leaves the others, and meets them anew",
+                    file=sys.stderr,
+                )
+                self._interrupt()

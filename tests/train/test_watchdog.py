@@ -1,0 +1,63 @@
+"""A training that stands still is interrupted; one that computes, or has nothing to do, is not."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from paceline.train.watchdog import Watchdog
+
+SECONDS = 0.3
+
+
+class Watched:
+    """A watchdog, and whether it has barked."""
+
+    def __init__(self) -> None:
+        self.interrupted = threading.Event()
+        self.dog = Watchdog(SECONDS, self.interrupted.set)
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    found = Watched()
+    yield found
+    found.dog.close()
+
+
+def test_nothing_happens(watched: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+    watched.dog.moved()
+    began = time.monotonic()
+    assert watched.interrupted.wait(20)
+    assert time.monotonic() - began > SECONDS
+    assert "in which nothing was computed" in capsys.readouterr().err
+
+
+def test_it_says_so_once(watched: Watched) -> None:
+    watched.dog.moved()
+    assert watched.interrupted.wait(20)
+    watched.interrupted.clear()
+    assert not watched.interrupted.wait(2 * SECONDS)
+
+
+@pytest.mark.alone
+def test_a_long_step_computes(watched: Watched) -> None:
+    watched.dog.moved()
+    end = time.monotonic() + 3 * SECONDS
+    while time.monotonic() < end:
+        pass
+    assert not watched.interrupted.is_set()
+
+
+def test_who_waits_for_a_place_rests(watched: Watched) -> None:
+    watched.dog.moved()
+    watched.dog.rest()
+    assert not watched.interrupted.wait(3 * SECONDS)
+
+
+@pytest.mark.alone
+def test_steps_are_taken(watched: Watched) -> None:
+    for _ in range(10):
+        watched.dog.moved()
+        assert not watched.interrupted.wait(SECONDS / 3)
