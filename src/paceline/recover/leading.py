@@ -1,9 +1,11 @@
 """The leader's part in the passing from a generation to the next."""
 
 import asyncio
+import random
 from typing import TYPE_CHECKING
 
 from paceline.recover.agreement import Standing, next_roster
+from paceline.recover.joining import fall_behind
 from paceline.recover.messages import (
     PROCESS_GONE,
     Begin,
@@ -21,7 +23,7 @@ from paceline.specs.roster import Member
 if TYPE_CHECKING:
     from paceline.recover.succession import Succession
 
-_PAUSE_SECONDS = 0.05
+_PAUSE_SECONDS, _LONGEST_PAUSES = 0.05, 32
 _SHORTER = 8
 """By which part of the lease those are waited for who are thought to be gone already."""
 _CLEARED_SECONDS = 20.0
@@ -37,6 +39,7 @@ class Leading:
         self._now = asyncio.get_running_loop().time
         self._known = {each.name: each for each in own.roster.members}
         self._unreachable: list[str] = []
+        self._refused = 0
 
     async def round(self) -> None:
         """Try to begin the next generation, once or until there are enough for it."""
@@ -45,7 +48,13 @@ class Leading:
         while own.begun == ended and own.finish is None:
             if await self._attempt():
                 return
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(_PAUSE_SECONDS + self._makes_way_seconds())
+
+    def _makes_way_seconds(self) -> float:
+        """Two who lead at a time refuse what the other proposes, for ever if they keep time: each
+        waits for as long as chance says, and the longer the more often it was refused."""
+        longest = _PAUSE_SECONDS * min(2**self._refused - 1, _LONGEST_PAUSES)
+        return random.uniform(0, longest)  # noqa: S311 -- nobody is to be kept from guessing it
 
     async def _attempt(self) -> bool:
         """Whether there is nothing left to do for this member."""
@@ -53,7 +62,7 @@ class Leading:
         leave = Leave(begun=own.begun, gone=own.gone, unreachable=self._unreachable, why=own.why)
         (replies, _) = await asyncio.gather(self._asked(leave), own.left.wait())
         if any(isinstance(reply, Behind) for reply in replies.values()):
-            own.fall_behind()
+            await fall_behind(own)
             return True
         left = {name: reply for name, reply in replies.items() if isinstance(reply, Left)}
         left[own.me.name] = own.standing(leave)
@@ -77,9 +86,11 @@ class Leading:
         roster = roster.model_copy(update={"training": training})
         words = dict.fromkeys(roster.names, 0) | {name: each.word for name, each in left.items()}
         if not own.seat.accept(roster, words[own.me.name]):
+            self._refused += 1
             return False
         votes = await self._asked(Propose(roster=roster, words=words), roster.members)
         if not _all_yes(votes, roster.members, own.me):
+            self._refused += 1
             for join in admitted:
                 if join.member.name not in votes:
                     own.waiting.drop(join.member.name)

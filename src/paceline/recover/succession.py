@@ -14,7 +14,8 @@ from paceline.recover.agreement import Seat
 from paceline.recover.control import Control
 from paceline.recover.death import is_dead
 from paceline.recover.frames import Line
-from paceline.recover.hooks import Ended, Hooks, Over
+from paceline.recover.hooks import Ended, Hooks
+from paceline.recover.joining import REJOIN_SECONDS, ask_to_join, fall_behind
 from paceline.recover.leading import Leading
 from paceline.recover.leaving import interrupt_until
 from paceline.recover.messages import (
@@ -38,9 +39,8 @@ from paceline.specs import Faults
 from paceline.specs.roster import Member, Roster
 
 _LEADERS_ASKED, _NOTICES = 8, 256
-"""Who might lead, at a time: all on one side of a cut are gone at once; and by all together."""
-_REJOIN_SECONDS = 0.5
-"""How often who waits for a place asks for it."""
+"""Who might lead, at a time: all on one side of a cut are gone at once; and by all together, in
+half a lease."""
 
 
 class Succession:
@@ -60,7 +60,7 @@ class Succession:
         self.gone: Gone = {}
         self.cleared: dict[str, float] = {}
         """When members answered that were said to be gone."""
-        self._patience_with_joins = 4 * _REJOIN_SECONDS + faults.lease_seconds
+        self._patience_with_joins = 4 * REJOIN_SECONDS + faults.lease_seconds
         self.waiting = Waiting(self._patience_with_joins)
         self.facts: dict[str, Any] | None = None
         """What this member's training knows, once it has left the generation."""
@@ -120,7 +120,7 @@ class Succession:
         """Ask for a place until there is one."""
         self.facts, self.ended = facts, True
         self.left.set()
-        self._spawn(self._ask_to_join())
+        self._spawn(ask_to_join(self))
 
     def end_generation(self, why: str, *, detected: bool) -> None:
         """The generation cannot go on."""
@@ -156,15 +156,14 @@ class Succession:
             if not self.next.done():
                 self.next.set_exception(Ended(end, self.me.name))
 
-    def fall_behind(self) -> None:
-        """The others went on without this member: it asks for a place as a new one."""
-        if self.finish is None and self.begun >= 0:
-            name, _, times = self.me.name.partition("+")
-            self.me = self.me.model_copy(update={"name": f"{name}+{int(times or 0) + 1}"})
-            self.control.name = self.me.name
-            self.seat = Seat.of_newcomer(self.me)
-            self._spawn(self._interrupt_until_left())
-            self._spawn(self._ask_to_join())
+    def come_anew(self) -> None:
+        """Ask for a place under another name, with nothing accepted."""
+        name, _, times = self.me.name.partition("+")
+        self.me = self.me.model_copy(update={"name": f"{name}+{int(times or 0) + 1}"})
+        self.control.name = self.me.name
+        self.seat = Seat.of_newcomer(self.me)
+        self._spawn(self._interrupt_until_left())
+        self._spawn(ask_to_join(self))
 
     def begin(self, begin: Begin) -> bool:
         """All in a roster have accepted it; whether this member still has."""
@@ -241,13 +240,14 @@ class Succession:
         return [each for each in members if each.node == self.me.node and each != self.me]
 
     async def _heed(self, notice: Notice) -> None:
-        """Until another generation has begun."""
+        """Until another generation has begun, or who asks would think that nobody is here."""
         self.gone = notice.gone | self.gone
         self.gone.pop(self.me.name, None)
         changed = self._changed
         self.end_generation(notice.why, detected=True)
         self._told.set()
-        await changed.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), 0.7 * self._patience_with_leaders())
 
     async def _succeed(self, delay: float) -> None:
         """Lead, or see to it that somebody does, until another generation has begun."""
@@ -262,36 +262,24 @@ class Succession:
                 await Leading(self).round()
                 continue
             notice = Notice(begun=self.begun, gone=self.gone, why=self.why)
-            replies = await self.control.gather(notice, leaders, self._half_a_lease)
+            replies = await self.control.gather(notice, leaders, self._patience_with_leaders)
             if self.begun == ended:
                 silent = [each.name for each in leaders if each.name not in replies]
                 self.gone |= dict.fromkeys(silent, "it does not answer")
                 if any(isinstance(reply, Behind) for reply in replies.values()):
-                    self.fall_behind()
+                    await fall_behind(self)
 
-    def _half_a_lease(self, _: Member) -> float:
-        return self.faults.lease_seconds / 2
+    def _patience_with_leaders(self, _: Member | None = None) -> float:
+        return self.faults.lease_seconds / 2 * max(1.0, len(self.roster.members) / _NOTICES)
 
     async def _interrupt_until_left(self) -> None:
         ended = self.begun
         await interrupt_until(lambda: self.begun != ended or self.left.is_set(), self.hooks)
 
-    async def _until_changed(self, seconds: float) -> None:
+    async def until_changed(self, seconds: float) -> None:
+        """Until a generation has begun with this member in it, or that long."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
-
-    async def _ask_to_join(self) -> None:
-        me = self.me
-        await self.left.wait()
-        while self.begun < 0 and self.finish is None and self.me is me:
-            if self.hooks.is_over() and not self.next.done():
-                self.next.set_exception(Over)
-                return
-            leader = self.hooks.find_leader()
-            if leader is not None:
-                join = Join(member=me, facts=self.facts or {})
-                await self.control.gather(join, [leader])
-            await self._until_changed(_REJOIN_SECONDS)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
