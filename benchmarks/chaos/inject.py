@@ -208,6 +208,7 @@ INJECT: dict[str, Callable[[World, Fault], None]] = {
     "pause": _pause,
     "hang": _hang,
     "return": _return,
+    "stuck": _by_job,
     "stop": _stop,
     "during-recovery": _during_recovery,
     "during-save": _during_save,

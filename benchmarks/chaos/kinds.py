@@ -33,7 +33,7 @@ class Kind:
 
 
 _SELDOM = 0.1
-"""The weight of what ends the whole run: to start it again takes as long as ten other faults."""
+"""The weight of what takes as long as ten other faults, such as to start the whole run again."""
 _ALL = (
     Kind("kill", "a worker is killed", "kill −9", "process", weight=10),
     Kind("several", "two workers are killed at once", "kill −9 of both", "process", 3, 4),
@@ -61,6 +61,13 @@ _ALL = (
         "a worker stands still until it is given up, and wakes",
         "SIGSTOP, SIGCONT once the others have gone on",
         "process",
+    ),
+    Kind(
+        "stuck",
+        "a worker's training stands still, its process lives",
+        "its loop sleeps for ever; `--faults stuck_seconds=8`",
+        "job",
+        weight=_SELDOM,
     ),
     Kind(
         "stop",

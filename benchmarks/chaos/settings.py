@@ -74,7 +74,11 @@ class Setting:
                     "keep_last": 3,
                 },
                 # A place in these runs fails far more often than any node would.
-                "faults": {"attempts": 10 * faults + 10, "check_every": int(self.has_replicas)},
+                "faults": {
+                    "attempts": 10 * faults + 10,
+                    "check_every": int(self.has_replicas),
+                    "stuck_seconds": 8.0,
+                },
             }
         )
 

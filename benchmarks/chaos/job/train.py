@@ -104,6 +104,8 @@ class Faults:
             _clock_ahead, self._clock_right_again = sign * 3600.0, time.monotonic() + 1.0
         elif kind == "straggler":
             self._slow_steps = SLOW_STEPS
+        elif kind == "stuck":
+            time.sleep(1e6)
         elif kind == "memory":
             _run_out_of_memory()
 
