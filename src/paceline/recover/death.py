@@ -19,8 +19,11 @@ def born(pid: int) -> int:
 def is_dead(member: Member, *, end_it: bool) -> bool:
     """Whether a process of this node is dead, where need be by ending it.
 
-    Its number may belong to another process by now: that one is left alone.
+    Its number may belong to another process by now: that one is left alone. So is this process,
+    which others may know by a name that it had before.
     """
+    if member.pid == os.getpid():
+        return False
     try:
         process = os.pidfd_open(member.pid)
     except ProcessLookupError:

@@ -60,13 +60,15 @@ class Leading:
         """Whether there is nothing left to do for this member."""
         own = self._own
         leave = Leave(begun=own.begun, gone=own.gone, unreachable=self._unreachable, why=own.why)
-        (replies, _) = await asyncio.gather(self._asked(leave), own.left.wait())
+        known = tuple(self._known.values())
+        asked = tuple(each for each in known if self._is_asked(each.name))
+        (replies, _) = await asyncio.gather(self._asked(leave, asked), own.left.wait())
         if any(isinstance(reply, Behind) for reply in replies.values()):
             await fall_behind(own)
             return True
         left = {name: reply for name, reply in replies.items() if isinstance(reply, Left)}
         left[own.me.name] = own.standing(leave)
-        self._note_who_answered(left)
+        self._note_who_answered(left, known)
         dead = {name for reply in left.values() for name in reply.dead}
         standings = {
             name: Standing(reply.begun or own.roster, reply.accepted, reply.word)
@@ -110,12 +112,8 @@ class Leading:
         await self._asked(begin, roster.members)
         return True
 
-    async def _asked(
-        self, question: Question, members: tuple[Member, ...] | None = None
-    ) -> dict[str, Reply]:
+    async def _asked(self, question: Question, members: tuple[Member, ...]) -> dict[str, Reply]:
         own = self._own
-        if members is None:
-            members = tuple(each for each in self._known.values() if self._is_asked(each.name))
         lease = own.faults.lease_seconds
         silent = {n for n, why in own.gone.items() if not why.startswith(PROCESS_GONE)}
         suspect_nodes = {each.node for each in members if each.name in silent}
@@ -133,7 +131,7 @@ class Leading:
         recently = cleared is not None and self._now() - cleared < _CLEARED_SECONDS
         return not (recently and name in self._own.gone)
 
-    def _note_who_answered(self, left: dict[str, Left]) -> None:
+    def _note_who_answered(self, left: dict[str, Left], known: tuple[Member, ...]) -> None:
         own = self._own
         for name in left:
             if own.gone.pop(name, None) is not None:
@@ -141,7 +139,8 @@ class Leading:
         for reply in left.values():
             for roster in (reply.begun, reply.accepted):
                 self._known |= {each.name: each for each in (roster.members if roster else ())}
-        self._unreachable = [name for name in self._known if name not in left]
+        # Not those of whom the others have only just told: nobody has asked them yet.
+        self._unreachable = [each.name for each in known if each.name not in left]
         for name in self._unreachable:
             own.gone.setdefault(name, "it does not answer")
 

@@ -138,5 +138,5 @@ async def _opened(
         memory_port=memory_port,
     )
     own = Succession(me, secret, faults, hooks)
-    own.me = me.model_copy(update={"port": await own.control.listen(address)})
+    await own.listen(address)
     return own

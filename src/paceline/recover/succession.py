@@ -76,6 +76,11 @@ class Succession:
         self._watch: Watch | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
+    async def listen(self, address: str) -> None:
+        """Have others reach this member: where, is a part of what it is known by."""
+        self.me = self.me.model_copy(update={"port": await self.control.listen(address)})
+        self.seat = Seat.of_newcomer(self.me)
+
     @property
     def roster(self) -> Roster:
         """The last generation that this member knows to have begun."""
