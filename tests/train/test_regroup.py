@@ -136,6 +136,15 @@ def test_shards_go_on_from_their_peers_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_a_checkpoint_that_is_newer_than_copies_is_taken(tmp_path: Path) -> None:
+    words = ("--shards", "3", "-n", "3", "--faults", "copy_every=15", "--save-every", "20")
+    run, _ = trained(tmp_path / "struck", *words, VICTIM="1", PAUSE="0.05")
+    first = regroups(run)[0]
+    assert (first.workers, first.lost, first.source, first.step) == (2, [1], "checkpoint", 20)
+    check_story(run)
+
+
+@pytest.mark.timeout(120)
 def test_a_lost_server_is_replaced_from_its_peers_memory(tmp_path: Path) -> None:
     words = ("--sync", "stale:staleness=2", "-n", "3", "--faults", "copy_every=5")
     run, _ = trained(tmp_path / "struck", *words, VICTIM="0")

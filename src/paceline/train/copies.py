@@ -77,14 +77,18 @@ class Copies:
         name: str,
         held: dict[str, Any],
         all_agree: Callable[[bool], bool],
+        *,
+        oldest_step: int,
     ) -> Manifest | None:
         """Take up the newest state that those who are left have together, if there is one.
 
-        `held`: what each member says that it has. All workers call this together.
+        `held`: what each member says that it has. `oldest_step`: what is older is left alone. A
+        generation that went on from before a checkpoint, and then one from that checkpoint, would
+        not agree on which steps were taken. All workers call this together.
         """
         holdings = {each: Holdings.model_validate(words) for each, words in held.items()}
         moment = newest_whole(holdings)
-        if moment is None:
+        if moment is None or moment.step < oldest_step:
             return None
         peers = {
             each.name: Peer(each.address, each.memory_port, each.node) for each in roster.members

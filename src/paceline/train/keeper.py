@@ -91,6 +91,7 @@ class Keeper:
                 gathering.member.name,
                 held,
                 self.recovery.all_agree,
+                oldest_step=self.recovery.newest_step(),
             )
             if manifest is not None:
                 return self._resumed(manifest), "peers"

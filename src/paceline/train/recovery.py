@@ -64,6 +64,12 @@ class Recovery:
         self._saved_at = time.monotonic()
         return manifest
 
+    def newest_step(self) -> int:
+        """The step of the newest checkpoint, damaged or not; all workers call this together."""
+        found = [0, *self._storage.steps()][-1] if self._place.rank == 0 else 0
+        told = torch.tensor(found, dtype=torch.float64, device=self._groups.device)
+        return int(self._groups.sum(told))
+
     def open_ledger(self, layout: Layout, batches: Batches) -> None:
         """Write down from now on which samples enter the steps, if the plan says so.
 
