@@ -77,7 +77,7 @@ def _history(path: Path) -> None:
             {"what": "recovered", "at": 7.0, "number": 1, "step": 6, "generation": 2},
             *(
                 {"what": "sample", "at": n, "worker": "100-1-n1", "generation": n} | USED
-                for n in range(16)
+                for n in range(24)
             ),
             {"what": "over", "at": 8.0},
         ],

@@ -11,8 +11,10 @@ _ENDS = ("supervisor", "stop", "torn", "disk-flip", "memory")
 """Faults after which a run must be started again: a training that has no room fails anew."""
 _STOPPED = 3
 """The exit code of a run that was asked to stop and can go on."""
-_MUST_NAME = {"nan": ("refused", 0), "flip": ("refused", 0), "straggler": ("slow", 20)}
-"""The event that must name the worker, and within how many steps; where the setting watches."""
+_MUST_NAME = {"nan": ("refused", 0, 0), "flip": ("refused", 0, 0), "straggler": ("slow", -40, 20)}
+"""The event that must name the worker, and in which steps beside that of the fault; where the
+setting watches. Who was named slow, and has not been as fast as the others for 16 steps since, is
+not named again."""
 _MUST_TELL = {
     "torn": "damaged",
     "disk-flip": "damaged",
@@ -84,9 +86,9 @@ def _lost(evidence: Evidence, first: int, last: int) -> list[int]:
 
 def _named(evidence: Evidence, fault: Line) -> bool:
     """Whether an event says which worker it was, soon enough."""
-    event, within = _MUST_NAME[fault["kind"]]
+    event, since, until = _MUST_NAME[fault["kind"]]
     return any(
-        0 <= each["step"] - fault["at_step"] <= within
+        since <= each["step"] - fault["at_step"] <= until
         and each["generation"] == fault["generation"]
         and fault["rank"] in each.get("ranks", [each.get("rank")])
         for each in evidence.events_of(event)

@@ -17,9 +17,9 @@ _SAMPLES = 8
 _GENERATIONS = 6
 """Nor do fewer of these: with more workers a process has more connections."""
 _MORE = {"fds": 48, "threads": 12, "rss_bytes": 64 << 20}
-"""How much more a process may have at the end of its life than after its first quarter: one that
-becomes worker 0 meanwhile has connections to all others, and hosts where they meet. In that first
-quarter it has met most numbers of workers, for each of which PyTorch keeps what it has cached."""
+"""How much more a process may have at the end of its life than in the middle of it: one that
+becomes worker 0 meanwhile has connections to all others, and hosts where they meet. By the middle
+it has met most numbers of workers, for each of which PyTorch keeps what it has cached."""
 
 
 def check(evidence: Evidence) -> Iterator[Violation]:
@@ -39,8 +39,8 @@ def check(evidence: Evidence) -> Iterator[Violation]:
 
 
 def growth(samples: list[Line]) -> Iterator[Violation]:
-    """Compares the second quarter of each process's life with the last: what leaks grows with every
-    fault, what is cached does not."""
+    """Compares the middle third of the generations that each process lived through with the last:
+    what leaks grows with every generation, what is cached does not."""
     by_process: dict[str, list[Line]] = defaultdict(list)
     for sample in samples:
         by_process[sample["worker"]].append(sample)
@@ -48,10 +48,13 @@ def growth(samples: list[Line]) -> Iterator[Violation]:
         generations = found[-1]["generation"] - found[0]["generation"]
         if len(found) < _SAMPLES or generations < _GENERATIONS:
             continue
-        quarter = len(found) // 4
-        for what, allowed in _MORE.items():
-            first = statistics.median(each[what] for each in found[quarter : 2 * quarter])
-            last = statistics.median(each[what] for each in found[-quarter:])
+        third = generations / 3
+        begun = found[0]["generation"]
+        middle = [each for each in found if third <= each["generation"] - begun < 2 * third]
+        end = [each for each in found if each["generation"] - begun >= 2 * third]
+        for what, allowed in _MORE.items() if middle else ():
+            first = statistics.median(each[what] for each in middle)
+            last = statistics.median(each[what] for each in end)
             if last - first > allowed:
                 yield Violation(
                     GROWTH_RULE,
