@@ -1,6 +1,7 @@
 """Workers of one machine are forked from a process that has loaded torch."""
 
 import json
+import shlex
 import signal
 import subprocess
 import time
@@ -105,6 +106,20 @@ def test_ended_before_anybody_is_born(tmp_path: Path, number: signal.Signals) ->
     assert f"killed by {number.name}" in errors
     assert not nursery.is_running()
     assert "somebody was born" not in errors
+
+
+def test_started_by_one_who_ignores_the_end_of_children(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    words = shlex.join([*PACELINE, "run", "train.py", "-n", "2", "--quiet"])
+    done = subprocess.run(
+        ["sh", "-c", f"trap '' CHLD; exec {words}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_library_that_is_missing_is_told_by_the_workers(tmp_path: Path) -> None:

@@ -124,6 +124,8 @@ class Nursery:
         # Workers are adopted by this process, see paceline.train.nursery. What else they leave
         # behind when they are killed is adopted as well, and gone with it.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        # Where whoever started this process ignored it, the kernel would keep no exit codes.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(

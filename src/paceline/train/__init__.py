@@ -1,4 +1,5 @@
 """Running a training on this worker's device: meet the others, arrange the model, step.
 
-A worker is started as `python -m paceline.train RUN`, once per device, by a launcher.
+A launcher has one worker for each device: started as `python -m paceline.train RUN`, or forked from
+`paceline.train.nursery`, which has loaded torch.
 """
