@@ -32,12 +32,14 @@ def outcomes(evidence: Evidence) -> list[Outcome]:
 def _ways(evidence: Evidence, first: int, last: int) -> dict[int, str]:
     """Where those generations after `first` up to `last` had their state from that somebody was
     lost before; not those that somebody came back to."""
-    regrouped = {
-        event["generation"]: event["source"]
-        for event in evidence.events_of("regrouped")
-        if event["lost"]
+    regroups = evidence.events_of("regrouped")
+    regrouped = {event["generation"]: event["source"] for event in regroups if event["lost"]}
+    alive = {event["generation"] for event in regroups}  # who lives may read a checkpoint, too
+    resumed = {
+        event["generation"]: "restart"
+        for event in evidence.events_of("resumed")
+        if event["generation"] not in alive
     }
-    resumed = {event["generation"]: "restart" for event in evidence.events_of("resumed")}
     return {
         generation: way
         for generation, way in (resumed | regrouped).items()
