@@ -1,7 +1,9 @@
 """Members as they are in large runs: their names, and what their trainings say of themselves."""
 
+from collections.abc import Callable
 from typing import Any
 
+from paceline.recover.hooks import Hooks
 from paceline.specs.roster import Member
 
 PER_NODE = 8
@@ -33,4 +35,20 @@ def member(rank: int, port: int = 40_000) -> Member:
         address="127.0.0.1",
         port=port,
         memory_port=40_001,
+    )
+
+
+def hooks(
+    planned: int, leader: Member | None = None, interrupt: Callable[[], None] = lambda: None
+) -> Hooks:
+    """What a training does for its control that is always ready, and fits on any number."""
+    return Hooks(
+        interrupt=interrupt,
+        end_itself=lambda: None,
+        open_store=lambda: 40_000,
+        announce=lambda roster, who: None,
+        find_leader=lambda: leader,
+        fitting=lambda members: members,
+        is_over=lambda: False,
+        planned=planned,
     )

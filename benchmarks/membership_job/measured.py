@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import mean
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from benchmarks.membership_job.crew import FACTS, member
+from benchmarks.membership_job.crew import FACTS, hooks, member
 
 from paceline.recover import frames
-from paceline.recover.hooks import Hooks
 from paceline.recover.signing import MAC_BYTES, Signing
 from paceline.recover.succession import Succession
 from paceline.recover.watch import children_of
@@ -178,19 +178,14 @@ async def _generation(
 async def _opened(
     rank: int, members: int, faults: Faults, crew: Sequence[Succession]
 ) -> Succession:
-    hooks = Hooks(
-        end_itself=lambda: None,
-        interrupt=lambda: crew[rank].leave(FACTS, "an exchange was interrupted"),
-        open_store=lambda: 1,
-        announce=lambda roster, leader: None,
-        find_leader=lambda: None,
-        fitting=lambda count: count,
-        is_over=lambda: False,
-        planned=members,
-    )
-    own = Succession(member(rank), SECRET, faults, hooks)
-    own.me = member(rank, await own.control.listen("127.0.0.1"))
+    leave = partial(_leave, crew, rank)
+    own = Succession(member(rank), SECRET, faults, hooks(members, interrupt=leave))
+    await own.listen("127.0.0.1")
     return own
+
+
+def _leave(crew: Sequence[Succession], rank: int) -> None:
+    crew[rank].leave(FACTS, "an exchange was interrupted")
 
 
 async def _start(own: Succession, roster: Roster) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from paceline.recover.hooks import Hooks
 from paceline.recover.leading import Leading
 from paceline.recover.messages import Begin, Leave, Propose
 from paceline.recover.succession import Succession
@@ -16,24 +15,15 @@ from paceline.specs import Faults
 from paceline.specs.roster import Member, Roster
 
 sys.path.append(str(Path(__file__).parents[2]))
-from benchmarks.membership_job.crew import FACTS, PER_NODE, member
+from benchmarks.membership_job.crew import FACTS, PER_NODE, hooks, member
 
 SOON_SECONDS = 30.0
 
 
 async def one(rank: int, planned: int, leader: Member | None = None) -> Succession:
     """A member; eight of them are on a node."""
-    hooks = Hooks(
-        interrupt=lambda: None,
-        end_itself=lambda: None,
-        open_store=lambda: 40_000,
-        announce=lambda roster, who: None,
-        find_leader=lambda: leader,
-        fitting=lambda members: members,
-        is_over=lambda: False,
-        planned=planned,
-    )
-    own = Succession(member(rank), b"only this job knows it", Faults(), hooks)
+    given = hooks(planned, leader)
+    own = Succession(member(rank), b"only this job knows it", Faults(), given)
     await own.listen("127.0.0.1")
     return own
 

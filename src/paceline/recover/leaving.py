@@ -1,4 +1,4 @@
-"""Has a training leave the exchanges of a generation that has ended."""
+"""Has a training leave the exchanges of a generation that has ended, and tells who cannot."""
 
 import asyncio
 import time
@@ -12,6 +12,23 @@ _COMPUTING = 0.1
 """Of a core: a process that uses less than this computes nothing."""
 
 
+class Idle:
+    """Tells whether this process has computed anything since it was made."""
+
+    def __init__(self) -> None:
+        self._since, self._used = time.monotonic(), time.process_time()
+
+    @property
+    def seconds(self) -> float:
+        """How long ago that was."""
+        return time.monotonic() - self._since
+
+    def longer_than(self, seconds: float) -> bool:
+        """Whether it is longer ago than that, and hardly any processor time was used."""
+        waited, used = self.seconds, time.process_time() - self._used
+        return waited > seconds and used < _COMPUTING * waited
+
+
 async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:
     """Interrupt a training until it has left.
 
@@ -19,12 +36,11 @@ async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:
     not notice at all that its connections are shut: whoever waits in one ends its process, as if it
     had been killed, so that the others get on.
     """
-    since, used = time.monotonic(), time.process_time()
+    idle = Idle()
     while not left():
         hooks.interrupt()
         await asyncio.sleep(_INTERRUPT_SECONDS)
-        waited = time.monotonic() - since
-        if waited > _STUCK_SECONDS:
-            if time.process_time() - used < _COMPUTING * waited:
+        if idle.seconds > _STUCK_SECONDS:
+            if idle.longer_than(_STUCK_SECONDS):
                 hooks.end_itself()
-            since, used = time.monotonic(), time.process_time()
+            idle = Idle()

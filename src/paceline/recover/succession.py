@@ -248,11 +248,9 @@ class Succession:
         """Until another generation has begun, or who asks would think that nobody is here."""
         self.gone = notice.gone | self.gone
         self.gone.pop(self.me.name, None)
-        changed = self._changed
         self.end_generation(notice.why, detected=True)
         self._told.set()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), 0.7 * self._patience_with_leaders())
+        await self.until_changed(0.7 * self._patience_with_leaders())
 
     async def _succeed(self, delay: float) -> None:
         """Lead, or see to it that somebody does, until another generation has begun."""

@@ -21,6 +21,12 @@ def load_torch() -> None:
     gc.enable()
 
 
+def load_trainer() -> None:
+    """Load torch and all that a training needs of this room."""
+    load_torch()
+    import paceline.train.fit  # noqa: F401, PLC0415
+
+
 def load_gently() -> None:
     """Load torch and the trainer while others train on this node, who go first.
 
@@ -30,8 +36,7 @@ def load_gently() -> None:
 
     def load() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _GENTLE)
-        load_torch()
-        import paceline.train.fit  # noqa: F401, PLC0415
+        load_trainer()
 
     thread = threading.Thread(target=load, name="loading")
     thread.start()

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from paceline.specs import Run
-from paceline.train.loading import load_torch
-from paceline.train.place import cpu_threads, place
+from paceline.train.loading import load_trainer
+from paceline.train.place import limit_threads, place
 from paceline.train.processes import die_with_launcher, name_process
 from paceline.train.worker import work
 
@@ -46,10 +46,9 @@ def main() -> None:
 def _load(folder: Path) -> None:
     job = Run.open(folder).job
     here = place(job.first_generation)
-    os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, job.cpus_per_worker)))
+    limit_threads(here, job.cpus_per_worker)
     with suppress(ImportError):  # the worker will say so, in its own words
-        load_torch()
-        import paceline.train.fit  # noqa: F401, PLC0415 -- torch, after the threads are set
+        load_trainer()
 
 
 def _fork(folder: Path, environment: dict[str, str], output: int, launcher: socket.socket) -> None:

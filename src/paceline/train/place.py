@@ -122,10 +122,14 @@ def _refuse_bare_srun() -> None:
         )
 
 
-def cpu_threads(place: Place, cpus_per_worker: int | None) -> int:
-    """CPU threads for this worker: its share of the cores it may use, within what Slurm granted."""
+def limit_threads(place: Place, cpus_per_worker: int | None) -> None:
+    """Have this worker compute on its share of the cores it may use, within what Slurm granted.
+
+    Before torch is loaded: its thread pool and the BLAS beneath it read this once.
+    """
     share = max(1, len(os.sched_getaffinity(0)) // place.local_workers)
-    return share if cpus_per_worker is None else min(share, cpus_per_worker)
+    threads = share if cpus_per_worker is None else min(share, cpus_per_worker)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
 
 
 def speeds_of_data_workers(place: Place, layout: Layout) -> tuple[float, ...] | None:

@@ -2,11 +2,9 @@
 
 import sys
 import threading
-import time
 from collections.abc import Callable
 
-_COMPUTING = 0.1
-"""Of a core: a process that uses less than this computes nothing."""
+from paceline.recover.leaving import Idle
 
 
 class Watchdog:
@@ -19,14 +17,14 @@ class Watchdog:
 
     def __init__(self, seconds: float, interrupt: Callable[[], None]) -> None:
         self._seconds, self._interrupt = seconds, interrupt
-        self._moved: tuple[float, float] | None = None
-        """When the training last got on, and the processor time by then; None while it rests."""
+        self._moved: Idle | None = None
+        """Since the training last got on; None while it rests."""
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def moved(self) -> None:
         """The training gets on."""
-        self._moved = time.monotonic(), time.process_time()
+        self._moved = Idle()
 
     def rest(self) -> None:
         """Nothing has to happen until the training gets on again."""
@@ -39,14 +37,11 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._over.wait(self._seconds / 10):
             moved = self._moved
-            if moved is None:
-                continue
-            waited, used = time.monotonic() - moved[0], time.process_time() - moved[1]
-            if waited > self._seconds and used < _COMPUTING * waited:
+            if moved is not None and moved.longer_than(self._seconds):
                 self.rest()
                 print(
-                    f"no step was taken for {waited:.0f} s, in which nothing was computed: this"
-                    " worker leaves the others, and meets them anew",
+                    f"no step was taken for {moved.seconds:.0f} s, in which nothing was computed:"
+                    " this worker leaves the others, and meets them anew",
                     file=sys.stderr,
                 )
                 self._interrupt()

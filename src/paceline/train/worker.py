@@ -19,9 +19,9 @@ from paceline.specs import (
     Run,
 )
 from paceline.train import ending
-from paceline.train.loading import load_gently, load_torch
+from paceline.train.loading import load_gently, load_torch, load_trainer
 from paceline.train.out_of_memory import advice, ran_out_of_memory
-from paceline.train.place import GONE, Place, cpu_threads, place
+from paceline.train.place import GONE, Place, limit_threads, place
 from paceline.train.processes import die_with_launcher, name_process
 
 
@@ -50,8 +50,7 @@ def _run(folder: Path) -> int:
     job = run.job
     here = place(job.first_generation)
     name_process("joins" if here.joins else str(here.rank))
-    # Before torch is loaded: its thread pool and the BLAS beneath it read this once.
-    os.environ.setdefault("OMP_NUM_THREADS", str(cpu_threads(here, job.cpus_per_worker)))
+    limit_threads(here, job.cpus_per_worker)
     try:
         code = _train(job, here, job.train) if job.train and not job.probe else _probe(run)
         ending.tell(run, here, code)
@@ -86,7 +85,7 @@ def _train(job: Job, here: Place, file: Path) -> int:
     if here.joins:
         load_gently()
     else:
-        load_torch()
+        load_trainer()
     from paceline.train import fit  # noqa: PLC0415 -- torch, after the threads are set
     from paceline.train.training import Training  # noqa: PLC0415
     from paceline.train.user_file import call_function  # noqa: PLC0415
