@@ -1,6 +1,7 @@
 """Workers of one machine are forked from a process that has loaded torch."""
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -67,6 +68,16 @@ print("stdin", sys.stdin.read() == "", file=sys.stderr)
     assert drawn[0][1] != drawn[1][1]
     assert drawn[0][2] != drawn[1][2]
     assert [line[1:] for line in lines if line[1] == "stdin"] == [["stdin", "True"]] * 2
+
+
+def test_workers_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    write_training(tmp_path)
+    paceline_json("run", "train.py", "-n", "2", folder=tmp_path)
+    (events,) = (tmp_path / "runs").glob("*/events/*.jsonl")
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    told = [line["threads"] for line in lines if line["kind"] == "started"]
+    assert told == [max(1, len(os.sched_getaffinity(0)) // 2)]
 
 
 def test_training_goes_on_without_it_and_a_worker_comes_from_another(tmp_path: Path) -> None:

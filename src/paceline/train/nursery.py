@@ -44,7 +44,10 @@ def main() -> None:
 
 
 def _load(folder: Path) -> None:
-    job = Run.open(folder).job
+    run = Run.open(folder)
+    # Without it, this process would take itself for the only one, and all cores for its own.
+    os.environ["PACELINE_RUN"] = str(run.path)
+    job = run.job
     here = place(job.first_generation)
     limit_threads(here, job.cpus_per_worker)
     with suppress(ImportError):  # the worker will say so, in its own words
