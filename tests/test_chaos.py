@@ -42,6 +42,11 @@ def test_other_seeds_give_other_schedules() -> None:
     assert schedule(1, HERE, 50, 4) != schedule(2, HERE, 50, 4)
 
 
+def test_a_schedule_leaves_enough_nodes() -> None:
+    lost = [fault for fault in schedule(1, TESTBED, 50, workers=8) if KINDS[fault.kind].takes_node]
+    assert len(lost) == 8 - max(KINDS[kind].workers for kind in TESTBED)
+
+
 def test_there_are_at_least_seventeen_kinds_on_one_machine() -> None:
     assert len(HERE) >= 17
     assert len(KINDS) >= 22

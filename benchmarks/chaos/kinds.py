@@ -28,6 +28,8 @@ class Kind:
     """Whether the run ends by it, and is started again."""
     replicas: bool = False
     """Whether only layouts with three replicas or more can notice it."""
+    takes_node: bool = False
+    """Whether the node does not come back into the run: Slurm takes it out of the job."""
     quiet_steps: int = 12
     """After which one that led to nothing is over."""
 
@@ -170,7 +172,14 @@ _ALL = (
         workers=2,
         ends=True,
     ),
-    Kind("node", "a node loses its power", "`paceline testbed stop`, later `start`", "node", 3),
+    Kind(
+        "node",
+        "a node loses its power",
+        "`paceline testbed stop`, later `start`",
+        "node",
+        weight=3,
+        takes_node=True,
+    ),
     Kind("link-down", "a node's link is cut", "`paceline testbed link --down`", "link", 3),
     Kind(
         "partition",

@@ -34,7 +34,7 @@ def schedule(seed: int, kinds: Sequence[str], faults: int, workers: int) -> list
     """As many faults of these kinds, every kind before any comes too often."""
     chosen = random.Random(seed)
     step, found = _FIRST_STEP, []
-    for number, kind in enumerate(_kinds(chosen, kinds, faults)):
+    for number, kind in enumerate(_spared(_kinds(chosen, kinds, faults), workers)):
         step += chosen.randint(*_GAP_STEPS)
         found.append(
             Fault(
@@ -68,6 +68,18 @@ def _up_to_a_hundred(chosen: random.Random, kinds: Sequence[str], faults: int) -
     together = list(chain(once, rest))[:faults]
     chosen.shuffle(together)
     return together
+
+
+def _spared(kinds: Sequence[str], workers: int) -> list[str]:
+    """Without those that would leave fewer nodes than the other kinds need."""
+    left = workers - max((KINDS[kind].workers for kind in kinds), default=0)
+    found = []
+    for kind in kinds:
+        if KINDS[kind].takes_node:
+            left -= 1
+        if left >= 0 or not KINDS[kind].takes_node:
+            found.append(kind)
+    return found
 
 
 def total_steps(faults: Sequence[Fault]) -> int:
