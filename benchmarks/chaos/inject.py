@@ -50,6 +50,13 @@ def _several(world: World, fault: Fault) -> None:
         each.signal(signal.SIGKILL)
 
 
+def _all(world: World, fault: Fault) -> None:
+    victims = world.training()
+    told(world, fault, ranks=[each.part for each in victims])
+    for each in victims:
+        each.signal(signal.SIGKILL)
+
+
 def _coordinator(world: World, fault: Fault) -> None:
     victim = world.training()[0]
     told(world, fault, rank=victim.part, worker=victim.name)
@@ -203,6 +210,7 @@ def _flip(file: Path, chosen: random.Random) -> None:
 INJECT: dict[str, Callable[[World, Fault], None]] = {
     "kill": _kill,
     "several": _several,
+    "all": _all,
     "coordinator": _coordinator,
     "supervisor": _supervisor,
     "pause": _pause,

@@ -39,6 +39,7 @@ _SELDOM = 0.1
 _ALL = (
     Kind("kill", "a worker is killed", "kill −9", "process", weight=10),
     Kind("several", "two workers are killed at once", "kill −9 of both", "process", 3, 4),
+    Kind("all", "all workers are killed at once", "kill −9 of all", "process", _SELDOM, 4),
     Kind("coordinator", "worker 0 is killed", "kill −9", "process", weight=5),
     Kind(
         "supervisor",

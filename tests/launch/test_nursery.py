@@ -100,6 +100,21 @@ def test_training_goes_on_without_it_and_a_worker_comes_from_another(tmp_path: P
     assert supervisor.returncode == 3, errors
 
 
+def test_all_workers_are_killed_and_the_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    write_training(tmp_path, SLOW.replace("10_000", "300"))
+    supervisor = started(tmp_path, "--ledger", "--save-every", "20")
+    until(lambda: steps(tmp_path) > 50, "it does not train")
+    for worker in workers_of(supervisor):
+        worker.kill()
+    _, errors = supervisor.communicate(timeout=60)
+    assert supervisor.returncode == 0, errors
+    (run,) = (tmp_path / "runs").iterdir()
+    assert paceline_json("ledger", str(run), folder=tmp_path)["exact"]
+    result = paceline_json("report", str(run), folder=tmp_path)
+    assert result["status"] == "finished"
+    assert result["steps"] == 300
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 def test_ended_before_anybody_is_born(tmp_path: Path, number: signal.Signals) -> None:
     write_training(tmp_path, "\nprint('somebody was born')\n")

@@ -3,15 +3,18 @@ loop, with real connections."""
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paceline.recover import joining
+from paceline.recover.hooks import Ended
 from paceline.recover.leading import Leading
 from paceline.recover.messages import Begin, Leave, Propose
 from paceline.recover.succession import Succession
-from paceline.specs import Faults
+from paceline.specs import TOO_FEW_EXIT_CODE, Faults
 from paceline.specs.roster import Member, Roster
 
 sys.path.append(str(Path(__file__).parents[2]))
@@ -20,10 +23,12 @@ from benchmarks.membership_job.crew import FACTS, PER_NODE, hooks, member
 SOON_SECONDS = 30.0
 
 
-async def one(rank: int, planned: int, leader: Member | None = None) -> Succession:
+async def one(
+    rank: int, planned: int, leader: Member | None = None, faults: Faults | None = None, **told: Any
+) -> Succession:
     """A member; eight of them are on a node."""
-    given = hooks(planned, leader)
-    own = Succession(member(rank), b"only this job knows it", Faults(), given)
+    given = replace(hooks(planned, leader), **told)
+    own = Succession(member(rank), b"only this job knows it", faults or Faults(), given)
     await own.listen("127.0.0.1")
     return own
 
@@ -91,3 +96,42 @@ def test_one_is_lost_after_a_newcomer_has_accepted(monkeypatch: pytest.MonkeyPat
         ]
     # It used to be taken for gone, unasked, and ended itself.
     assert max(begin.roster.generation for begin in begins) <= 3
+
+
+async def joined_after_the_leader_was_lost() -> list[Begin]:
+    told: list[Member] = []
+    about: dict[str, Any] = {
+        "planned": 2,
+        "faults": Faults(fewest_workers=2),
+        "announce": lambda roster, leader: told.append(leader),
+        "find_leader": lambda: told[-1],
+    }
+    first, second = crew = [await one(rank, **about) for rank in range(2)]
+    for each in crew:
+        each.start(Roster(generation=0, members=(first.me, second.me)))
+    newcomer = await one(2, **about)
+    newcomer.join(FACTS)
+    await first.close()
+    second.leave(FACTS, "the first is lost")
+    return await begun([second, newcomer])
+
+
+def test_one_who_waits_for_more_is_found_by_them() -> None:
+    for begin in asyncio.run(joined_after_the_leader_was_lost()):
+        assert [each.name for each in begin.roster.members] == [member(1).name, member(2).name]
+
+
+def test_a_newcomer_does_not_wait_for_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "TOO_FEW_SECONDS", 0.5)
+
+    async def comes() -> list[Begin]:
+        lost = await one(0, planned=2)
+        newcomer = await one(1, planned=2, leader=lost.me)
+        await lost.close()
+        newcomer.join(FACTS)
+        return await begun([newcomer])
+
+    with pytest.raises(Ended, match="nobody of those who trained answers") as error:
+        asyncio.run(comes())
+    assert "paceline resume" in error.value.fix
+    assert error.value.exit_code == TOO_FEW_EXIT_CODE

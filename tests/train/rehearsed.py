@@ -8,8 +8,9 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import paceline
-from paceline.specs import Layout, Transfer
+from paceline.specs import DryRun, Layout, RankPicture, Transfer
 from paceline.train.place import place
+from paceline.train.rehearse.dry_run import dry_run
 from paceline.train.rehearse.transfers import TransferRecorder, listed
 from paceline.train.rehearse.watching import Watching
 
@@ -69,6 +70,16 @@ def decoding(**changes: Any) -> paceline.Training:
         "clip": 1.0,
     }
     return paceline.Training(**settings | changes)
+
+
+def tried(layout: Layout, devices: int = 8, **changes: Any) -> DryRun:
+    """A dry run of it."""
+    return dry_run(decoding(**changes), layout, devices_per_node=min(devices, layout.workers))
+
+
+def first(layout: Layout, **changes: Any) -> RankPicture:
+    """What worker 0 would hold and send."""
+    return tried(layout, **changes).ranks[0]
 
 
 def sent_in_a_step(layout: Layout) -> tuple[Transfer, ...]:

@@ -1,36 +1,29 @@
 """A dry run finds what arithmetic says, and what real ranks do."""
 
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import Dataset
 
-from command import EXAMPLES
-from paceline.specs import DryRun, Layout, PacelineError, RankPicture
+from paceline.specs import Layout, RankPicture
 from paceline.train.rehearse import rehearsal
-from paceline.train.rehearse.dry_run import dry_run, training_of
 from ranks import run_ranks
-from train.rehearsed import BLOCKS, LENGTH, WIDTH, WORDS, Decoder, decoding, sent_in_a_step
+from train.rehearsed import (
+    BLOCKS,
+    LENGTH,
+    WIDTH,
+    WORDS,
+    Decoder,
+    decoding,
+    first,
+    sent_in_a_step,
+    tried,
+)
 
 PARAMETERS = sum(each.numel() for each in Decoder().parameters())
 BLOCK = sum(each.numel() for each in Decoder().blocks[0].parameters())
-
-
-def tried(layout: Layout, devices: int = 8, **changes: Any) -> DryRun:
-    return dry_run(decoding(**changes), layout, devices_per_node=min(devices, layout.workers))
-
-
-def first(layout: Layout, **changes: Any) -> RankPicture:
-    return tried(layout, **changes).ranks[0]
 
 
 def calls(picture: RankPicture, operation: str, dimension: str) -> dict[int, int]:
@@ -233,195 +226,3 @@ def test_real_ranks_send_the_same(layout: Layout, tmp_path: Path) -> None:
     real = run_ranks(sent_in_a_step, layout.workers, tmp_path, layout, layout=layout)
     for picture in found.ranks:
         assert picture.transfers == real[picture.rank]
-
-
-degrees = st.integers(1, 12)
-
-
-@given(pipeline=degrees, replicas=degrees, shards=degrees, tensor=degrees, data=st.data())
-def test_every_worker_has_a_position_of_its_own(
-    pipeline: int, replicas: int, shards: int, tensor: int, data: st.DataObject
-) -> None:
-    layout = Layout(pipeline=pipeline, replicas=replicas, shards=shards, tensor=tensor)
-    rank = data.draw(st.integers(0, layout.workers - 1))
-    position = layout.position(rank)
-    back = ((position.stage * replicas + position.replica) * shards + position.shard) * tensor
-    assert back + position.slice == rank
-    sizes = (pipeline, replicas, shards, tensor)
-    assert all(0 <= number < size for number, size in zip(position, sizes, strict=True))
-    if position.slice < tensor - 1:
-        assert layout.position(rank + 1) == position._replace(slice=position.slice + 1)
-    elif position.shard < shards - 1:
-        assert layout.position(rank + 1) == position._replace(shard=position.shard + 1, slice=0)
-
-
-def test_positions_of_a_hundred_thousand_workers() -> None:
-    layout = Layout(pipeline=10, replicas=25, shards=50, tensor=8)
-    assert layout.workers == 100_000
-    assert len({layout.position(rank) for rank in range(layout.workers)}) == layout.workers
-    parts = Counter(layout.data_rank(rank) for rank in range(layout.workers))
-    assert set(parts.values()) == {layout.tensor * layout.pipeline}
-    assert set(parts) == set(range(layout.data_workers))
-
-
-class Many(Dataset[Any]):
-    def __len__(self) -> int:
-        return 10**9
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.zeros(LENGTH, dtype=torch.long), torch.zeros(LENGTH, dtype=torch.long)
-
-
-@pytest.mark.parametrize(
-    "layout",
-    [
-        Layout(replicas=100_000),
-        Layout(shards=25_000, tensor=4),
-        pytest.param(
-            Layout(pipeline=4, replicas=50, shards=125, tensor=4), marks=pytest.mark.nightly
-        ),
-    ],
-    ids=["replicas", "shards", "all"],
-)
-def test_a_hundred_thousand_devices(layout: Layout) -> None:
-    found = tried(layout, data=Many(), batch=200_000)
-    assert found.nodes == 12_500
-    assert [each.stage for each in found.ranks] == list(range(layout.pipeline))
-    assert found.seconds < 60
-
-
-class TestMistakes:
-    """What would strike on the cluster strikes here, in the same words."""
-
-    @pytest.mark.parametrize(
-        ("layout", "changes", "said"),
-        [
-            (Layout(replicas=32), {}, "the global batch is 16, but there are 32 workers"),
-            (Layout(pipeline=8), {}, "8 pipeline stages need as many blocks, but Decoder has 4"),
-            (
-                Layout(tensor=2),
-                {"model": lambda: nn.Embedding(WORDS, WORDS)},
-                "tensor=2 was given, but no layer of Embedding can be sliced",
-            ),
-            (
-                Layout(replicas=2),
-                {"model": lambda: nn.Sequential(nn.Embedding(WORDS, WORDS), Turned())},
-                "the model normalises over the batch in 1.norm, but a batch is divided",
-            ),
-            (Layout(replicas=2, speeds=(1, 2, 3)), {}, "3 speeds, but the run has 1 nodes"),
-            (Layout(replicas=2), {"loss": lambda output, target: output}, "not a scalar tensor"),
-        ],
-    )
-    def test_of_layouts(self, layout: Layout, changes: dict[str, Any], said: str) -> None:
-        with pytest.raises(PacelineError, match=re.escape(said)):
-            tried(layout, **changes)
-        assert not torch.distributed.is_initialized()
-
-    @pytest.mark.parametrize(
-        ("layout", "asks", "said"),
-        [
-            (
-                Layout(shards=2),
-                lambda x: x * 2 if x.sum() > 0 else x,
-                "asks for the number in a tensor",
-            ),
-            (Layout(pipeline=2), lambda x: x * x.max().item(), "asks for the number in a tensor"),
-            (
-                Layout(tensor=2),
-                lambda x: x + x[x > 0].mean(),
-                "gives a tensor whose shape depends on numbers",
-            ),
-            (
-                Layout(),
-                lambda x: x * float(x.detach().numpy().mean()),
-                "asks for an array of NumPy",
-            ),
-        ],
-    )
-    def test_code_that_asks_for_numbers_is_named(
-        self, layout: Layout, asks: Any, said: str
-    ) -> None:
-        class Asking(Decoder):
-            def forward(self, text: torch.Tensor) -> torch.Tensor:
-                logits: torch.Tensor = asks(super().forward(text))
-                return logits
-
-        with pytest.raises(PacelineError) as error:
-            tried(layout, model=Asking)
-        assert said in error.value.problem
-        assert "test_dry_run.py, line" in error.value.problem
-        assert "lambda x: x" in error.value.problem
-        assert "torch.where" in error.value.fix
-
-    def test_an_error_of_the_model_is_its_own(self) -> None:
-        with pytest.raises(RuntimeError, match="must have same reduction dim"):
-            tried(
-                Layout(shards=2),
-                model=lambda: nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.Linear(3, 3)),
-            )
-
-
-class Turned(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(WORDS)
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.norm(values.transpose(1, 2)).transpose(1, 2)
-        return out
-
-
-def test_weights_from_files_are_not_read_into_memory_for_good(tmp_path: Path) -> None:
-    """A model that reads its weights, or has some from NumPy, is tried like any other."""
-    torch.save(Decoder().state_dict(), tmp_path / "weights.pt")
-
-    class Read(Decoder):
-        def __init__(self) -> None:
-            super().__init__()
-            self.load_state_dict(torch.load(tmp_path / "weights.pt"))
-            self.embed.weight = nn.Parameter(torch.from_numpy(np.zeros((WORDS, WIDTH), "f4")))
-            self.register_buffer("more", torch.from_numpy(np.zeros(3)))
-
-    read, built = first(Layout(shards=2), model=Read), first(Layout(shards=2))
-    assert read.memory.peak == built.memory.peak + 24  # the buffer
-    assert read.transfers == built.transfers
-
-
-def test_dropout_and_other_random_numbers() -> None:
-    class Dropping(Decoder):
-        def forward(self, text: torch.Tensor) -> torch.Tensor:
-            return F.dropout(super().forward(text), 0.1)
-
-    for layout in (Layout(replicas=2), Layout(tensor=2), Layout(pipeline=2, recompute="block")):
-        assert tried(layout, model=Dropping).ranks
-
-
-def test_the_dataset_is_hardly_read() -> None:
-    read: list[int] = []
-
-    class Noted(Many):
-        def __getitem__(self, index: int) -> Any:
-            read.append(index)
-            assert float(torch.rand(1)) < 2  # with numbers, unlike the model
-            return super().__getitem__(index)
-
-    tried(Layout(replicas=2, micro_batch=4), data=Noted(), batch=1000)
-    assert len(read) <= 3
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "layout",
-    [
-        Layout(replicas=2, shards=64, tensor=8, micro_batch=1, recompute="block"),
-        Layout(pipeline=8, replicas=8, shards=16, micro_batch=1, recompute="selective"),
-    ],
-    ids=["tensor", "pipeline"],
-)
-def test_seven_billion_parameters_on_1024_devices(layout: Layout) -> None:
-    training = training_of(EXAMPLES / "dry_run" / "train.py", "training")
-    found = dry_run(training, layout, devices_per_node=8)
-    assert found.parameters == 6_738_415_616
-    assert found.nodes == 128
-    assert found.seconds < 60

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import socket
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -105,6 +107,16 @@ def test_the_listener_is_bound_to_one_interface(tmp_path: Path) -> None:
     said = json.loads(json.loads((run.rendezvous / "0.json").read_text())["where"])
     assert said["address"] == meeting.interface.address == "127.0.0.1"
     assert _listening_addresses(said["port"]) == {"127.0.0.1"}
+
+
+def test_a_store_whose_host_is_gone_is_not_waited_for() -> None:
+    """Who waits in torch for ten seconds would be taken for stuck, and ended, after five."""
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        began = time.monotonic()
+        with pytest.raises(RuntimeError):
+            rendezvous.reached_store("127.0.0.1", nobody_listens.getsockname()[1], lambda: True)
+        assert time.monotonic() - began < 4
 
 
 def _listening_addresses(port: int) -> set[str]:

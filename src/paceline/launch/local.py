@@ -14,7 +14,7 @@ from pathlib import Path
 from paceline.launch.killed import shell_code, tell_killed
 from paceline.launch.nursery import Nursery, Worker
 from paceline.observe.events import EventWriter
-from paceline.specs import STOPPED_EXIT_CODE, Ended, PacelineError, Run
+from paceline.specs import JOINS, STOPPED_EXIT_CODE, Ended, PacelineError, Run
 
 WORKERS_PER_CORE = 8
 """More workers than cores are for trying things out; beyond this they only thrash."""
@@ -22,8 +22,7 @@ WORKERS_PER_CORE = 8
 _GRACE_SECONDS = 10.0
 _SAVING_SECONDS = 300.0
 _ENDING_SECONDS = 3.0
-_JOINS = -1
-"""The rank of a worker that comes when the others have met."""
+_LEASES_TO_BEGIN = 3
 
 
 def check_room(workers: int, accelerators: int) -> str | None:
@@ -55,6 +54,8 @@ class _Worker:
     label: str
     """What its lines in the log begin with."""
     device: int
+    newest_generation: int
+    """When it was started: it can only be in a later one."""
     starts: int = 1
 
     @property
@@ -87,15 +88,16 @@ class LocalLaunch:
         """Since when a worker has come to the end of the training."""
         self._failed: _Worker | None = None
         self._code: int | None = None
-        minutes = run.job.limits.minutes
+        self._job = run.job
+        minutes = self._job.limits.minutes
         self._deadline = time.monotonic() + 60 * minutes if minutes else None
-        job = run.job
         self._faults = run.plan.faults
         self._pumps: list[threading.Thread] = []
+        self._turns = 1
+        self._nobody_since: float | None = None
+        """Since when no worker that lives can have been in the last generation."""
         run.outcome_file.unlink(missing_ok=True)
-        self._workers = [self._start(rank, rank) for rank in range(job.workers)]
-        for spare in range(job.spares):
-            self._workers.append(self._start(_JOINS, job.workers + spare))
+        self._workers = self._all()
 
     def poll(self) -> int | None:
         """The exit code of the run when all workers are gone, None before."""
@@ -108,6 +110,8 @@ class LocalLaunch:
             elif code and self._failed is None and self._over_since is None:
                 self._lose(worker)
         if any(worker.process.returncode is None for worker in self._workers):
+            if self._all_are_lost():
+                self._start_all_again()
             self._mind_the_time()
             return None
         self._nursery.end()
@@ -121,8 +125,7 @@ class LocalLaunch:
         """Start a worker again that was killed, or end the run."""
         others = [each for each in self._workers if each.process.returncode is None]
         # Before they have met, nobody can go on without one of them.
-        met = self._run.has_begun(self._run.job.first_generation)
-        if not (worker.was_killed and self._faults.regroup and others and met):
+        if not (worker.was_killed and self._faults.regroup and others and self._has_begun):
             self._failed = worker
             if others:
                 self.stop()
@@ -131,6 +134,32 @@ class LocalLaunch:
         # Asked to stop, one that still loads can only die; the others save and stop.
         if worker.starts < self._faults.attempts and not self._term_sent:
             self._workers.append(self._again(worker))
+
+    def _all_are_lost(self) -> bool:
+        """Whether nobody has a part in the training any more: those who came in place of others
+        wait for somebody to join, and might wait for ever."""
+        over = self._failed or self._term_sent or self._over_since
+        if over or self._turns >= self._faults.attempts or not self._has_begun:
+            return False
+        alive = [worker for worker in self._workers if worker.process.returncode is None]
+        if any(worker.newest_generation < self._newest_generation for worker in alive):
+            self._nobody_since = None
+            return False
+        self._nobody_since = self._nobody_since or time.monotonic()
+        # One of them may be in a generation of which the leader died before it said so.
+        patience_seconds = _LEASES_TO_BEGIN * self._faults.lease_seconds
+        return time.monotonic() - self._nobody_since > patience_seconds
+
+    def _start_all_again(self) -> None:
+        """From the last checkpoint, as `paceline resume` does."""
+        self._turns += 1
+        self._nobody_since = None
+        self.kill()
+        while any(worker.process.poll() is None for worker in self._workers):
+            time.sleep(0.001)
+        self._job = self._job.model_copy(update={"first_generation": self._newest_generation + 1})
+        self._job.write(self._run.job_file)
+        self._workers = self._all()
 
     def _exit_code(self) -> int:
         if self._failed is not None:
@@ -171,11 +200,29 @@ class LocalLaunch:
         self._signal(signal.SIGKILL)
 
     def _again(self, worker: _Worker) -> _Worker:
-        return self._start(_JOINS, worker.device, worker.starts + 1)
+        return self._start(JOINS, worker.device, worker.starts + 1)
+
+    @property
+    def _newest_generation(self) -> int:
+        newest = self._run.newest_generation
+        return -1 if newest is None else newest
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether the workers have met."""
+        return self._newest_generation >= self._job.first_generation
+
+    def _all(self) -> list[_Worker]:
+        """Start the workers, and those who stand by."""
+        job = self._job
+        ranks = [*range(job.workers), *[JOINS] * job.spares]
+        return [self._start(rank, device) for device, rank in enumerate(ranks)]
 
     def _start(self, rank: int, device: int, starts: int = 1) -> _Worker:
+        newest = self._newest_generation
         process = self._nursery.start({"PACELINE_RANK": str(rank), "PACELINE_DEVICE": str(device)})
-        worker = _Worker(process, "joins" if rank == _JOINS else str(rank), device, starts)
+        label = "joins" if rank == JOINS else str(rank)
+        worker = _Worker(process, label, device, newest, starts)
         pump = threading.Thread(target=self._pump, args=(worker,), daemon=True)
         self._pumps.append(pump)
         pump.start()
@@ -193,11 +240,10 @@ class LocalLaunch:
                 worker.process.send_signal(number)
 
     def _close(self, code: int) -> None:
-        generation = self._run.newest_generation
-        generation = self._run.job.first_generation if generation is None else generation
+        generation = max(self._newest_generation, self._job.first_generation)
         failed = self._failed
         if failed is not None and failed.was_killed:  # it could not say so itself
-            rank = int(failed.label) if failed.label.isdigit() else _JOINS
+            rank = int(failed.label) if failed.label.isdigit() else JOINS
             tell_killed(self._run, self._node, generation, rank, failed.code)
         self._writer.write(
             Ended(time=time.time(), node=self._node, generation=generation, exit_code=code)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import IO
 
-from paceline.specs import Run
+from paceline.specs import JOINS, Run
 
 _PR_SET_CHILD_SUBREAPER = 36
 _ANSWER_BYTES = 64
@@ -132,7 +132,7 @@ class Nursery:
                 [str(self._run.job.python), "-m", "paceline.train.nursery", str(self._run.path)],
                 env=os.environ
                 | {
-                    "PACELINE_RANK": "-1",
+                    "PACELINE_RANK": str(JOINS),
                     "PACELINE_WORKERS": str(self._run.job.workers),
                     "PACELINE_LAUNCHER_PID": str(os.getpid()),
                     "PYTHONUNBUFFERED": "1",

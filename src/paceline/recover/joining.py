@@ -1,21 +1,25 @@
 """How a member comes to a place: for the first time, or after the others went on without it."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from paceline.recover.hooks import Over
-from paceline.recover.messages import Join
+from paceline.recover.messages import End, Join
 
 if TYPE_CHECKING:
     from paceline.recover.succession import Succession
 
 REJOIN_SECONDS = 0.5
 """How often who waits for a place asks for it."""
+TOO_FEW_SECONDS = 30.0
+"""How long who cannot go on waits for others, before the training ends here."""
 
 
 async def ask_to_join(own: "Succession") -> None:
     """Ask for a place until there is one, or the training is over."""
-    me = own.me
+    me, now = own.me, asyncio.get_running_loop().time
     await own.left.wait()
+    answered_at = now()
     while own.begun < 0 and own.finish is None and own.me is me:
         if own.hooks.is_over() and not own.next.done():
             own.next.set_exception(Over)
@@ -23,7 +27,12 @@ async def ask_to_join(own: "Succession") -> None:
         leader = own.hooks.find_leader()
         if leader is not None:
             join = Join(member=me, facts=own.facts or {})
-            await own.control.gather(join, [leader])
+            if await own.control.gather(join, [leader]):
+                answered_at = now()
+        if now() - answered_at > TOO_FEW_SECONDS:
+            message = "nobody of those who trained answers: they are lost, or cannot be reached"
+            own.over(End(begun=own.begun, name=me.name, message=message, too_few=True))
+            return
         await own.until_changed(REJOIN_SECONDS)
 
 

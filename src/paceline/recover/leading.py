@@ -5,7 +5,7 @@ import random
 from typing import TYPE_CHECKING
 
 from paceline.recover.agreement import Standing, next_roster
-from paceline.recover.joining import fall_behind
+from paceline.recover.joining import TOO_FEW_SECONDS, fall_behind
 from paceline.recover.messages import (
     PROCESS_GONE,
     Begin,
@@ -27,8 +27,6 @@ _PAUSE_SECONDS, _LONGEST_PAUSES = 0.05, 32
 _SHORTER = 8
 """By which part of the lease those are waited for who are thought to be gone already."""
 _CLEARED_SECONDS = 20.0
-TOO_FEW_SECONDS = 30.0
-"""How long who is left waits for more, before the training ends here."""
 
 
 class Leading:
@@ -40,6 +38,7 @@ class Leading:
         self._known = {each.name: each for each in own.roster.members}
         self._unreachable: list[str] = []
         self._refused = 0
+        self._announced = False
 
     async def round(self) -> None:
         """Try to begin the next generation, once or until there are enough for it."""
@@ -79,11 +78,11 @@ class Leading:
         admitted = joins[: max(0, room)]
         roster = next_roster(standings, [join.member for join in admitted], dead)
         if roster is None or len(roster.members) < own.faults.fewest_workers:
-            self._give_up_in_time(len(left))
+            self._wait_for_more(len(left))
             return False
         training = own.hooks.fitting(len(roster.members))
         if not training:
-            self._give_up_in_time(len(left))
+            self._wait_for_more(len(left))
             return False
         roster = roster.model_copy(update={"training": training})
         words = dict.fromkeys(roster.names, 0) | {name: each.word for name, each in left.items()}
@@ -144,8 +143,12 @@ class Leading:
         for name in self._unreachable:
             own.gone.setdefault(name, "it does not answer")
 
-    def _give_up_in_time(self, left: int) -> None:
+    def _wait_for_more(self, left: int) -> None:
+        """For a while; who comes would ask the one that led before, who may be gone."""
         own = self._own
+        if not self._announced:
+            own.hooks.announce(own.roster, own.me)
+            self._announced = True
         if self._now() - own.ended_at > TOO_FEW_SECONDS:
             own.over(
                 End(

@@ -67,7 +67,7 @@ from paceline.specs.profile import (
     TrainingProfile,
 )
 from paceline.specs.quality import Comparison, Learned, LearnedPoint, Quality, Stretch, Verdict
-from paceline.specs.roster import Member, Roster
+from paceline.specs.roster import JOINS, Member, Roster
 from paceline.specs.run import BATCH_ALIVE_SECONDS, Run
 from paceline.specs.saving import Best, Saving
 from paceline.specs.study import (
@@ -85,6 +85,7 @@ from paceline.specs.sync import LOCAL_STEPS, Sync
 
 __all__ = [
     "BATCH_ALIVE_SECONDS",
+    "JOINS",
     "LOCAL_STEPS",
     "OUT_OF_MEMORY_EXIT_CODE",
     "PARTS",

@@ -4,6 +4,9 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from paceline.specs.base import Spec
 
+JOINS = -1
+"""The rank of a worker that comes when the others have met, or stands by."""
+
 
 class Member(Spec):
     """A worker process."""

@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from paceline.cluster import interfaces
@@ -16,23 +15,18 @@ from paceline.train import devices
 from paceline.train.copies import Copies, copy_every
 from paceline.train.place import Place
 from paceline.train.rendezvous import (
-    MEETING_TIMEOUT_SECONDS,
     Meeting,
     announce_leader,
     awaited_leader,
     found_leader,
     hosted_store,
+    reached_store,
     secret_of,
 )
 from paceline.train.sockets import Sockets
 
-if TYPE_CHECKING:  # torch.distributed defines TCPStore conditionally, type checkers do not see it
+if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore
-else:
-    from torch.distributed import TCPStore
-
-_CONNECTING_SECONDS = 10.0
-"""For one that has said a moment ago that it is there."""
 
 
 class Gathering:
@@ -116,14 +110,7 @@ class Gathering:
         """Come to where the members of a generation meet."""
         opened = self._opened
         if opened is None or (begin.address, begin.port) != (opened.host, opened.port):
-            opened = TCPStore(
-                begin.address,
-                begin.port,
-                is_master=False,
-                wait_for_workers=False,
-                timeout=timedelta(seconds=_CONNECTING_SECONDS),
-            )
-            opened.set_timeout(timedelta(seconds=MEETING_TIMEOUT_SECONDS))
+            opened = reached_store(begin.address, begin.port, lambda: self.ended)
         self._opened = None
         return Meeting(opened, self._secret, self._interface)
 

@@ -7,13 +7,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.specs import Layout, PacelineError, Roster
+from paceline.specs import JOINS, Layout, PacelineError, Roster
 
 GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
 """What an error of an exchange says when the other end is gone."""
-
-JOINS = -1
-"""The rank of a worker that comes when the others have met, or stands by."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Place:
     @property
     def joins(self) -> bool:
         """Whether this worker was started when the others had met already, or to stand by."""
-        return self.rank < 0
+        return self.rank == JOINS
 
     @property
     def leads_node(self) -> bool:

@@ -8,6 +8,7 @@ import errno
 import json
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ else:
     from torch.distributed import TCPStore
 
 MEETING_TIMEOUT_SECONDS = 300.0
+_CONNECTING_SECONDS, _TRY_SECONDS = 10.0, 0.5
 _POLL_SECONDS = 0.02
 
 
@@ -79,6 +81,29 @@ def hosted_store(interface: Interface, port: int | None) -> TCPStore:
         wait_for_workers=False,
         timeout=timedelta(seconds=MEETING_TIMEOUT_SECONDS),
     )
+
+
+def reached_store(address: str, port: int, given_up: Callable[[], bool]) -> TCPStore:
+    """The store of one that has said a moment ago that it is there.
+
+    Fails soon where it is given up meanwhile: a try cannot be interrupted, so each is short.
+    """
+    deadline = time.monotonic() + _CONNECTING_SECONDS
+    while True:
+        try:
+            store = TCPStore(
+                address,
+                port,
+                is_master=False,
+                wait_for_workers=False,
+                timeout=timedelta(seconds=_TRY_SECONDS),
+            )
+        except RuntimeError:
+            if given_up() or time.monotonic() > deadline:
+                raise
+        else:
+            store.set_timeout(timedelta(seconds=MEETING_TIMEOUT_SECONDS))
+            return store
 
 
 def announce_leader(run: Run, secret: bytes, generation: int, leader: Member) -> None:
