@@ -1,7 +1,7 @@
 """Under a real Slurm: training goes on without a lost node, also without the batch script's."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,14 +18,16 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 BOX = "lost-box"
 PACED = """
-import os, signal, time, dataclasses
+import os, pathlib, signal, time, dataclasses
 quick = training
 
 def loop():
     with paceline.start(dataclasses.replace(quick(), steps=STEPS)) as trainer:
         for batch in trainer:
-            step, first = trainer.step(batch).step, "PACELINE_JOINS" not in os.environ
-            if step == 5 and os.environ["SLURM_PROCID"] == KILLED and first:
+            step, task = trainer.step(batch).step, os.environ["SLURM_PROCID"]
+            before = pathlib.Path(f"killed-{task}")
+            if step == 5 and int(task) in KILLED and not before.exists():
+                before.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(0.1)
 """
@@ -43,8 +45,10 @@ def box() -> Iterator[str]:
         testbed.down(BOX)
 
 
-def _submitted(folder: Path, *words: str, steps: int, killed: int = -1) -> tuple[Run, int]:
-    write_training(folder, PACED.replace("STEPS", str(steps)).replace("KILLED", repr(str(killed))))
+def _submitted(
+    folder: Path, *words: str, steps: int, killed: Sequence[int] = ()
+) -> tuple[Run, int]:
+    write_training(folder, PACED.replace("STEPS", str(steps)).replace("KILLED", repr(list(killed))))
     said = paceline_json(
         *("submit", "train.py:loop", "--testbed", BOX, "--ledger", *words), folder=folder
     )
@@ -64,7 +68,7 @@ def _until(run: Run, regroups: int, step: int, *, status: str = "running") -> Ru
 
 
 def test_a_worker_and_then_the_first_node_are_lost(box: str, shared_folder: Path) -> None:
-    run, job = _submitted(shared_folder, "--nodes", "3", "--spares", "1", steps=150, killed=1)
+    run, job = _submitted(shared_folder, "--nodes", "3", "--spares", "1", steps=150, killed=[1])
     (first,) = _until(run, 1, 10).regroups
     assert (first.workers, first.lost, first.joined) == (3, [1], [2])  # the spare is there at once
     testbed.link(box, "n1", down=True)  # a node without power says nothing any more
@@ -93,6 +97,17 @@ def test_too_few_are_left_and_the_job_is_queued_again(box: str, shared_folder: P
     _until(run, 0, 12)
     testbed.stop(box, "n2")
     testbed.start(box, "n2")
+    state = _until(run, 0, 60, status="finished")
+    assert state.status == "finished"
+    assert len(state.interruptions) == 1
+    assert all(epoch.exact for epoch in read_ledger(run.ledger)[:-1])
+
+
+@pytest.mark.nightly
+def test_all_workers_are_killed_and_the_job_is_queued_again(box: str, shared_folder: Path) -> None:
+    run, _ = _submitted(
+        shared_folder, "--nodes", "3", "--save-every", "2", steps=60, killed=[0, 1, 2]
+    )
     state = _until(run, 0, 60, status="finished")
     assert state.status == "finished"
     assert len(state.interruptions) == 1

@@ -98,6 +98,30 @@ def test_one_is_lost_after_a_newcomer_has_accepted(monkeypatch: pytest.MonkeyPat
     assert max(begin.roster.generation for begin in begins) <= 3
 
 
+async def answered_by_one_without_a_place(monkeypatch: pytest.MonkeyPatch) -> list[Begin]:
+    first, second, third = [await one(rank, planned=2) for rank in range(3)]
+    made = Leading.__init__
+
+    def knows_more(self: Leading, own: Succession) -> None:
+        made(self, own)
+        self._known[third.me.name] = third.me  # as from a roster that has come to nothing
+
+    monkeypatch.setattr(Leading, "__init__", knows_more)
+    for each in (first, second):
+        each.start(Roster(generation=0, members=(first.me, second.me)))
+        each.leave(FACTS, "both have left")
+    third.join(FACTS)
+    try:
+        return await begun([first, second])
+    finally:
+        await third.close()
+
+
+def test_only_who_has_a_place_is_counted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for begin in asyncio.run(answered_by_one_without_a_place(monkeypatch)):
+        assert set(begin.facts) == set(begin.roster.names) == {member(0).name, member(1).name}
+
+
 async def joined_after_the_leader_was_lost() -> list[Begin]:
     told: list[Member] = []
     about: dict[str, Any] = {

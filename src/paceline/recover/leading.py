@@ -96,10 +96,12 @@ class Leading:
                 if join.member.name not in votes:
                     own.waiting.drop(join.member.name)
             return False
+        facts = {name: reply.facts for name, reply in left.items()}
+        facts |= {join.member.name: join.facts for join in admitted}
         begin = Begin(
             roster=roster,
-            facts={name: reply.facts for name, reply in left.items()}
-            | {join.member.name: join.facts for join in admitted},
+            # Somebody may have answered who was in a roster that came to nothing, and has no place.
+            facts={name: facts[name] for name in roster.names},
             gone={name: why for name, why in own.gone.items() if roster.rank(name) is None},
             why=own.why,
             address=own.me.address,

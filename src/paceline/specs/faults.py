@@ -32,7 +32,7 @@ class Faults(Spec):
     replace_slow: bool = False
     """Whether a worker whose device or data is slow makes room for another that stands by."""
     attempts: PositiveInt = 2
-    """A worker that was lost so often is not started again."""
+    """A worker that was lost so often is not started again; nor are all of them together."""
 
     def changed(self, words: str) -> "Faults":
         """These, with what `key=value,…` says, as the command line has it."""
