@@ -57,8 +57,9 @@ class Copies:
         """What this worker has, in words that JSON can hold."""
         return self._memory.holdings().model_dump(mode="json")
 
-    def begin(self, roster: Roster, name: str, step: int) -> None:
-        """A generation goes on after a step."""
+    def begin(self, roster: Roster, name: str, step: int, *, regrouped: bool) -> None:
+        """A generation goes on after a step. Where workers were lost, or came, before it, copies
+        were lost with them: the next one does not wait for its turn."""
         training = roster.members[: roster.training]
         self._memory.join(
             roster.generation,
@@ -68,7 +69,7 @@ class Copies:
             parity_group=self._faults.parity_group,
             parity=self._faults.parity,
         )
-        self._next = step + self._every
+        self._next = step + (1 if regrouped else self._every)
 
     def restore(
         self,

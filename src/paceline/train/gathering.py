@@ -40,7 +40,8 @@ class Gathering:
         secret: bytes,
         fitting: Callable[[int], int],
     ) -> None:
-        self._run, self._interface, self._secret = run, interface, secret
+        self._interface, self._secret = interface, secret
+        self._first_generation = run.job.first_generation
         self.roster: Roster | None = None
         """The generation that this worker was told of last."""
         self._opened: TCPStore | None = None
@@ -78,6 +79,11 @@ class Gathering:
     def ended(self) -> bool:
         """Whether the generation has ended."""
         return self._membership.ended
+
+    @property
+    def regrouped(self) -> bool:
+        """Whether the generation is not the one that the run was started with."""
+        return self.roster is not None and self.roster.generation > self._first_generation
 
     @property
     def wanted(self) -> bool:

@@ -62,7 +62,9 @@ class Keeper:
             self.recovery.open_ledger(stepper.layout, stepper.batches)
         gathering = self._groups.gathering
         if self._copies and gathering and gathering.roster:
-            self._copies.begin(gathering.roster, gathering.member.name, done)
+            self._copies.begin(
+                gathering.roster, gathering.member.name, done, regrouped=gathering.regrouped
+            )
 
     def regrouped(self) -> None:
         """Another generation has begun: what the one before was about to save does not count."""
