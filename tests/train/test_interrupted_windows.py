@@ -1,6 +1,7 @@
 """Workers that are lost while losses are summed over them."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -42,3 +43,16 @@ def test_what_was_being_summed_is_reported_by_those_who_are_left(waits: bool) ->
     telemetry.report_all()
     assert telemetry.progress.steps == done
     assert telemetry.progress.loss == done - 0.5
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_step_whose_loss_nobody_left_knows_is_no_failure(known: int) -> None:
+    """The one that was ahead gave its state to the others, and was lost before it told the loss."""
+    batches = Batches(Sequential(8), batch=4, steps=2, workers=1, rank=0)
+    telemetry = Telemetry(_Breaking(0), None, lambda: False, waits=True)
+    for step in range(known):
+        telemetry.stepped(torch.tensor(step + 0.5), 1.0, 4)
+    telemetry.regrouped(telemetry.reported(), batches, done=known + 1)
+    telemetry.report_all()
+    assert telemetry.progress.steps == known + 1
+    assert telemetry.progress.loss == pytest.approx(known - 0.5 if known else math.nan, nan_ok=True)

@@ -183,7 +183,8 @@ class Telemetry:
             with self.clock.during("exchange"):
                 window.work.wait()
         del self._summing[0]
-        count, means, others = len(window.steps), window.means(), window.others()
+        count, others = len(window.steps), window.others()
+        means = window.means(self.progress.loss)
         first = self.progress.steps + 1
         self.progress.steps += count
         self.progress.samples += sum(window.steps.samples)
@@ -283,9 +284,11 @@ class Telemetry:
         )
 
     def _refuse_non_finite(self, first: int, means: list[float], window: Window) -> None:
-        if all(math.isfinite(mean) for mean in means):
+        told = enumerate(zip(means, window.known(), strict=True))
+        bad_steps = [offset for offset, (mean, known) in told if known and not math.isfinite(mean)]
+        if not bad_steps:
             return
-        offset = next(index for index, mean in enumerate(means) if not math.isfinite(mean))
+        offset = bad_steps[0]
         bad = not bool(window.losses[offset].isfinite().all())
         before = means[offset - 1] if offset else math.nan
         ranks = ranks_where(bad, self._groups)

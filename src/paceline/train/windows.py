@@ -83,18 +83,30 @@ class Window:
     parts: dict[Part, float]
     """What this worker's time went to."""
 
-    def means(self) -> list[float]:
+    def means(self, before: float) -> list[float]:
         """The mean loss of each step over its global batch, once it is summed.
+
+        Where nobody who is left knows a step's loss, that of the step before; `before` the first.
+        """
+        found = []
+        for loss, weight in self._sums():
+            before = loss / weight if weight else before
+            found.append(before)
+        return found
+
+    def known(self) -> list[bool]:
+        """Of which steps somebody knows the loss."""
+        return [weight > 0 for _, weight in self._sums()]
+
+    def _sums(self) -> list[tuple[float, float]]:
+        """The weighted loss of each step, and its weight.
 
         Where parts of a batch stand by themselves, each was told by one worker, to which the others
         added zeros: on any number of workers, the same numbers are added here in the same order.
         """
         rows = self.packed[:-OTHERS].view(2, len(self.steps), -1).tolist()
         losses, weights = ([sum(row) for row in each] for each in rows)
-        return [
-            loss / weight if weight else math.nan
-            for loss, weight in zip(losses, weights, strict=True)
-        ]
+        return list(zip(losses, weights, strict=True))
 
     def others(self) -> list[float]:
         """The other numbers, once they are summed."""
