@@ -188,7 +188,10 @@ def _flip_a_bit(optimizer: torch.optim.Optimizer) -> None:
     )
     local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
     if local.numel():
-        local.view(torch.int32).flatten()[0] ^= 1 << 21
+        largest = int(
+            local.abs().argmax()
+        )  # of zero, which gradients of 8 bits often are, no bit counts
+        local.view(torch.int32).flatten()[largest] ^= 1 << 21
 
 
 def training() -> None:
