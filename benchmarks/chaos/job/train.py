@@ -188,9 +188,7 @@ def _flip_a_bit(optimizer: torch.optim.Optimizer) -> None:
     )
     local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
     if local.numel():
-        largest = int(
-            local.abs().argmax()
-        )  # of zero, which gradients of 8 bits often are, no bit counts
+        largest = int(local.abs().argmax())  # a bit of zero, as 8 bits often are, counts nothing
         local.view(torch.int32).flatten()[largest] ^= 1 << 21
 
 
