@@ -1,8 +1,11 @@
 """Has a training leave the exchanges of a generation that has ended, and tells who cannot."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from paceline.recover.hooks import Hooks
 
@@ -10,13 +13,15 @@ _INTERRUPT_SECONDS = 0.1
 _STUCK_SECONDS = 5.0
 _COMPUTING = 0.1
 """Of a core: a process that uses less than this computes nothing."""
+_EXCHANGING = ("gloo", "pt_gloo")
+"""How the threads are called that only carry exchanges."""
 
 
 class Idle:
     """Tells whether this process has computed anything since it was made."""
 
     def __init__(self) -> None:
-        self._since, self._used = time.monotonic(), time.process_time()
+        self._since, self._used = time.monotonic(), _computed_seconds()
 
     @property
     def seconds(self) -> float:
@@ -25,8 +30,22 @@ class Idle:
 
     def longer_than(self, seconds: float) -> bool:
         """Whether it is longer ago than that, and hardly any processor time was used."""
-        waited, used = self.seconds, time.process_time() - self._used
-        return waited > seconds and used < _COMPUTING * waited
+        if self.seconds <= seconds:
+            return False
+        return _computed_seconds() - self._used < _COMPUTING * self.seconds
+
+
+def _computed_seconds() -> float:
+    """Processor time of this process's threads, without those that only carry exchanges: they may
+    turn in circles over a connection that is shut."""
+    ticks = 0
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended meanwhile
+            name, _, numbers = (thread / "stat").read_text().partition("(")[2].rpartition(")")
+            if not name.startswith(_EXCHANGING):
+                user, system = numbers.split()[11:13]
+                ticks += int(user) + int(system)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:

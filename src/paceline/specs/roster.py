@@ -24,6 +24,11 @@ class Member(Spec):
     memory_port: NonNegativeInt = Field(default=0, lt=65536)
     """Where others read the state that it keeps; 0 where it keeps none."""
 
+    def is_process_of(self, other: "Member") -> bool:
+        """Whether both are the same process, which may have come anew under another name."""
+        mine, theirs = (self.node, self.pid, self.born), (other.node, other.pid, other.born)
+        return mine == theirs
+
 
 class Roster(Spec):
     """The members of a generation; a member's rank is its place in the list."""

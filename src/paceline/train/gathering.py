@@ -76,6 +76,13 @@ class Gathering:
         return self._membership.member
 
     @property
+    def name(self) -> str:
+        """This worker's in the generation that it was told of last; while it comes to know of it,
+        the others may have gone on, and it asks for a place under another name."""
+        assert self.roster is not None
+        return next(each.name for each in self.roster.members if each.is_process_of(self.member))
+
+    @property
     def ended(self) -> bool:
         """Whether the generation has ended."""
         return self._membership.ended

@@ -238,7 +238,7 @@ class Groups:
         while True:
             self.leave()
             begin = self.gathering.next(facts, why)
-            self.place = Place.in_roster(begin.roster, self.gathering.member.name)
+            self.place = Place.in_roster(begin.roster, self.gathering.name)
             if self.place.rank >= self.place.workers:
                 why = None
                 continue

@@ -63,7 +63,7 @@ class Keeper:
         gathering = self._groups.gathering
         if self._copies and gathering and gathering.roster:
             self._copies.begin(
-                gathering.roster, gathering.member.name, done, regrouped=gathering.regrouped
+                gathering.roster, gathering.name, done, regrouped=gathering.regrouped
             )
 
     def regrouped(self) -> None:
@@ -90,7 +90,7 @@ class Keeper:
             manifest = self._copies.restore(
                 stepper.state().restore,
                 begin.roster,
-                gathering.member.name,
+                gathering.name,
                 held,
                 self.recovery.all_agree,
                 oldest_step=self.recovery.newest_step(),

@@ -17,30 +17,32 @@ class Watchdog:
 
     def __init__(self, seconds: float, interrupt: Callable[[], None]) -> None:
         self._seconds, self._interrupt = seconds, interrupt
-        self._moved: Idle | None = None
-        """Since the training last got on; None while it rests."""
+        self._moves, self._rests = 0, True
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def moved(self) -> None:
         """The training gets on."""
-        self._moved = Idle()
+        self._moves += 1
+        self._rests = False
 
     def rest(self) -> None:
         """Nothing has to happen until the training gets on again."""
-        self._moved = None
+        self._rests = True
 
     def close(self) -> None:
         """Nobody watches any more."""
         self._over.set()
 
     def _watch(self) -> None:
+        idle, moves = Idle(), self._moves
         while not self._over.wait(self._seconds / 10):
-            moved = self._moved
-            if moved is not None and moved.longer_than(self._seconds):
+            if self._rests or moves != self._moves:  # a step is short: it only counts
+                idle, moves = Idle(), self._moves
+            elif idle.longer_than(self._seconds):
                 self.rest()
                 print(
-                    f"no step was taken for {moved.seconds:.0f} s, in which nothing was computed:"
+                    f"no step was taken for {idle.seconds:.0f} s, in which nothing was computed:"
                     " this worker leaves the others, and meets them anew",
                     file=sys.stderr,
                 )
