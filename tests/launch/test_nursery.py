@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from command import PACELINE, paceline_json, workers_of, write_training
+from paceline.launch.nursery import Nursery
+from ranks import new_run
 
 SLOW = """
 import dataclasses, time
@@ -132,6 +134,26 @@ def test_ended_before_anybody_is_born(tmp_path: Path, number: signal.Signals) ->
     assert f"killed by {number.name}" in errors
     assert not nursery.is_running()
     assert "somebody was born" not in errors
+
+
+def test_killed_between_two_requests(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        nursery = Nursery(new_run(tmp_path, workers=2), log)
+        first = nursery.start({})
+        assert nursery._process is not None
+        nursery._process.kill()
+        nursery._process.wait()
+        second = nursery.start({})  # of which the answer must not be taken for the first one's
+        try:
+            until(lambda: first.poll() is not None, "who was lost is waited for")
+            assert first.returncode == -signal.SIGKILL
+            assert second.poll() is None
+        finally:
+            second.send_signal(signal.SIGKILL)
+            nursery.end()
+            until(lambda: second.poll() is not None, "it lives on")
+            for each in (first, second):
+                each.output.close()
 
 
 def test_started_by_one_who_ignores_the_end_of_children(tmp_path: Path) -> None:

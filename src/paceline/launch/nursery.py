@@ -67,7 +67,9 @@ class Nursery:
 
     def start(self, environment: Mapping[str, str]) -> Worker:
         """A worker with this added to its environment."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is not None and self._process.poll() is not None:
+            self._ended()
+        if self._process is None:
             self._begin()
         reader, writer = os.pipe()
         worker = Worker(self, reader)
