@@ -125,7 +125,8 @@ class LocalLaunch:
         """Start a worker again that was killed, or end the run."""
         others = [each for each in self._workers if each.process.returncode is None]
         # Before they have met, nobody can go on without one of them.
-        if not (worker.was_killed and self._faults.regroup and others and self._has_begun):
+        met = self._run.has_begun(self._job.first_generation)
+        if not (worker.was_killed and self._faults.regroup and others and met):
             self._failed = worker
             if others:
                 self.stop()
@@ -139,10 +140,15 @@ class LocalLaunch:
         """Whether nobody has a part in the training any more: those who came in place of others
         wait for somebody to join, and might wait for ever."""
         over = self._failed or self._term_sent or self._over_since
-        if over or self._turns >= self._faults.attempts or not self._has_begun:
+        if over or self._turns >= self._faults.attempts:
             return False
-        alive = [worker for worker in self._workers if worker.process.returncode is None]
-        if any(worker.newest_generation < self._newest_generation for worker in alive):
+        oldest = min(
+            worker.newest_generation
+            for worker in self._workers
+            if worker.process.returncode is None
+        )
+        # While one lives that was there from the beginning, the folder need not be looked at.
+        if oldest < self._job.first_generation or oldest < self._newest_generation:
             self._nobody_since = None
             return False
         self._nobody_since = self._nobody_since or time.monotonic()
@@ -206,11 +212,6 @@ class LocalLaunch:
     def _newest_generation(self) -> int:
         newest = self._run.newest_generation
         return -1 if newest is None else newest
-
-    @property
-    def _has_begun(self) -> bool:
-        """Whether the workers have met."""
-        return self._newest_generation >= self._job.first_generation
 
     def _all(self) -> list[_Worker]:
         """Start the workers, and those who stand by."""

@@ -30,10 +30,14 @@ async def ask_to_join(own: "Succession") -> None:
             if await own.control.gather(join, [leader]):
                 answered_at = now()
         if now() - answered_at > TOO_FEW_SECONDS:
-            message = "nobody of those who trained answers: they are lost, or cannot be reached"
-            own.over(End(begun=own.begun, name=me.name, message=message, too_few=True))
+            give_up(own, "nobody of those who trained answers: they are lost, or cannot be reached")
             return
         await own.until_changed(REJOIN_SECONDS)
+
+
+def give_up(own: "Succession", message: str) -> None:
+    """There are too few to go on: the training ends for this member, and may be started again."""
+    own.over(End(begun=own.begun, name=own.me.name, message=message, too_few=True))
 
 
 async def fall_behind(own: "Succession") -> None:

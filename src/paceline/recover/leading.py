@@ -5,12 +5,11 @@ import random
 from typing import TYPE_CHECKING
 
 from paceline.recover.agreement import Standing, next_roster
-from paceline.recover.joining import TOO_FEW_SECONDS, fall_behind
+from paceline.recover.joining import TOO_FEW_SECONDS, fall_behind, give_up
 from paceline.recover.messages import (
     PROCESS_GONE,
     Begin,
     Behind,
-    End,
     Leave,
     Left,
     Propose,
@@ -152,14 +151,10 @@ class Leading:
             own.hooks.announce(own.roster, own.me)
             self._announced = True
         if self._now() - own.ended_at > TOO_FEW_SECONDS:
-            own.over(
-                End(
-                    begun=own.begun,
-                    name=own.me.name,
-                    message=f"only {left} of {len(own.roster.members)} workers are left, too few to"
-                    " go on: the others may be going on without them",
-                    too_few=True,
-                )
+            give_up(
+                own,
+                f"only {left} of {len(own.roster.members)} workers are left, too few to go on: the"
+                " others may be going on without them",
             )
 
 

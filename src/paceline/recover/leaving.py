@@ -1,11 +1,12 @@
 """Has a training leave the exchanges of a generation that has ended, and tells who cannot."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from paceline.recover.hooks import Hooks
 
@@ -38,14 +39,13 @@ class Idle:
 def _computed_seconds() -> float:
     """Processor time of this process's threads, without those that only carry exchanges: they may
     turn in circles over a connection that is shut."""
-    ticks = 0
-    for thread in Path("/proc/self/task").iterdir():
+    seconds = 0.0
+    for thread in psutil.Process().threads():
         with suppress(OSError):  # it has ended meanwhile
-            name, _, numbers = (thread / "stat").read_text().partition("(")[2].rpartition(")")
+            name = Path(f"/proc/self/task/{thread.id}/comm").read_text()
             if not name.startswith(_EXCHANGING):
-                user, system = numbers.split()[11:13]
-                ticks += int(user) + int(system)
-    return ticks / os.sysconf("SC_CLK_TCK")
+                seconds += thread.user_time + thread.system_time
+    return seconds
 
 
 async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.recover.death import born
 from paceline.specs import JOINS, Layout, PacelineError, Roster
 
 GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
@@ -156,5 +157,5 @@ def speeds_of_data_workers(place: Place, layout: Layout) -> tuple[float, ...] | 
 
 def age_seconds() -> float:
     """How long ago this process was started, by the kernel's clock since boot."""
-    start_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    start_ticks = born(os.getpid())
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")

@@ -60,13 +60,7 @@ def meet(run: Run, place: Place, port: int | None) -> Meeting:
         _announce(run, place.generation, secret, interface.address, store.port)
         return Meeting(store, secret, interface)
     address, port = _await_announcement(run, place.generation, secret)
-    store = TCPStore(
-        address,
-        port,
-        is_master=False,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=MEETING_TIMEOUT_SECONDS),
-    )
+    store = _store_at(address, port, MEETING_TIMEOUT_SECONDS)
     return Meeting(store, secret, interfaces.towards(address))
 
 
@@ -91,19 +85,24 @@ def reached_store(address: str, port: int, given_up: Callable[[], bool]) -> TCPS
     deadline = time.monotonic() + _CONNECTING_SECONDS
     while True:
         try:
-            store = TCPStore(
-                address,
-                port,
-                is_master=False,
-                wait_for_workers=False,
-                timeout=timedelta(seconds=_TRY_SECONDS),
-            )
+            store = _store_at(address, port, _TRY_SECONDS)
         except RuntimeError:
             if given_up() or time.monotonic() > deadline:
                 raise
         else:
             store.set_timeout(timedelta(seconds=MEETING_TIMEOUT_SECONDS))
             return store
+
+
+def _store_at(address: str, port: int, seconds: float) -> TCPStore:
+    """The store that another worker hosts; `seconds`: to reach it, and for whatever it is asked."""
+    return TCPStore(
+        address,
+        port,
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=seconds),
+    )
 
 
 def announce_leader(run: Run, secret: bytes, generation: int, leader: Member) -> None:
@@ -114,14 +113,9 @@ def announce_leader(run: Run, secret: bytes, generation: int, leader: Member) ->
 
 def found_leader(run: Run, secret: bytes) -> Member | None:
     """The leader of the latest generation; None while there is none."""
-    numbers = [
-        int(path.stem.removeprefix("leader-"))
-        for path in run.rendezvous.glob("leader-*.json")
-        if path.stem.removeprefix("leader-").isdigit()
-    ]
-    if not numbers:
+    newest = run.newest_generation
+    if newest is None:
         return None
-    newest = max(numbers)
     text = (run.rendezvous / f"leader-{newest}.json").read_bytes()
     said = _read_signed(text, secret, _leader_key(newest))
     return Member.model_validate_json(said)

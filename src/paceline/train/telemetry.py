@@ -284,11 +284,9 @@ class Telemetry:
         )
 
     def _refuse_non_finite(self, first: int, means: list[float], window: Window) -> None:
-        told = enumerate(zip(means, window.known(), strict=True))
-        bad_steps = [offset for offset, (mean, known) in told if known and not math.isfinite(mean)]
-        if not bad_steps:
+        offset = window.first_non_finite(means)
+        if offset is None:
             return
-        offset = bad_steps[0]
         bad = not bool(window.losses[offset].isfinite().all())
         before = means[offset - 1] if offset else math.nan
         ranks = ranks_where(bad, self._groups)

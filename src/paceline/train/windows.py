@@ -94,9 +94,15 @@ class Window:
             found.append(before)
         return found
 
-    def known(self) -> list[bool]:
-        """Of which steps somebody knows the loss."""
-        return [weight > 0 for _, weight in self._sums()]
+    def first_non_finite(self, means: list[float]) -> int | None:
+        """The first step whose mean is not finite; not one whose loss nobody knows."""
+        if all(math.isfinite(mean) for mean in means):
+            return None
+        bad = enumerate(zip(means, self._sums(), strict=True))
+        return next(
+            (step for step, (mean, (_, weight)) in bad if weight > 0 and not math.isfinite(mean)),
+            None,
+        )
 
     def _sums(self) -> list[tuple[float, float]]:
         """The weighted loss of each step, and its weight.
