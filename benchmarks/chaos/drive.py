@@ -71,9 +71,10 @@ def _inject(world: World, fault: Fault, next_step: int) -> bool:
     else:
         INJECT[fault.kind](world, fault)
     before, since = world.mark
+    ends = kind.ends or (fault.kind == "nan" and world.setting.ends_by_nan)
 
     def recovered() -> bool:
-        if kind.ends and world.starts == starts:
+        if ends and world.starts == starts:
             return False  # what there is of new generations is of faults before it
         if world.generation > before:
             return world.step >= world.first_step + _STEPS_OF_NEW

@@ -46,13 +46,16 @@ class Setting:
     @property
     def tells(self) -> list[str]:
         """Kinds of faults inside a worker that must be found, and the worker named."""
-        alone = self.sync in ("local", "diloco", "sparseloco", "gossip", "easgd")
-        watched = alone or (self.sync == "allreduce" and not self.sync_more)
         return [
-            *(["nan"] if watched else []),
+            *([] if self.ends_by_nan else ["nan"]),
             *(["flip"] if self.has_replicas else []),
             *(["straggler"] if self.agrees else []),
         ]
+
+    @property
+    def ends_by_nan(self) -> bool:
+        """Whether a NaN is found in the losses only, some steps later, and the run ends."""
+        return bool(self.sync in ("canonical", "auto") or self.sync_more.get("compress"))
 
     def on(self, workers: int) -> "Setting":
         """The same with more or fewer replicas."""

@@ -14,7 +14,14 @@ from pathlib import Path
 from paceline.launch.killed import shell_code, tell_killed
 from paceline.launch.nursery import Nursery, Worker
 from paceline.observe.events import EventWriter
-from paceline.specs import JOINS, STOPPED_EXIT_CODE, Ended, PacelineError, Run
+from paceline.specs import (
+    JOINS,
+    STOPPED_EXIT_CODE,
+    TOO_FEW_EXIT_CODE,
+    Ended,
+    PacelineError,
+    Run,
+)
 
 WORKERS_PER_CORE = 8
 """More workers than cores are for trying things out; beyond this they only thrash."""
@@ -107,6 +114,9 @@ class LocalLaunch:
             code = worker.process.poll()
             if code in (0, STOPPED_EXIT_CODE) and self._over_since is None:
                 self._over_since = time.monotonic()
+            elif code == TOO_FEW_EXIT_CODE and self._may_start_all_again:
+                self._start_all_again()
+                return None
             elif code and self._failed is None and self._over_since is None:
                 self._lose(worker)
         if any(worker.process.returncode is None for worker in self._workers):
@@ -139,8 +149,7 @@ class LocalLaunch:
     def _all_are_lost(self) -> bool:
         """Whether nobody has a part in the training any more: those who came in place of others
         wait for somebody to join, and might wait for ever."""
-        over = self._failed or self._term_sent or self._over_since
-        if over or self._turns >= self._faults.attempts:
+        if not self._may_start_all_again:
             return False
         oldest = min(
             worker.newest_generation
@@ -155,6 +164,11 @@ class LocalLaunch:
         # One of them may be in a generation of which the leader died before it said so.
         patience_seconds = _LEASES_TO_BEGIN * self._faults.lease_seconds
         return time.monotonic() - self._nobody_since > patience_seconds
+
+    @property
+    def _may_start_all_again(self) -> bool:
+        over = self._failed or self._term_sent or self._over_since
+        return not over and self._turns < self._faults.attempts
 
     def _start_all_again(self) -> None:
         """From the last checkpoint, as `paceline resume` does."""
