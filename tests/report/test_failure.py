@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paceline.report import FailureCause, RunReader, cause
-from paceline.specs import Run
+from paceline.specs import JOINS, Run
 from report.folders import empty_run, ended, failed, failed_run, realistic_run, say, started
 
 
@@ -43,6 +43,15 @@ def test_only_that_ranks_last_lines(tmp_path: Path) -> None:
     result = found(run)
     assert result.log_lines == [*(f"line {number}" for number in range(26, 40)), "red end"]
     assert result.log_file == run.logs / "n2.log"
+
+
+def test_a_worker_that_came_in_place_of_another(tmp_path: Path) -> None:
+    run = empty_run(tmp_path)
+    say(run, failed(JOINS, "broke", at=1.0))
+    (run.logs / "n0.log").write_text("1: well\njoins: here I am\njoins: broke\n")
+    result = found(run)
+    assert result.where == "a worker that had joined on node n0"
+    assert result.log_lines == ["here I am", "broke"]
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ class Digest:
             case Failed() if not event.lost_peer:
                 self._failures += 1
                 first_line = (event.message.splitlines() or ["failed"])[0]
-                note = f"worker {event.rank} on {event.node} failed: {first_line}"
+                note = f"{event.worker} on {event.node} failed: {first_line}"
                 figures = {"failures": self._failures}
                 yield Observation("happened", event.time, self._step, figures, note)
             case Finished():

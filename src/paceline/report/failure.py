@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.report.state import RunState
-from paceline.specs import Run
+from paceline.specs import JOINS, Run, worker_in_words
 
 LOG_LINES = 15
 TAIL_BYTES = 1 << 20
@@ -39,7 +39,7 @@ class FailureCause:
         """The worker in words."""
         if self.rank is None:
             return "the job" if self.node is None else f"node {self.node}"
-        return f"worker {self.rank}" + (f" on node {self.node}" if self.node else "")
+        return worker_in_words(self.rank) + (f" on node {self.node}" if self.node else "")
 
 
 def cause(state: RunState, run: Run) -> FailureCause | None:
@@ -87,13 +87,13 @@ def _from_batch_log(run: Run, victims: set[int]) -> FailureCause | None:
 def _with_log(run: Run, node: str, rank: int | None, message: str) -> FailureCause:
     log = run.logs / f"{Path(node).name}.log"
     # srun --label pads the rank to the width of the highest one.
-    led = re.compile(r"\s*(\d+): ?(.*)")
+    led = re.compile(r"\s*(\d+|joins): ?(.*)")
     lines = []
     for line in _tail(log):
         match = led.match(line)
         if rank is None or match is None:
             lines.append(line)
-        elif int(match[1]) == rank:
+        elif (JOINS if match[1] == "joins" else int(match[1])) == rank:
             lines.append(match[2])
     return FailureCause(node, rank, plain(message), lines[-LOG_LINES:], _existing(log))
 

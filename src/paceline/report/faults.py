@@ -86,7 +86,7 @@ def _events(state: RunState, lost: dict[tuple[int, int], Lost]) -> Iterator[Faul
     for failure in _failures(state):
         if (failure.generation, failure.rank) not in lost:
             why = (failure.message.splitlines() or ["failed"])[0]
-            who = _worker(failure.rank, failure.node)
+            who = f"{failure.worker} on {failure.node}"
             yield _event(failure, "failed", reached.at(failure), who, why)
     for each in state.interruptions:
         yield _interrupted(each)

@@ -67,7 +67,7 @@ from paceline.specs.profile import (
     TrainingProfile,
 )
 from paceline.specs.quality import Comparison, Learned, LearnedPoint, Quality, Stretch, Verdict
-from paceline.specs.roster import JOINS, Member, Roster
+from paceline.specs.roster import JOINS, Member, Roster, worker_in_words
 from paceline.specs.run import BATCH_ALIVE_SECONDS, Run
 from paceline.specs.saving import Best, Saving
 from paceline.specs.study import (
@@ -174,4 +174,5 @@ __all__ = [
     "WorkerState",
     "Workers",
     "event_adapter",
+    "worker_in_words",
 ]

@@ -8,6 +8,11 @@ JOINS = -1
 """The rank of a worker that comes when the others have met, or stands by."""
 
 
+def worker_in_words(rank: int) -> str:
+    """A worker as its launcher knows it."""
+    return "a worker that had joined" if rank == JOINS else f"worker {rank}"
+
+
 class Member(Spec):
     """A worker process."""
 
