@@ -131,7 +131,7 @@ _ALL = (
     Kind(
         "straggler",
         "a worker is slow",
-        "30 steps of one worker last 0.1 s longer",
+        "30 steps of one worker last twice as long, 0.1 s longer at least",
         "job",
         workers=4,
         replaces=False,

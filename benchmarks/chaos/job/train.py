@@ -28,7 +28,7 @@ CHAOS = Path(os.environ["PACELINE_CHAOS"])
 BORN = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
 WORKER = f"{os.getpid()}-{BORN}-{socket.gethostname()}"
 SAMPLES, WIDTH, BATCH = 1000, 24, 24
-SLOW_STEPS, SLOW_SECONDS = 30, 0.1
+SLOW_STEPS, LEAST_SLOW_SECONDS = 30, 0.1
 AHEAD_SECONDS = 0.2
 """How much longer a step takes while a fault is due and not yet there."""
 
@@ -51,17 +51,20 @@ class Faults:
         self._due: dict[str, Any] = {}
         self._next_step = 1 << 60
         self._once = ""
-        self._slow_steps = 0
+        self._slow_steps, self._slow_seconds = 0, 0.0
+        self._began, self._step_seconds = time.monotonic(), 0.0
         self._clock_right_again = 0.0
 
     def before(self, step: int, pace_seconds: float) -> None:
         """Take as long as a step does, and begin with what is due."""
         global _clock_ahead  # noqa: PLW0603 -- the process has one clock
+        now = time.monotonic()
+        self._step_seconds, self._began = now - self._began, now
         self._look()
         time.sleep(pace_seconds + (AHEAD_SECONDS if step > self._next_step else 0))
         if self._slow_steps:
             self._slow_steps -= 1
-            time.sleep(SLOW_SECONDS)
+            time.sleep(self._slow_seconds)
         if _clock_ahead and time.monotonic() > self._clock_right_again:
             _clock_ahead = 0.0
         if self._due.get("worker") == WORKER and self._claimed(step):
@@ -104,6 +107,7 @@ class Faults:
             _clock_ahead, self._clock_right_again = sign * 3600.0, time.monotonic() + 1.0
         elif kind == "straggler":
             self._slow_steps = SLOW_STEPS
+            self._slow_seconds = max(LEAST_SLOW_SECONDS, self._step_seconds)
         elif kind == "stuck":
             time.sleep(1e6)
         elif kind == "memory":
