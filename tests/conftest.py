@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -60,7 +61,8 @@ def leaves_nothing() -> Iterator[None]:
     yield
     left = {process for process in _children() - processes if not _is_test_server(process)}
     for process in left:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     assert not left, f"left behind: {left}"
     new_threads = {
         thread for thread in threading.enumerate() if thread.is_alive() and not thread.daemon
