@@ -116,7 +116,7 @@ def test_all_workers_are_killed_and_the_run_goes_on_from_its_checkpoint(
     for worker in workers_of(supervisor):
         if worker.name() != "paceline joins":
             worker.kill()
-    _, errors = supervisor.communicate(timeout=90)
+    _, errors = supervisor.communicate(timeout=60 + 30 * spares)
     assert supervisor.returncode == 0, errors
     (run,) = (tmp_path / "runs").iterdir()
     assert paceline_json("ledger", str(run), folder=tmp_path)["exact"]

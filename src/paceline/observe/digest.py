@@ -24,6 +24,7 @@ from paceline.specs import (
     Steps,
     Workers,
     WorkerState,
+    worker_in_words,
 )
 from paceline.specs.events import own_seconds
 
@@ -166,7 +167,7 @@ class Digest:
             case Failed() if not event.lost_peer:
                 self._failures += 1
                 first_line = (event.message.splitlines() or ["failed"])[0]
-                note = f"{event.worker} on {event.node} failed: {first_line}"
+                note = f"{worker_in_words(event.rank)} on {event.node} failed: {first_line}"
                 figures = {"failures": self._failures}
                 yield Observation("happened", event.time, self._step, figures, note)
             case Finished():

@@ -9,7 +9,7 @@ from paceline.report.goodput import GoodputFigures, goodput_figures, refused_ste
 from paceline.report.interruptions import Interruption, first_failure
 from paceline.report.recovery import trouble_figures
 from paceline.report.state import RunState
-from paceline.specs import Failed, Lost, Refused, Regrouped, Slow, Source
+from paceline.specs import Failed, Lost, Refused, Regrouped, Slow, Source, worker_in_words
 from paceline.specs.base import Spec
 
 What = Literal[
@@ -86,7 +86,7 @@ def _events(state: RunState, lost: dict[tuple[int, int], Lost]) -> Iterator[Faul
     for failure in _failures(state):
         if (failure.generation, failure.rank) not in lost:
             why = (failure.message.splitlines() or ["failed"])[0]
-            who = f"{failure.worker} on {failure.node}"
+            who = _worker(failure.rank, failure.node)
             yield _event(failure, "failed", reached.at(failure), who, why)
     for each in state.interruptions:
         yield _interrupted(each)
@@ -159,7 +159,7 @@ def _members(event: Regrouped) -> str:
 
 
 def _worker(rank: int, node: str) -> str:
-    return f"worker {rank} on {node}"
+    return f"{worker_in_words(rank)} on {node}"
 
 
 def _workers(ranks: list[int]) -> str:

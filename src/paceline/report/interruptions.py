@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from paceline.report.starts import Columns, Start
-from paceline.specs import Failed, Finished, Lost, Regrouped
+from paceline.specs import Failed, Finished, Lost, Regrouped, worker_in_words
 
 RECENT_STEPS = 50
 
@@ -172,7 +172,7 @@ def _cause_of_end(start: Sequence[Start]) -> str:
         return causes.get(done.outcome, "started again after its end")
     first = first_failure(start[-1].failures)
     if first is not None and not first.lost_peer:
-        return f"{first.worker}: {(first.message.splitlines() or ['failed'])[0]}"
+        return f"{worker_in_words(first.rank)}: {(first.message.splitlines() or ['failed'])[0]}"
     if first is not None:
         return "a worker was lost"
     ended = next((each.ended for each in reversed(start) if each.ended), None)

@@ -12,7 +12,6 @@ from pydantic import Field, TypeAdapter
 from paceline.specs.base import Spec
 from paceline.specs.event import Event, Seconds, Whole
 from paceline.specs.fault_events import Lost, Refused, Regrouped, Slow
-from paceline.specs.roster import worker_in_words
 from paceline.specs.sync import Sync
 
 Outcome = Literal["finished", "stopped", "interrupted", "preempted"]
@@ -230,11 +229,6 @@ class Failed(Event):
     message: str
     lost_peer: bool = False
     """True when it failed only because another worker went away: not the cause."""
-
-    @property
-    def worker(self) -> str:
-        """Which worker, in words."""
-        return worker_in_words(self.rank)
 
 
 class Finished(Event):
