@@ -31,9 +31,9 @@ contracts:
 
 test:  ## quick tests; those that need Slurm, root or Chromium are skipped where these are missing
 	@# Whoever shares the machine may take most of it for a while, and leases and times run out: what
-	@# fails again and again is wrong. What was tried again is told at the end.
-	$(BIN)/pytest -m "not nightly and not alone" -n $(AT_ONCE) --dist loadfile --reruns 2 --reruns-delay 10
-	$(BIN)/pytest -m "alone and not nightly" --reruns 5 --reruns-delay 5
+	@# fails again and again is wrong. What was tried again is told at the end, and why.
+	$(BIN)/pytest -m "not nightly and not alone" -n $(AT_ONCE) --dist loadfile --reruns 2 --reruns-delay 10 --rerun-show-tracebacks
+	$(BIN)/pytest -m "alone and not nightly" --reruns 5 --reruns-delay 5 --rerun-show-tracebacks
 
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -22,6 +22,9 @@ settings.load_profile("short")
 _OTHERS = ("PYTEST_", "TORCHINDUCTOR_")
 """Variables that pytest and torch set by themselves."""
 
+_ENDS_WITHIN_SECONDS = 10.0
+"""A job's script may still be at its last line when its run's result is already there."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Sessions beside each other have testbeds of their own, by the same names."""
@@ -59,7 +62,8 @@ def leaves_nothing() -> Iterator[None]:
     threads = set(threading.enumerate())
     processes = _children()
     yield
-    left = {process for process in _children() - processes if not _is_test_server(process)}
+    new = [process for process in _children() - processes if not _is_test_server(process)]
+    _, left = psutil.wait_procs(new, timeout=_ENDS_WITHIN_SECONDS)
     for process in left:
         with suppress(psutil.NoSuchProcess):
             process.kill()

@@ -4,7 +4,8 @@ import pwd
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -12,13 +13,13 @@ import pytest
 
 from box.boxes import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.root]
+pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.timeout(300)]
 
 USER = "paceline-test"
 CHECKOUT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ordinary_user() -> Iterator[str]:
     if os.geteuid() != 0:
         pytest.skip("only root can make a user")
@@ -27,6 +28,11 @@ def ordinary_user() -> Iterator[str]:
     try:
         yield USER
     finally:
+        user = pwd.getpwnam(USER).pw_uid
+        for pid in _processes_of([user]):  # a session that was cut off leaves its testbed
+            with suppress(psutil.NoSuchProcess):
+                psutil.Process(pid).kill()
+        wait_until(lambda: _processes_of([user]) == [], "the user has no process")
         _remove_user()
 
 
@@ -61,16 +67,17 @@ def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: 
         "PATH=/usr/local/bin:/usr/bin:/bin",
     ]
     as_user = ["runuser", "-u", ordinary_user, "--", "env", "-i", *environment]
-    home = f"HOME={pwd.getpwnam(ordinary_user).pw_dir}"
+    folder = pwd.getpwnam(ordinary_user).pw_dir
+    home = [f"HOME={folder}", f"TORCHINDUCTOR_CACHE_DIR={folder}/compiled"]
     bind = f'{OPEN_TUN} && mount --bind "$0" "$1" && shift && exec "$@"'
     done = subprocess.run(
         [
             *("unshare", "--mount", "sh", "-c", bind, str(CHECKOUT), str(reachable_checkout)),
-            *(*as_user, home, f"USER={ordinary_user}", str(python), str(session)),
+            *(*as_user, *home, f"USER={ordinary_user}", str(python), str(session)),
         ],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -85,15 +92,15 @@ def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: 
     assert sorted(found["run"]["hosts"]) == ["n1", "n2", "n3", "n4"]
     assert found["owner"] == found["user"] == pwd.getpwnam(ordinary_user).pw_uid
     assert not Path(f"/tmp/paceline-{found['user']}").exists()
-    wait_until(lambda: _processes_of(found["user"]) == [], "no process is left")
+    own_and_sub_ids = (found["user"], *range(100_000, 100_000 + 2 * 65_536))
+    wait_until(lambda: _processes_of(own_and_sub_ids) == [], "no process is left")
 
 
-def _processes_of(user: int) -> list[int]:
-    own_and_sub_ids = (user, *range(100_000, 100_000 + 2 * 65_536))
+def _processes_of(users: Sequence[int]) -> list[int]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.uids().real in own_and_sub_ids:
+            if process.uids().real in users:
                 found.append(process.pid)
         except psutil.NoSuchProcess:
             continue
