@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 # Tests mostly wait: for processes to start, for links, for Slurm.
-AT_ONCE ?= 2
+AT_ONCE ?= 3
 BIN := $(VENV)/bin
 
 .PHONY: setup check lint types contracts test docs nightly clean

@@ -1,5 +1,6 @@
 """Which tests can run here, and a watch over what tests leave behind."""
 
+import ctypes
 import os
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ settings.load_profile("short")
 _OTHERS = ("PYTEST_", "TORCHINDUCTOR_")
 """Variables that pytest and torch set by themselves."""
 
+_PR_GET_CHILD_SUBREAPER = 37
 _ENDS_WITHIN_SECONDS = 10.0
 """A job's script may still be at its last line when its run's result is already there."""
 
@@ -78,10 +80,17 @@ def leaves_nothing() -> Iterator[None]:
         if os.environ.get(name) != environment.get(name) and not name.startswith(_OTHERS)
     }
     assert not changed, f"environment changed: {changed}"
+    assert not _adopts_orphans(), "a later test's orphans would be taken for its children"
 
 
 def _children() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
+
+
+def _adopts_orphans() -> bool:
+    adopts = ctypes.c_int()
+    ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts))
+    return bool(adopts)
 
 
 def _is_test_server(process: psutil.Process) -> bool:

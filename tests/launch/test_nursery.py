@@ -1,19 +1,20 @@
 """Workers of one machine are forked from a process that has loaded torch."""
 
+import ctypes
 import json
 import os
 import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from command import PACELINE, paceline_json, workers_of, write_training
-from paceline.launch.nursery import Nursery
+from paceline.launch.nursery import _PR_SET_CHILD_SUBREAPER, Nursery
 from ranks import new_run
 
 SLOW = """
@@ -144,6 +145,14 @@ def test_ended_before_anybody_is_born(tmp_path: Path, number: signal.Signals) ->
     assert "somebody was born" not in errors
 
 
+@pytest.fixture
+def adopts_orphans() -> Iterator[None]:
+    """Only for one test: the launcher's process does so as long as it lives."""
+    yield
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+@pytest.mark.usefixtures("adopts_orphans")
 def test_killed_between_two_requests(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
         nursery = Nursery(new_run(tmp_path, workers=2), log)
