@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline.specs import Faults, Layout, PacelineError, Sync
+from paceline.train import replica_check
 from paceline.train.parts import held
 from paceline.train.replica_check import (
     check_comparable,
@@ -105,17 +107,21 @@ def test_replicas_that_differ_by_design_are_not_compared() -> None:
     st.integers(1, 33),
     st.sampled_from([torch.float32, torch.bfloat16, torch.float64]),
     st.integers(0, 1 << 20),
+    st.sampled_from([1, 16, 100, 1 << 18]),
 )
-def test_any_one_flipped_bit_shows(size: int, dtype: torch.dtype, number: int) -> None:
+def test_any_one_flipped_bit_shows(
+    size: int, dtype: torch.dtype, number: int, stretch_bytes: int
+) -> None:
     whole = torch.arange(size + 1).to(dtype)
     tensors = [torch.ones(3), whole[1:], torch.tensor(4.0)]
-    before = digest(tensors, CPU)
     image = whole[1:].view(torch.uint8)
     byte, bit = number // 8 % len(image), number % 8
-    image[byte] ^= 1 << bit
-    assert digest(tensors, CPU) != before
-    image[byte] ^= 1 << bit
-    assert digest(tensors, CPU) == before
+    with mock.patch.object(replica_check, "_STRETCH_BYTES", stretch_bytes):
+        before = digest(tensors, CPU)
+        image[byte] ^= 1 << bit
+        assert digest(tensors, CPU) != before
+        image[byte] ^= 1 << bit
+        assert digest(tensors, CPU) == before
 
 
 @pytest.mark.parametrize(

@@ -115,19 +115,22 @@ class Extent:
 
     def among(self, copies: int, copy: int) -> "Extent":
         """The same, held by so many times as many workers."""
-        return replace(self, copies=self.copies * copies, copy=self.copy * copies + copy)
+        return Extent(self.whole, self.parts, self.copies * copies, self.copy * copies + copy)
 
     def held(self, name: str, local: torch.Tensor) -> Iterator[Piece]:
         """What a worker holds, rectangle by rectangle."""
         for box, here in self.parts:
-            yield Piece(name, self.whole, box, local[Box(here, box.shape).slices])
+            every = box.shape == tuple(local.shape)
+            part = local if every else local[Box(here, box.shape).slices]
+            yield Piece(name, self.whole, box, part)
 
     def written(self, name: str, local: torch.Tensor) -> Iterator[Piece]:
         """What a worker writes of it: workers that hold the same divide it among them."""
+        # By the name, so that small tensors, too, are spread over the workers.
+        first = zlib.crc32(name.encode())
         for piece in self.held(name, local):
             count = min(self.copies, max(1, piece.tensor.nbytes // _SMALLEST_PART_BYTES))
-            for number, box in enumerate(piece.box.split(count)):
-                # By the name, so that small tensors, too, are spread over the workers.
-                if (zlib.crc32(name.encode()) + number) % self.copies == self.copy:
-                    part = piece.tensor[box.within(piece.box.offset).slices]
-                    yield Piece(name, self.whole, box, part)
+            for number, box in enumerate(piece.box.split(count) if count > 1 else [piece.box]):
+                if (first + number) % self.copies == self.copy:
+                    inside = Extent(self.whole, ((box, box.within(piece.box.offset).offset),))
+                    yield from inside.held(name, piece.tensor)

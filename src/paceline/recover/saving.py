@@ -175,7 +175,7 @@ class Saver:
                     draft.link(file.name, self._before[0])
                     return record, True
             self._changing.add(file.name)
-            draft.write(file.name, file.chunks())
+            draft.write(file.name, file.chunks)
             return record, False
         digest = blake3()
         draft.write(file.name, file.hashed_chunks(digest))

@@ -2,7 +2,7 @@
 
 import torch
 
-from paceline.recover.pieces import Piece
+from paceline.recover.pieces import Box, Piece
 
 
 class Staging:
@@ -10,26 +10,33 @@ class Staging:
     copying."""
 
     def __init__(self) -> None:
-        self._buffers: dict[str, torch.Tensor] = {}
+        self._staged: dict[str, list[Piece]] = {}
 
     def copied(self, sections: dict[str, list[Piece]]) -> dict[str, list[Piece]]:
-        """The same pieces, whose tensors nobody but the next call changes."""
-        staged = {
-            section: [self._copy(f"{section}/{number}", each) for number, each in enumerate(pieces)]
-            for section, pieces in sections.items()
-        }
+        """The same pieces, whose tensors nobody but the next call changes; the same object as from
+        the call before, unless the pieces are others."""
+        if _kinds(sections) != _kinds(self._staged):
+            self._staged = {}  # frees it first
+            self._staged = {name: list(map(_room, pieces)) for name, pieces in sections.items()}
+        for name, pieces in sections.items():
+            for staged, piece in zip(self._staged[name], pieces, strict=True):
+                staged.tensor.copy_(piece.tensor, non_blocking=True)
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
-        return staged
+        return self._staged
 
-    def _copy(self, key: str, piece: Piece) -> Piece:
-        buffer = self._buffers.get(key)
-        if buffer is None or (buffer.shape, buffer.dtype) != (
-            piece.tensor.shape,
-            piece.tensor.dtype,
-        ):
-            on_device = piece.tensor.device.type != "cpu"
-            buffer = torch.empty(piece.tensor.shape, dtype=piece.tensor.dtype, pin_memory=on_device)
-            self._buffers[key] = buffer
-        buffer.copy_(piece.tensor, non_blocking=True)
-        return Piece(piece.name, piece.whole, piece.box, buffer)
+
+def _kinds(
+    sections: dict[str, list[Piece]],
+) -> dict[str, list[tuple[str, tuple[int, ...], Box, torch.dtype]]]:
+    return {
+        name: [(each.name, each.whole, each.box, each.tensor.dtype) for each in pieces]
+        for name, pieces in sections.items()
+    }
+
+
+def _room(piece: Piece) -> Piece:
+    tensor = piece.tensor
+    pinned = tensor.device.type != "cpu"
+    buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned)
+    return Piece(piece.name, piece.whole, piece.box, buffer)

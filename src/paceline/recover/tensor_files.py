@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import torch
 from blake3 import blake3
@@ -46,11 +47,11 @@ class TensorFile:
         """Its size."""
         return len(self._header) + sum(piece.tensor.nbytes for piece in self._pieces)
 
-    def chunks(self) -> Iterator[memoryview]:
+    @cached_property
+    def chunks(self) -> list[memoryview]:
         """What stands in it, one after the other."""
-        yield memoryview(self._header)
-        for piece in self._pieces:
-            yield piece.tensor.reshape(-1).view(torch.uint8).numpy().data
+        flat = (piece.tensor.reshape(-1).view(torch.uint8) for piece in self._pieces)
+        return [memoryview(self._header), *(each.numpy().data for each in flat)]
 
     def record(self) -> FileRecord:
         """Its size and its hash."""
@@ -61,7 +62,7 @@ class TensorFile:
 
     def hashed_chunks(self, digest: blake3) -> Iterator[memoryview]:
         """What stands in it, each part hashed while the processor still has it at hand."""
-        for chunk in self.chunks():
+        for chunk in self.chunks:
             for begin in range(0, len(chunk), _CHUNK_BYTES):
                 part = chunk[begin : begin + _CHUNK_BYTES]
                 digest.update(part)  # gives Python's lock up meanwhile

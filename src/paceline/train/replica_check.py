@@ -6,12 +6,11 @@ bits of its weights and of its optimizer's state as whole numbers, and eight byt
 compared. One changed number always shows; several would have to cancel each other in 64 bits.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from paceline.specs import Layout, PacelineError, Sync
 from paceline.train.clock import Clock
@@ -20,8 +19,10 @@ from paceline.train.layouts.arranged import Arranged
 from paceline.train.parts import held
 
 _MIXER = 0x1E3779B97F4A7C15
-"""Odd, so that no multiple of it loses what a sum says; of the tensors' numbers in the row."""
+"""Odd, so that no multiple of it loses what a sum says; of the sums' numbers in the row."""
 _WORD_BYTES = 8
+_STRETCH_BYTES = 1 << 20
+"""Smaller tensors are added up together: calls for each of them would take most of the time."""
 
 
 class ReplicasDisagree(PacelineError):
@@ -98,17 +99,20 @@ def common_tensors(arranged: Arranged, optimizer: torch.optim.Optimizer) -> list
     No buffers: running statistics are a worker's own until they are used.
     """
     tensors: list[torch.Tensor] = []
-    for stored in arranged.stored():
-        if isinstance(stored.tensor, nn.Parameter):
-            kept = optimizer.state.get(stored.tensor, {})
-            values = [stored.tensor, *(kept[key] for key in sorted(kept))]
-            tensors += [held(each).detach() for each in values if isinstance(each, torch.Tensor)]
+    for parameter in arranged.parameters():
+        kept = optimizer.state.get(parameter, {})
+        values = [parameter, *(kept[key] for key in sorted(kept))]
+        tensors += [held(each).detach() for each in values if isinstance(each, torch.Tensor)]
     return tensors
 
 
 def digest(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
     """Eight bytes that are others if one number in one of these tensors is another."""
-    sums = [part.to(device, non_blocking=True) for each in tensors for part in _sums_of_bits(each)]
+    sums = [
+        part.to(device, non_blocking=True)
+        for stretch in _stretches(tensors)
+        for part in _sums_of_bits(stretch)
+    ]
     numbers = torch.arange(1, 2 * len(sums), 2, device=device)
     return (torch.stack(sums) * (numbers * _MIXER)).sum()
 
@@ -136,9 +140,25 @@ def repair(
             tensor.copy_(passed)
 
 
-def _sums_of_bits(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The bits of a tensor in words of eight bytes, added up, and those of what is left."""
-    data = tensor.contiguous().view(-1).view(torch.uint8)
+def _stretches(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """The bytes of these tensors; those of small ones behind each other."""
+    small: dict[torch.device, list[torch.Tensor]] = defaultdict(list)
+    sizes: Counter[torch.device] = Counter()
+    for tensor in tensors:
+        data, device = tensor.reshape(-1).view(torch.uint8), tensor.device
+        if data.nbytes >= _STRETCH_BYTES:
+            yield data
+            continue
+        small[device].append(data)
+        sizes[device] += data.nbytes
+        if sizes[device] >= _STRETCH_BYTES:
+            del sizes[device]
+            yield torch.cat(small.pop(device))
+    yield from map(torch.cat, small.values())
+
+
+def _sums_of_bits(data: torch.Tensor) -> list[torch.Tensor]:
+    """Bytes in words of eight, added up, and those of what is left."""
     whole = len(data) // _WORD_BYTES * _WORD_BYTES
     words = data[:whole]
     if words.storage_offset() % _WORD_BYTES:

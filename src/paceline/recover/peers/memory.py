@@ -14,7 +14,7 @@ from paceline.recover.peers.coding import check_possible
 from paceline.recover.peers.fetching import Calls, Peer, Stretch
 from paceline.recover.peers.holdings import Holdings, Moment, Row
 from paceline.recover.peers.memory_file import Pool
-from paceline.recover.peers.part_files import laid_out
+from paceline.recover.peers.part_files import Outline, laid_out
 from paceline.recover.peers.placing import Duties, duties
 from paceline.recover.peers.serving import Server
 from paceline.recover.peers.shelf import Shelf
@@ -46,6 +46,7 @@ class _Place:
     rank: int
     peers: tuple[Peer, ...]
     duties: Duties
+    outline: Outline
     staging: Staging = field(default_factory=Staging)
     pool: Pool = field(default_factory=Pool)
 
@@ -99,7 +100,7 @@ class PeerMemory:
             mine = duties(rank, nodes, parity_group=parity_group, parity=parity)
             for row in mine.rows:
                 check_possible(row.parity)
-            self._place = _Place(generation, rank, tuple(peers), mine)
+            self._place = _Place(generation, rank, tuple(peers), mine, Outline(rank))
 
     def copy(self, snapshot: Snapshot) -> None:
         """Begin to copy; the tensors may change again when this returns. The copy before this one
@@ -174,7 +175,7 @@ class PeerMemory:
         step = snapshot.head.step
         moment = Moment(generation=place.generation, step=step, workers=len(place.peers))
         try:
-            own = laid_out(snapshot, place.rank, place.pool)
+            own = laid_out(snapshot, place.outline, place.pool)
             self.shelf.put_own(moment, place.rank, own)
             received = sum(
                 self._keep_copy(place, calls, moment, rank) for rank in place.duties.copies

@@ -6,10 +6,11 @@ from itertools import accumulate, pairwise
 
 from blake3 import blake3
 
-from paceline.recover.manifest import FileRecord, Manifest, Part, together
+from paceline.recover.manifest import FileRecord, Manifest, Part, StoredTensor, together
 from paceline.recover.peers.memory_file import MemoryFile, Pool
+from paceline.recover.pieces import Piece
 from paceline.recover.saving import Snapshot
-from paceline.recover.tensor_files import in_files
+from paceline.recover.tensor_files import TensorFile, in_files
 from paceline.specs.base import Spec
 
 
@@ -63,19 +64,40 @@ class PartFiles:
                 yield file.view[first - start : last - start]
 
 
-def laid_out(snapshot: Snapshot, rank: int, pool: Pool) -> PartFiles:
+class Outline:
+    """Which files a worker's part has, and which pieces of tensors; thought out anew only for
+    other pieces than before."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._sections: dict[str, list[Piece]] | None = None
+        self.files: list[TensorFile] = []
+        self.tensors: dict[str, StoredTensor] = {}
+
+    def follow(self, sections: dict[str, list[Piece]]) -> None:
+        """The pieces are these."""
+        if sections is self._sections:
+            return
+        self._sections = sections
+        self.files = [
+            file
+            for section, pieces in sections.items()
+            for file in in_files(section, self._rank, pieces)
+        ]
+        self.tensors = together(stored for file in self.files for stored in file.stored())
+
+
+def laid_out(snapshot: Snapshot, outline: Outline, pool: Pool) -> PartFiles:
     """A snapshot as the files that a checkpoint would have."""
+    outline.follow(snapshot.sections)
     files: dict[str, MemoryFile] = {}
     records: dict[str, FileRecord] = {}
-    tensors = []
-    for section, pieces in snapshot.sections.items():
-        for contents in in_files(section, rank, pieces):
-            file, digest, at = MemoryFile(contents.bytes, pool), blake3(), 0
-            for chunk in contents.hashed_chunks(digest):
-                file.write(at, chunk)
-                at += len(chunk)
-            files[contents.name] = file
-            records[contents.name] = FileRecord(bytes=file.size, blake3=digest.hexdigest())
-            tensors += list(contents.stored())
-    part = Part(files=records, tensors=together(tensors), scalars=snapshot.scalars)
+    for contents in outline.files:
+        file, digest, at = MemoryFile(contents.bytes, pool), blake3(), 0
+        for chunk in contents.hashed_chunks(digest):
+            file.write(at, chunk)
+            at += len(chunk)
+        files[contents.name] = file
+        records[contents.name] = FileRecord(bytes=file.size, blake3=digest.hexdigest())
+    part = Part(files=records, tensors=outline.tensors, scalars=snapshot.scalars)
     return PartFiles(PartDescription(head=snapshot.head, part=part), files)

@@ -47,6 +47,11 @@ class Whole:
         self._spread()
 
     def _spread(self) -> None:
+        self._over_workers()
+        # Kept: a walk through all modules takes as long as a look at a small model's gradient.
+        self._parameters = tuple(self.model.parameters())
+
+    def _over_workers(self) -> None:
         if self._layout.shards > 1:
             self._module = sharded(
                 self.model,
@@ -71,7 +76,7 @@ class Whole:
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """What this worker updates."""
-        return self.model.parameters()
+        return iter(self._parameters)
 
     def parts(self, batch: Batch, largest_share: int) -> list[Batch]:
         """A share of a batch as the micro-batches that it passes in."""
