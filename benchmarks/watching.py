@@ -24,7 +24,7 @@ from overhead import paceline_run
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from watching_job.train import BLOCK, prepared
+from watching_job.train import BLOCK, COPY_AT, COPY_EVERY, prepared
 
 from paceline.specs import Event, Faults, Layout, Plan, Run, Saving, Slow, Steps, event_adapter
 
@@ -43,6 +43,11 @@ class Cost:
     not_prepared_quartiles: tuple[float, float]
     steps_per_second: float
     """Of the blocks that are not prepared; median."""
+    more_seconds: float
+    """By which ten prepared steps take longer: means without the slowest and quickest tenths, by a
+    step's place in the ten. Finer than the medians, which what falls on a block disturbs."""
+    more_seconds_at_a_copy: float
+    """The part of that in the step after which the state is copied, and in the next one."""
     control_share: float
     """Of a core, by one worker's membership."""
     reaches_goal: bool
@@ -65,15 +70,33 @@ def cost(device: str, blocks: int) -> Cost:
         speeds[on].append(around / lasted[number])
     bare = [each for number, each in enumerate(lasted) if not prepared(BLOCK * number + 1)]
     middle = {on: statistics.median(found) for on, found in speeds.items()}
+    more = [
+        _trimmed_mean(_at_place(seconds, place, on=True))
+        - _trimmed_mean(_at_place(seconds, place, on=False))
+        for place in range(COPY_EVERY)
+    ]
     return Cost(
         prepared=middle[True],
         prepared_quartiles=_quartiles(speeds[True]),
         not_prepared=middle[False],
         not_prepared_quartiles=_quartiles(speeds[False]),
         steps_per_second=BLOCK / statistics.median(bare),
+        more_seconds=sum(more),
+        more_seconds_at_a_copy=more[COPY_AT - 1] + more[COPY_AT],
         control_share=statistics.mean(control) / sum(seconds),
         reaches_goal=middle[True] >= GOAL,
     )
+
+
+def _at_place(seconds: Sequence[float], place: int, *, on: bool) -> list[float]:
+    """Of the steps at a place among every ten, but for those of the first two blocks."""
+    numbers = range(2 * BLOCK + place, len(seconds), COPY_EVERY)
+    return [seconds[number] for number in numbers if prepared(number + 1) == on]
+
+
+def _trimmed_mean(found: Sequence[float]) -> float:
+    cut = len(found) // 10
+    return statistics.mean(sorted(found)[cut : len(found) - cut])
 
 
 def named(workers: int, steps: int) -> list[Slow]:
@@ -129,7 +152,14 @@ def main() -> None:
         print(json.dumps(found, indent=2))
         return
     table = Table(title="Speed beside that of the blocks around; medians (quartiles)")
-    for column in ("device", "prepared", "not prepared (noise)", "steps/s", "membership"):
+    for column in (
+        "device",
+        "prepared",
+        "not prepared (noise)",
+        "steps/s",
+        "10 steps more",
+        "membership",
+    ):
         table.add_column(column)
     for device, each in costs.items():
         table.add_row(
@@ -137,6 +167,7 @@ def main() -> None:
             _with_quartiles(each.prepared, each.prepared_quartiles),
             _with_quartiles(each.not_prepared, each.not_prepared_quartiles),
             f"{each.steps_per_second:.2f}",
+            f"{each.more_seconds * 1e3:.0f} ms, {each.more_seconds_at_a_copy * 1e3:.0f} at a copy",
             f"{each.control_share:.2%} of a core",
         )
     Console().print(table)
