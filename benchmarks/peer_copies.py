@@ -104,23 +104,12 @@ def _take_step(kind: str, matrix: torch.Tensor) -> None:
 
 
 def _snapshot(step: int, rank: int, workers: int, state: list[torch.Tensor]) -> Snapshot:
-    head = Manifest(
-        step=step,
-        samples=0,
-        seconds=0.0,
-        data={},
-        metrics={},
-        values={},
-        files={},
-        tensors={},
-        scalars={},
-    )
     pieces = [
         piece
         for number, tensor in enumerate(state)
         for piece in Extent.everything(tuple(tensor.shape)).held(f"{rank}.{number}", tensor)
     ]
-    return Snapshot(head, {"model": pieces})
+    return Snapshot(Manifest.head(step), {"model": pieces})
 
 
 def measure(workers: int, megabytes: int, kind: str, way: str) -> list[Measured]:

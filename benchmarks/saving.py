@@ -95,18 +95,7 @@ def _new_saver(folder: Path) -> Saver:
 
 
 def _save(state: State, saver: Saver, step: int) -> None:
-    head = Manifest(
-        step=step,
-        samples=0,
-        seconds=0.0,
-        data={},
-        metrics={},
-        values={},
-        files={},
-        tensors={},
-        scalars={},
-    )
-    saver.save(Snapshot(head, {"model": _pieces(state)}))
+    saver.save(Snapshot(Manifest.head(step), {"model": _pieces(state)}))
     saver.wait()
 
 

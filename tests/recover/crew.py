@@ -32,17 +32,7 @@ def snapshot_of(step: int, rank: int, workers: int) -> Snapshot:
     if rank == 0:
         own = torch.full((7,), step, dtype=torch.uint8)
         sections["optimizer"] = list(Extent.everything((7,)).written("count", own))
-    head = Manifest(
-        step=step,
-        samples=step * 10,
-        seconds=1.0,
-        data={},
-        metrics={},
-        values={"groups": [{"lr": 0.1}]},
-        files={},
-        tensors={},
-        scalars={},
-    )
+    head = Manifest.head(step, samples=step * 10, seconds=1.0, values={"groups": [{"lr": 0.1}]})
     return Snapshot(head, sections, {f"scalar {rank}": Scalar(value=step)})
 
 

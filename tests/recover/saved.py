@@ -61,16 +61,12 @@ class Checkpoints:
         frozen: dict[str, torch.Tensor] | None = None,
         **metrics: float,
     ) -> None:
-        head = Manifest(
-            step=step,
+        head = Manifest.head(
+            step,
             samples=step * 10,
             seconds=1.0,
-            data={},
             metrics=metrics,
             values={"groups": [{"lr": 0.1}]},
-            files={},
-            tensors={},
-            scalars={},
         )
         sections = {
             section: [

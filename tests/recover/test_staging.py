@@ -58,7 +58,7 @@ def test_files_are_those_that_an_outline_made_for_them_gives() -> None:
     for step in range(1, 5):
         weight += 1
         sections = pieces(weight=weight, **({"moment": moment} if step > 2 else {}))
-        snapshot = Snapshot(_head(step), staging.copied(sections), {})
+        snapshot = Snapshot(Manifest.head(step), staging.copied(sections), {})
         with_kept = laid_out(snapshot, kept, pool)
         assert _bytes(with_kept) == _bytes(laid_out(snapshot, Outline(0), pool))
         assert ("moment" in with_kept.description.part.tensors) == (step > 2)
@@ -69,17 +69,3 @@ def test_files_are_those_that_an_outline_made_for_them_gives() -> None:
 def _bytes(part: PartFiles) -> tuple[str, bytes]:
     contents = b"".join(bytes(view) for view in part.views(0, part.size))
     return part.description.model_dump_json(), contents
-
-
-def _head(step: int) -> Manifest:
-    return Manifest(
-        step=step,
-        samples=step,
-        seconds=0.0,
-        data={},
-        metrics={},
-        values={},
-        files={},
-        tensors={},
-        scalars={},
-    )

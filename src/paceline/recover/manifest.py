@@ -100,6 +100,30 @@ class Manifest(Contents):
     """Figures of the last evaluation before."""
     files: dict[FileName, FileRecord]
 
+    @classmethod
+    def head(
+        cls,
+        step: int,
+        *,
+        samples: int = 0,
+        seconds: float = 0.0,
+        data: dict[str, int] | None = None,
+        metrics: dict[str, float] | None = None,
+        values: dict[str, Any] | None = None,
+    ) -> Self:
+        """Where a state stands, before anything of it is stored."""
+        return cls(
+            step=step,
+            samples=samples,
+            seconds=seconds,
+            data=data or {},
+            metrics=metrics or {},
+            values=values or {},
+            files={},
+            tensors={},
+            scalars={},
+        )
+
     @model_validator(mode="after")
     def _check_tensors(self) -> Self:
         for name, stored in self.tensors.items():

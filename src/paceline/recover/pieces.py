@@ -43,7 +43,7 @@ class Box(NamedTuple):
 
     def split(self, count: int) -> "list[Box]":
         """Parts of nearly equal size, along the longest dimension; fewer where that is short."""
-        if not self.shape:
+        if count == 1 or not self.shape:
             return [self]
         dimension = max(range(len(self.shape)), key=lambda each: self.shape[each])
         length = self.shape[dimension]
@@ -120,9 +120,7 @@ class Extent:
     def held(self, name: str, local: torch.Tensor) -> Iterator[Piece]:
         """What a worker holds, rectangle by rectangle."""
         for box, here in self.parts:
-            every = box.shape == tuple(local.shape)
-            part = local if every else local[Box(here, box.shape).slices]
-            yield Piece(name, self.whole, box, part)
+            yield Piece(name, self.whole, box, _cut(local, Box(here, box.shape)))
 
     def written(self, name: str, local: torch.Tensor) -> Iterator[Piece]:
         """What a worker writes of it: workers that hold the same divide it among them."""
@@ -130,7 +128,12 @@ class Extent:
         first = zlib.crc32(name.encode())
         for piece in self.held(name, local):
             count = min(self.copies, max(1, piece.tensor.nbytes // _SMALLEST_PART_BYTES))
-            for number, box in enumerate(piece.box.split(count) if count > 1 else [piece.box]):
+            for number, box in enumerate(piece.box.split(count)):
                 if (first + number) % self.copies == self.copy:
-                    inside = Extent(self.whole, ((box, box.within(piece.box.offset).offset),))
-                    yield from inside.held(name, piece.tensor)
+                    part = _cut(piece.tensor, box.within(piece.box.offset))
+                    yield Piece(name, self.whole, box, part)
+
+
+def _cut(tensor: torch.Tensor, box: Box) -> torch.Tensor:
+    """What lies in a rectangle of a tensor, which is often all of it: indexing takes longer."""
+    return tensor if box.shape == tuple(tensor.shape) else tensor[box.slices]

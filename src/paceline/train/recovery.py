@@ -205,16 +205,13 @@ def snapshot_of(
 ) -> Snapshot:
     """The state after the last step, as a checkpoint keeps it; all workers call this together."""
     state.arranged.settle()
-    head = Manifest(
-        step=progress.steps,
+    head = Manifest.head(
+        progress.steps,
         samples=progress.samples,
         seconds=progress.seconds,
         data=data,
         metrics=metrics,
         values=state.values(),
-        files={},
-        tensors={},
-        scalars={},
     )
     return Snapshot(head, state.sections(), state.scalars())
 
