@@ -162,7 +162,7 @@ _BEFORE = """# What Paceline survives
 
 Faults are put into real trainings on four workers, by a schedule that a seed decides. Then a
 checker, which shares no code with what put them in, looks at what was left behind. This page is
-made from what it found; [When workers fail](faults.md) says how it works, and what is known to be
+made from what it found; [Fault tolerance](faults.md) says how it works, and what is known to be
 missing."""
 
 _AFTER = """## Try it
