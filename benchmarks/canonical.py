@@ -29,13 +29,13 @@ sys.path.insert(0, str(Path(__file__).parent / "overhead_job"))
 from job import BATCH, RandomText, network, next_byte_loss, optimizer
 
 import paceline
+from paceline.comm.devices import pick_device
+from paceline.comm.groups import Groups
+from paceline.schedulers.placement import placement
 from paceline.specs import Layout, Run, Sync
 from paceline.sync.costs import traffic
-from paceline.train.devices import pick_device
-from paceline.train.groups import Groups
-from paceline.train.joining import joined
-from paceline.train.place import place
-from paceline.train.telemetry import Telemetry
+from paceline.train.elastic.joined_groups import joined
+from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
 from ranks import new_run, run_ranks
 
@@ -69,7 +69,7 @@ def trainer_of(sync: Sync, workers: int, steps: int, groups: Groups) -> Iterator
 @contextmanager
 def grouped(run_path: str) -> Iterator[Groups]:
     """The groups of this rank."""
-    here = place(0)
+    here = placement(0)
     with joined(Run(Path(run_path)), here, pick_device(here), None) as groups:
         yield groups
 

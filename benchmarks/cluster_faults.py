@@ -33,12 +33,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.switch import cut_off
 
 from paceline import testbed
-from paceline.cluster.slurm import ENDED_STATES, Slurm
-from paceline.recover.ledger import read_ledger
+from paceline.checkpoints.ledger import read_ledger
 from paceline.report import RunReader
-from paceline.report.goodput import goodput_figures
+from paceline.report.run.goodput import goodput_figures
+from paceline.schedulers.slurm_client import ENDED_STATES, Slurm
 from paceline.specs import Run
-from paceline.testbed.spec import TestbedSpec
+from paceline.testbed.testbed_spec import TestbedSpec
 
 TRAIN = Path(__file__).parent / "cluster_faults_job" / "train.py"
 BOX, NODES = "cluster-faults-bench", 8

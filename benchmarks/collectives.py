@@ -17,11 +17,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from paceline.cluster.catalogue import usual_cluster
+from paceline.cluster.catalog import usual_cluster
 from paceline.cluster.collectives import MODELS, Array, Group, double_tree, hierarchical
-from paceline.plan.groups import group_of
-from paceline.plan.numbers import Numbers
-from paceline.specs.cluster import Cluster
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.device_groups import group_of
+from paceline.specs.measurements.cluster import Cluster
 
 NODES = tuple(2**power for power in range(1, 11))
 MEBIBYTES = (1 / 16, 25, 1024)

@@ -21,8 +21,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from paceline.report.drawing import drawing_packages
-from paceline.report.pictures import BLUE, GREEN, HEIGHT_PIXELS, VERMILION
+from paceline.report.drawing.chart import BLUE, GREEN, HEIGHT_PIXELS, VERMILION
+from paceline.report.drawing.packages import drawing_packages
 from paceline.sync.graphs import peers
 
 COLORS = {"ring": BLUE, "exponential": GREEN, "random": VERMILION}

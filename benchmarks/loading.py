@@ -38,7 +38,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from paceline.data import Cache, Tars, Tokens
 from paceline.data.batches import Batches
 from paceline.data.loader import load
-from paceline.data.own_order import order_of
+from paceline.data.order_choice import order_of
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))  # the server is the tests' own
 

@@ -24,14 +24,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "gpt"))
 from examples.gpt.train import training
 
-from paceline.observe.energy import processor_counters
-from paceline.observe.usage import EVENT_SECONDS, NodeWatch
+from paceline.comm.devices import pick_device
+from paceline.observe.energy_counters import processor_counters
+from paceline.observe.usage_sampler import EVENT_SECONDS, NodeWatch
+from paceline.parallel.step.step_clock import Clock
+from paceline.schedulers.placement import placement
 from paceline.specs import Layout, Part, Run
-from paceline.train.clock import Clock
-from paceline.train.devices import pick_device
-from paceline.train.joining import joined
-from paceline.train.place import place
-from paceline.train.telemetry import Telemetry
+from paceline.train.elastic.joined_groups import joined
+from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
 from ranks import new_run, run_ranks
 
@@ -49,7 +49,7 @@ class Still(Clock):
 
 def blocks(rounds: int, steps: int, run_path: str) -> dict[str, list[float]]:
     """Seconds of a step in each block."""
-    here = place(0)
+    here = placement(0)
     device = pick_device(here)
     found: dict[str, list[float]] = {ON: [], OFF: [], NULL: []}
     with joined(Run(Path(run_path)), here, device, None) as groups:

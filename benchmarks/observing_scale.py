@@ -26,13 +26,12 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.observe.digest import Digest
-from paceline.observe.events import EventWriter
+from paceline.observe.event_writer import EventWriter
+from paceline.parallel.step.step_clock import Clock
 from paceline.report import RunReader, render, view
-from paceline.specs import PARTS, Job, Layout, Part, Plan, Run
-from paceline.train import telemetry
-from paceline.train.clock import Clock
-from paceline.train.place import Place
-from paceline.train.telemetry import Telemetry
+from paceline.specs import PARTS, Job, Layout, Part, Placement, Plan, Run
+from paceline.train.monitor import telemetry
+from paceline.train.monitor.telemetry import Telemetry
 
 LIVE_SECONDS = 1.0
 """How much of the run is new when its watching is timed."""
@@ -69,7 +68,7 @@ class EmulatedClock(Clock):
 class EmulatedGroups:
     """One worker's view of the others, who all say what it says."""
 
-    place: Place
+    placement: Placement
     summed_bytes: int = 0
     device = torch.device("cpu")
     backend = "emulated"
@@ -78,7 +77,7 @@ class EmulatedGroups:
     def sum_later(self, packed: torch.Tensor) -> None:
         """Sum, and count what a worker gives into the sum."""
         self.summed_bytes += packed.numel() * packed.element_size()
-        packed *= self.place.workers
+        packed *= self.placement.workers
 
 
 class EmulatedRun:
@@ -99,14 +98,16 @@ class EmulatedRun:
         self._step = 0
         self.groups = [
             EmulatedGroups(
-                Place(rank, nodes * devices, rank % devices, devices, f"node{rank // devices:05d}")
+                Placement(
+                    rank, nodes * devices, rank % devices, devices, f"node{rank // devices:05d}"
+                )
             )
             for rank in range(nodes * devices)
         ]
         self._workers: list[Telemetry] = []
         with patch.object(telemetry, "time", self._clock):
             for groups in self.groups:
-                writer = EventWriter(self.run.events, groups.place.node)
+                writer = EventWriter(self.run.events, groups.placement.node)
                 worker = Telemetry(groups, writer)  # type: ignore[arg-type]
                 worker.clock = EmulatedClock(seconds, self._chance)
                 worker.started(parameters=10**9, batch=8192, steps=steps, startup_seconds=60.0)

@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from paceline.recover.manifest import Manifest
-from paceline.recover.peers.fetching import Peer
-from paceline.recover.peers.memory import Copied, PeerMemory
-from paceline.recover.peers.placing import copy_cost
-from paceline.recover.pieces import Extent
-from paceline.recover.saving import Snapshot
+from paceline.checkpoints.manifest import Manifest
+from paceline.checkpoints.saver import Snapshot
+from paceline.checkpoints.tensor_extent import Extent
+from paceline.peers.copy_placement import copy_cost
+from paceline.peers.memory_client import Peer
+from paceline.peers.peer_memory import Copied, PeerMemory
 
 WAYS = {"copies": (0, 1), "xor": (4, 1), "reed-solomon": (4, 2)}
 """Workers of a group, and how many of it may be lost."""

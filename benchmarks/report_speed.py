@@ -18,8 +18,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from browser import CHROMIUM, browser
-from paceline.observe.events import EventWriter
-from paceline.report.comparison.runs import runs_in
+from paceline.observe.event_writer import EventWriter
+from paceline.report.comparison.compared_runs import runs_in
 from paceline.report.forms import ComparisonReport, Report, RunReport, write
 from paceline.specs import (
     Finished,

@@ -25,12 +25,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from paceline.recover.checking import newest_good
-from paceline.recover.loading import fill
-from paceline.recover.manifest import Manifest
-from paceline.recover.pieces import Extent, Piece
-from paceline.recover.saving import Saver, Snapshot
-from paceline.recover.storage import Folder
+from paceline.checkpoints.manifest import Manifest
+from paceline.checkpoints.saver import Saver, Snapshot
+from paceline.checkpoints.storage import Folder
+from paceline.checkpoints.tensor_extent import Extent, Piece
+from paceline.checkpoints.tensor_loading import fill
+from paceline.checkpoints.verification import newest_good
 from paceline.specs import Saving
 
 JOB = Path(__file__).parent / "saving_job" / "train.py"

@@ -42,7 +42,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import paceline
-from paceline.report.drawing import drawing_packages
+from paceline.report.drawing.packages import drawing_packages
 from paceline.specs import Layout, Plan, Saving, Sync
 from paceline.sync.stale import StaleWeights
 

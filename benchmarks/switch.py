@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Iterable
 
 from paceline import testbed
-from paceline.testbed.spec import HEAD
+from paceline.testbed.testbed_spec import HEAD
 
 _OTHER_SWITCH = "other"
 

@@ -71,9 +71,9 @@ def cost(device: str, blocks: int) -> Cost:
     bare = [each for number, each in enumerate(lasted) if not prepared(BLOCK * number + 1)]
     middle = {on: statistics.median(found) for on, found in speeds.items()}
     more = [
-        _trimmed_mean(_at_place(seconds, place, on=True))
-        - _trimmed_mean(_at_place(seconds, place, on=False))
-        for place in range(COPY_EVERY)
+        _trimmed_mean(_at_place(seconds, placement, on=True))
+        - _trimmed_mean(_at_place(seconds, placement, on=False))
+        for placement in range(COPY_EVERY)
     ]
     return Cost(
         prepared=middle[True],
@@ -88,9 +88,9 @@ def cost(device: str, blocks: int) -> Cost:
     )
 
 
-def _at_place(seconds: Sequence[float], place: int, *, on: bool) -> list[float]:
+def _at_place(seconds: Sequence[float], placement: int, *, on: bool) -> list[float]:
     """Of the steps at a place among every ten, but for those of the first two blocks."""
-    numbers = range(2 * BLOCK + place, len(seconds), COPY_EVERY)
+    numbers = range(2 * BLOCK + placement, len(seconds), COPY_EVERY)
     return [seconds[number] for number in numbers if prepared(number + 1) == on]
 
 

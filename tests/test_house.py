@@ -57,8 +57,8 @@ def test_the_command_line_loads_no_torch() -> None:
 
 def test_planning_and_submitting_load_no_torch() -> None:
     loaded = loaded_after(
-        "import paceline.launch.slurm, paceline.launch.local, paceline.report,"
-        " paceline.cluster.doctor, paceline.testbed.client"
+        "import paceline.schedulers.slurm, paceline.launch.supervisor, paceline.report,"
+        " paceline.doctor, paceline.testbed.client"
     )
     assert not {"torch", "numpy", "altair"} & loaded
 

@@ -17,7 +17,7 @@ from rich.progress import track
 
 from paceline.specs import Job, Layout, Plan, Run
 from paceline.testbed import client
-from paceline.testbed.spec import TestbedSpec, node_names
+from paceline.testbed.testbed_spec import TestbedSpec, node_names
 
 WORKER = Path(__file__).parent / "worker.py"
 NAME = "compression-box"
@@ -59,9 +59,9 @@ def testbed(nodes: int, link: str) -> Iterator[Box]:
 
 def here(workers: int, wanted: Sequence[Wanted], words: str) -> list[Found]:
     """What ranks on this machine found, over loopback."""
-    place = {"PACELINE_WORKERS": str(workers)}
+    placement = {"PACELINE_WORKERS": str(workers)}
     starts: list[tuple[list[str], dict[str, str]]] = [
-        ([], place | {"PACELINE_RANK": str(rank)}) for rank in range(workers)
+        ([], placement | {"PACELINE_RANK": str(rank)}) for rank in range(workers)
     ]
     return _found(starts, 1, wanted, words)
 

@@ -20,7 +20,7 @@ from examples.digits.train import digits, network
 from examples.gpt.train import CONTEXT, Source
 from model import GPT, next_byte_loss
 
-from paceline.train.training import Measure, Training
+from paceline.user.training import Measure, Training
 
 FOLDS = 5
 BETAS = (0.9, 0.95)

@@ -17,13 +17,13 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.compression_job.tasks import TASKS, layers_to_count, training_of
 
+from paceline.comm.groups import Groups
+from paceline.comm.rendezvous import meet
+from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Layout, PacelineError, Run, Sync
-from paceline.train.groups import Groups
-from paceline.train.place import place, run_folder
-from paceline.train.rendezvous import meet
-from paceline.train.telemetry import Telemetry
+from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
-from paceline.train.training import Training
+from paceline.user.training import Training
 
 CPU = torch.device("cpu")
 
@@ -34,13 +34,13 @@ class Worker:
     def __init__(self) -> None:
         folder = run_folder()
         assert folder is not None
-        self._place = place()
-        self._meeting = meet(Run(folder), self._place, None)
+        self._placement = placement()
+        self._meeting = meet(Run(folder), self._placement, None)
 
     @property
     def writes(self) -> bool:
         """Whether this rank says what was found."""
-        return self._place.rank == 0
+        return self._placement.rank == 0
 
     def do(self, what: str, **wanted: Any) -> dict[str, Any]:
         """One run."""
@@ -59,7 +59,7 @@ class Worker:
                 trainer.step(next(batches))
             dist.barrier()
             mine = torch.tensor((self._sent_bytes() - before) / steps)
-            every = [torch.empty_like(mine) for _ in range(self._place.workers)]
+            every = [torch.empty_like(mine) for _ in range(self._placement.workers)]
             dist.all_gather(every, mine)
         return {"bytes_per_step": [float(each) for each in every]}
 
@@ -91,9 +91,9 @@ class Worker:
 
     @contextmanager
     def _trainer(self, training: Training, sync: str) -> Iterator[Trainer]:
-        self._place = replace(self._place, generation=self._place.generation + 1)
-        groups = Groups(self._place, CPU, self._meeting)
-        layout = Layout(replicas=self._place.workers)
+        self._placement = replace(self._placement, generation=self._placement.generation + 1)
+        groups = Groups(self._placement, CPU, self._meeting)
+        layout = Layout(replicas=self._placement.workers)
         trainer = Trainer(training, layout, groups, Telemetry(groups, None), None, Sync.parse(sync))
         try:
             yield trainer

@@ -72,8 +72,10 @@ class Results:
         base = WAYS[way].base
         runs = [run for run in self.runs if WAYS[run.way].base == base]
         found = []
-        for place, run in enumerate(runs):
-            first, last = (place - 2, place) if way == base else (place - 1, place + 2)
+        for placement, run in enumerate(runs):
+            first, last = (
+                (placement - 2, placement) if way == base else (placement - 1, placement + 2)
+            )
             speeds = [
                 each.measured.steps_per_second
                 for each in runs[max(first, 0) : last]

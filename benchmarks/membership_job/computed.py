@@ -9,12 +9,12 @@ from random import Random
 
 from benchmarks.membership_job.crew import FACTS, PER_NODE, member
 
-from paceline.recover.control import BEATS_PER_LEASE, Control
-from paceline.recover.frames import MOST_BYTES
-from paceline.recover.messages import Answer, Ask, Begin, End, Leave, Left, Propose, Reply, Vote
-from paceline.recover.watch import children_of, parent_of
+from paceline.membership.control import BEATS_PER_LEASE, Control
+from paceline.membership.frames import MOST_BYTES
+from paceline.membership.heartbeats import children_of, parent_of
+from paceline.membership.messages import Answer, Ask, Begin, End, Leave, Left, Propose, Reply, Vote
 from paceline.specs.base import Spec
-from paceline.specs.roster import Member, Roster
+from paceline.specs.runs.roster import Member, Roster
 
 _FIRST_NODES, _BY_CHANCE = 40, 20
 _SAID_PER_ASK = 3

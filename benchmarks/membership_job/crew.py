@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from paceline.recover.hooks import Hooks
-from paceline.specs.roster import Member
+from paceline.membership.hooks import Hooks
+from paceline.specs.runs.roster import Member
 
 PER_NODE = 8
 NO_PROCESS = (1 << 22) + 1

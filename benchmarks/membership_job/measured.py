@@ -15,12 +15,12 @@ from unittest.mock import patch
 
 from benchmarks.membership_job.crew import FACTS, hooks, member
 
-from paceline.recover import frames
-from paceline.recover.signing import MAC_BYTES, Signing
-from paceline.recover.succession import Succession
-from paceline.recover.watch import children_of
+from paceline.comm.signing import MAC_BYTES, Signing
+from paceline.membership import frames
+from paceline.membership.heartbeats import children_of
+from paceline.membership.participant import Succession
 from paceline.specs import Faults
-from paceline.specs.roster import Roster
+from paceline.specs.runs.roster import Roster
 
 _Result = TypeVar("_Result")
 SECRET = b"only this job knows it"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from paceline.cluster.catalogue import device, link, usual_cluster
-from paceline.plan.calibrate import Steps
-from paceline.plan.engine import Engine
-from paceline.plan.layouts import RECOMPUTE, Layouts
-from paceline.plan.memory import memory
+from paceline.cluster.catalog import device, link, usual_cluster
+from paceline.plan.calibration.calibrate import Steps
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
+from paceline.plan.cost.memory import memory
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import PacelineError
-from paceline.specs.cluster import Cluster, Link
+from paceline.specs.measurements.cluster import Cluster, Link
 
 GIB = 2.0**30
 HEADER = (

@@ -16,11 +16,11 @@ from cases import grouped, key_of, rows_of
 from scoring import SCALE, Row
 from training import named_cases, planned_steps, read, scored
 
-from paceline.cluster.catalogue import device
-from paceline.plan.calibrate import fit
-from paceline.plan.energy import HGX_H100, Activity, node_joules
-from paceline.plan.time import StepModel
-from paceline.specs.cluster import NodePower
+from paceline.cluster.catalog import device
+from paceline.plan.calibration.calibrate import fit
+from paceline.plan.cost.energy import HGX_H100, Activity, node_joules
+from paceline.plan.cost.step_time import StepModel
+from paceline.specs.measurements.cluster import NodePower
 
 CONFIGURATION = ("round", "system", "benchmark", "nodes")
 DEVICES = 8

@@ -15,7 +15,7 @@ import numpy as np
 import vl_convert
 from worked import replaced_in, table_of
 
-from paceline.plan.goodput import HOUR, LLAMA3_FAILURES_PER_DEVICE_HOUR, Recovery
+from paceline.plan.goodput_model import HOUR, LLAMA3_FAILURES_PER_DEVICE_HOUR, Recovery
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, PICTURE = DOCS / "goodput.md", DOCS / "pictures" / "goodput.svg"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from cases import Case, chosen, grouped
 
-from paceline.cluster.catalogue import device
-from paceline.plan.calibrate import Fit, fit, guess
-from paceline.plan.estimate import MEMORY_SPREAD
-from paceline.plan.memory import memory, stage
+from paceline.cluster.catalog import device
+from paceline.plan.calibration.calibrate import Fit, fit, guess
+from paceline.plan.cost.memory import memory, stage
+from paceline.plan.search.layout_estimate import MEMORY_SPREAD
 from paceline.profile.families import decoder
 
 SCALE = 512

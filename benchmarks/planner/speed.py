@@ -9,15 +9,15 @@ import time
 
 import numpy as np
 
-from paceline.cluster.catalogue import usual_cluster
-from paceline.plan.calibrate import guess
-from paceline.plan.engine import Engine
-from paceline.plan.memory import memory
-from paceline.plan.numbers import Numbers
-from paceline.plan.search import every, search
-from paceline.plan.time import StepModel
+from paceline.cluster.catalog import usual_cluster
+from paceline.plan.calibration.calibrate import guess
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.memory import memory
+from paceline.plan.cost.step_time import StepModel
+from paceline.plan.search.ranking import every, search
 from paceline.profile.families import Decoder, decoder
-from paceline.specs.cluster import Cluster
+from paceline.specs.measurements.cluster import Cluster
 
 GPT3 = decoder(Decoder(layers=96, hidden=12288, heads=96, seq=2048, vocab=51200))
 

@@ -28,13 +28,13 @@ from rich.progress import track
 from rich.table import Table
 from testbed import PACED, paceline
 
-from paceline.plan.belief import guesses_for
-from paceline.plan.calibrate import Steps, guess
-from paceline.plan.engine import Engine
-from paceline.plan.layouts import Layouts
+from paceline.plan.calibration.belief import guesses_for
+from paceline.plan.calibration.calibrate import Steps, guess
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import Layouts
 from paceline.report import RunReader
 from paceline.specs import Cluster, Layout, Plan, Run, Sync, TrainingProfile
-from paceline.specs.sync import LOCAL_STEPS
+from paceline.specs.plans.sync import LOCAL_STEPS
 from paceline.testbed import client
 
 NAME = "sync-box"

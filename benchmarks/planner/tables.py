@@ -5,7 +5,7 @@ from pathlib import Path
 
 from cases import GIB, MEGATRON, MEGATRON_CORE, Case, key_of, rows_of
 
-from paceline.plan.engine import Engine
+from paceline.plan.cost.engine import Engine
 from paceline.profile.families import Decoder
 
 TORCHTITAN = Engine(gather_once=True, keeps_every_second=True, stops_early=True)

@@ -26,12 +26,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from paceline.plan.belief import guesses_for
-from paceline.plan.calibrate import Fit, Steps, guess
-from paceline.plan.engine import Engine
-from paceline.plan.estimate import estimates
-from paceline.plan.layouts import Layouts
+from paceline.plan.calibration.belief import guesses_for
+from paceline.plan.calibration.calibrate import Fit, Steps, guess
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.reasons import words
+from paceline.plan.search.layout_estimate import estimates
 from paceline.specs import Cluster, Layout, Plan, TrainingProfile
 from paceline.testbed import client
 

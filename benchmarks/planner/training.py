@@ -12,8 +12,8 @@ from scale import mlperf_gpt3
 from scoring import SCALE, Row, predict
 
 from paceline.cluster.collectives import Array
-from paceline.plan.calibrate import fit
-from paceline.plan.learning import Learning, Line, closest_line, fit_learning
+from paceline.plan.calibration.calibrate import fit
+from paceline.plan.sample_efficiency import Learning, Line, closest_line, fit_learning
 
 MEASURED = {
     "runs",

@@ -13,16 +13,16 @@ import numpy as np
 from tables import MOSAIC
 from worked_resnet import efficiencies, picture, single_nodes, steepness
 
-from paceline.cluster.catalogue import usual_cluster
-from paceline.plan.calibrate import Steps, guess
-from paceline.plan.estimate import estimates
-from paceline.plan.layouts import Layouts
-from paceline.plan.search import Found, search
-from paceline.plan.time import StepModel
-from paceline.profile.named import profile_of
+from paceline.cluster.catalog import usual_cluster
+from paceline.plan.calibration.calibrate import Steps, guess
+from paceline.plan.cost.layout_table import Layouts
+from paceline.plan.cost.step_time import StepModel
+from paceline.plan.search.layout_estimate import estimates
+from paceline.plan.search.ranking import Found, search
+from paceline.profile.named_models import profile_of
 from paceline.specs import Layout
-from paceline.specs.cluster import Cluster
-from paceline.specs.estimate import Estimate
+from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.plans.estimate import Estimate
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, PICTURE = DOCS / "worked-plans.md", DOCS / "pictures" / "resnet50-scaling.svg"

@@ -7,17 +7,17 @@ import altair
 import numpy as np
 import vl_convert
 
-from paceline.cluster.catalogue import device, link
+from paceline.cluster.catalog import device, link
 from paceline.cluster.collectives import Array
-from paceline.plan.calibrate import Steps, guess
-from paceline.plan.engine import Engine
-from paceline.plan.estimate import Trained, estimates
-from paceline.plan.layouts import Layouts
-from paceline.plan.numbers import Numbers
-from paceline.plan.time import StepModel
-from paceline.profile.named import profile_of
+from paceline.plan.calibration.calibrate import Steps, guess
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import Layouts
+from paceline.plan.cost.step_time import StepModel
+from paceline.plan.search.layout_estimate import Trained, estimates
+from paceline.profile.named_models import profile_of
 from paceline.specs import Layout
-from paceline.specs.cluster import Cluster
+from paceline.specs.measurements.cluster import Cluster
 
 RESNET = profile_of("resnet50")
 REQUIRED = {16: 0.95, 64: 0.89, 256: 0.78, 1024: 0.62}

@@ -12,7 +12,7 @@ from benchmarks.recovery_job.ways import WAYS, WORKERS
 from rich.console import Console
 from rich.table import Table
 
-from paceline.plan.goodput import predicted_goodput
+from paceline.plan.goodput_model import predicted_goodput
 
 GOAL_SECONDS: dict[Kind, float] = {"kill": 0.15, "node": 2.0, "hang": 2.0}
 """For 95 of 100 faults."""
@@ -135,8 +135,8 @@ class Results:
 def quantile(seconds: Sequence[float | None], part: float) -> float | None:
     """The time within which so many of the faults were over; None where more were not at all."""
     known = sorted(each for each in seconds if each is not None)
-    place = max(0, -int(-part * len(seconds) // 1) - 1)
-    return known[place] if place < len(known) else None
+    placement = max(0, -int(-part * len(seconds) // 1) - 1)
+    return known[placement] if placement < len(known) else None
 
 
 def _times(seconds: list[float | None]) -> str:

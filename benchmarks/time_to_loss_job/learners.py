@@ -15,14 +15,14 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import load
 from paceline.specs import Layout, Sync
 from paceline.sync.auto import Auto
-from paceline.train.groups import Groups
-from paceline.train.telemetry import Telemetry
+from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
-from paceline.train.training import Training
+from paceline.user.training import Training
 
 if TYPE_CHECKING:  # torch.distributed defines TCPStore conditionally, type checkers do not see it
     from torch._C._distributed_c10d import TCPStore
@@ -70,7 +70,7 @@ class Ours:
 
     def __init__(self, task: Task, trial: Trial, seed: int, groups: Groups) -> None:
         sync = Sync.parse(trial.sync)
-        layout = Layout(replicas=groups.place.workers)
+        layout = Layout(replicas=groups.placement.workers)
         telemetry = Telemetry(groups, None, waits=not sync.replicas_differ)
         training = training_of(task, trial, seed)
         self._trainer = Trainer(training, layout, groups, telemetry, None, sync)
@@ -114,7 +114,7 @@ class Solo:
         self._loss = training.loss
         self._optimizer = training.optimizer(self._model.parameters())
         order = training.sample_order()
-        rank = groups.place.rank if ranks > 1 else 0
+        rank = groups.placement.rank if ranks > 1 else 0
         batches = Batches(order, training.batch, MOST_STEPS, workers=ranks, rank=rank, seed=seed)
         self._batches = load(training.data, batches, groups.device, split=None, processes=0)
 
@@ -150,7 +150,7 @@ class Replicated(Solo):
     """DistributedDataParallel, if asked for with its fp16 hook."""
 
     def __init__(self, task: Task, trial: Trial, seed: int, groups: Groups) -> None:
-        super().__init__(task, trial, seed, groups, ranks=groups.place.workers)
+        super().__init__(task, trial, seed, groups, ranks=groups.placement.workers)
         usual = trial.bucket_megabytes == USUAL_BUCKET_MEGABYTES
         module = DistributedDataParallel(
             self._model, bucket_cap_mb=None if usual else trial.bucket_megabytes
@@ -169,7 +169,7 @@ class Averaged(Solo):
     """PyTorch's periodic averager: local SGD."""
 
     def __init__(self, task: Task, trial: Trial, seed: int, groups: Groups) -> None:
-        super().__init__(task, trial, seed, groups, ranks=groups.place.workers)
+        super().__init__(task, trial, seed, groups, ranks=groups.placement.workers)
         self._every, self._steps = trial.every, 0
         self._averager = PeriodicModelAverager(trial.every, warmup_steps=trial.every - 1)
         self._agreed = super().common()
@@ -193,14 +193,14 @@ class TorchftDiLoCo(Solo):
         torchft = importlib.import_module("torchft")
         lighthouse = importlib.import_module("torchft._torchft").LighthouseServer
         diloco = importlib.import_module("torchft.local_sgd").DiLoCo
-        super().__init__(task, trial, seed, groups, ranks=groups.place.workers)
-        place, interface = groups.place, groups.interface
+        super().__init__(task, trial, seed, groups, ranks=groups.placement.workers)
+        placement, interface = groups.placement, groups.interface
         assert interface is not None
         self._lighthouse: Any = None
         address_and_port = torch.zeros(2, dtype=torch.int64)
-        if place.rank == 0:
+        if placement.rank == 0:
             self._lighthouse = lighthouse(
-                bind=f"{interface.address}:0", min_replicas=place.workers, join_timeout_ms=1000
+                bind=f"{interface.address}:0", min_replicas=placement.workers, join_timeout_ms=1000
             )
             port = int(self._lighthouse.address().rpartition(":")[2])
             address_and_port = torch.tensor([int(IPv4Address(interface.address)), port])
@@ -209,12 +209,12 @@ class TorchftDiLoCo(Solo):
         self._store = TCPStore(interface.address, 0, is_master=True, wait_for_workers=False)
         self._manager = torchft.Manager(
             pg=torchft.ProcessGroupGloo(timeout=timedelta(seconds=60)),
-            min_replica_size=place.workers,
+            min_replica_size=placement.workers,
             load_state_dict=None,
             state_dict=None,
             init_sync=False,
             use_async_quorum=False,
-            replica_id=f"rank{place.rank}",
+            replica_id=f"rank{placement.rank}",
             rank=0,
             world_size=1,
             store_addr=interface.address,

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 
 from paceline.testbed import client
-from paceline.testbed.spec import TestbedSpec, delay_seconds, node_names
+from paceline.testbed.testbed_spec import TestbedSpec, delay_seconds, node_names
 
 WORKER = Path(__file__).parent / "worker.py"
 NAME = "loss-box"

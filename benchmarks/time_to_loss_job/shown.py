@@ -9,7 +9,7 @@ from benchmarks.time_to_loss_job.results import Result, Results, Row, Setting, r
 from rich.console import Console
 from rich.table import Table
 
-from paceline.report.drawing import drawing_packages
+from paceline.report.drawing.packages import drawing_packages
 
 _ABOUT_FIVE = (4.0, 6.0)
 

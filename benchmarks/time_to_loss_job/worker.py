@@ -26,10 +26,9 @@ from benchmarks.time_to_loss_job.sizes import SIZES
 from benchmarks.time_to_loss_job.task import Padding, Task
 
 from paceline.cluster import interfaces
-from paceline.specs import PacelineError
-from paceline.train.groups import Groups
-from paceline.train.place import Place
-from paceline.train.rendezvous import Meeting
+from paceline.comm.groups import Groups
+from paceline.comm.rendezvous import Meeting
+from paceline.specs import PacelineError, Placement
 
 if TYPE_CHECKING:  # torch.distributed defines TCPStore conditionally, type checkers do not see it
     from torch._C._distributed_c10d import TCPStore
@@ -61,7 +60,7 @@ class Worker:
         self._folder = folder
         self._padded_seconds = padded_seconds
         rank, ranks = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
-        self._place = Place(rank, ranks, 0, 1, os.environ["SLURMD_NODENAME"])
+        self._placement = Placement(rank, ranks, 0, 1, os.environ["SLURMD_NODENAME"])
         if padded_seconds is None:
             cores = sorted(os.sched_getaffinity(0))  # the node's own, where there are enough
             os.sched_setaffinity(0, {cores[rank % len(cores)]})
@@ -92,7 +91,7 @@ class Worker:
     def _meet(self) -> Meeting:
         """Rank 0 listens and says where."""
         said = self._folder / "where.json"
-        if self._place.rank == 0:
+        if self._placement.rank == 0:
             interface = interfaces.outward()
             store = TCPStore(interface.address, 0, is_master=True, wait_for_workers=False)
             secret = os.urandom(16)
@@ -108,14 +107,16 @@ class Worker:
 
     def _groups(self) -> Groups:
         """New process groups, so that no candidate has what another has left."""
-        self._place = replace(self._place, generation=self._place.generation + 1)
-        return Groups(self._place, CPU, self._meeting)
+        self._placement = replace(self._placement, generation=self._placement.generation + 1)
+        return Groups(self._placement, CPU, self._meeting)
 
     def _warm_up(self) -> None:
         """Load what is loaded late, and time the part of a step that a rank has under DDP, all of
         them at once."""
         groups = self._groups()
-        learner: Learner = Solo(self._plain, Trial("solo", part=1 / self._place.workers), 0, groups)
+        learner: Learner = Solo(
+            self._plain, Trial("solo", part=1 / self._placement.workers), 0, groups
+        )
         seconds = []
         for _ in range(TIMED_STEPS):
             begin = time.perf_counter()
@@ -164,8 +165,8 @@ class Worker:
         task = self._plain if alone else self._padded
         step_seconds = None
         if alone and self._padded_seconds:
-            step_seconds = self._padded_seconds * trial.part * groups.place.workers
-        stands_by = alone and groups.place.rank > 0
+            step_seconds = self._padded_seconds * trial.part * groups.placement.workers
+        stands_by = alone and groups.placement.rank > 0
         learner = None if stands_by else LEARNERS[trial.kind](task, trial, wanted.seed, groups)
         points = [Point(0, 0, 0.0, 0.0, losses([learner.common()] if learner else [], 1, task)[0])]
         expected = self._steps_of.get(wanted.candidate, task.size.expected_steps)
@@ -203,7 +204,7 @@ class Worker:
             self._steps_of[wanted.candidate] = max(before, reached[0])
 
     def _say(self, name: str, words: Any) -> None:
-        if self._place.rank == 0:
+        if self._placement.rank == 0:
             with (self._folder / name).open("a") as file:
                 file.write(json.dumps(words) + "\n")
 

@@ -20,8 +20,8 @@ from job import BATCH, RandomText, network, next_byte_loss, optimizer
 
 import paceline
 from paceline.testbed.paced import PacedCost, paced_model
-from paceline.train.copies import Copies
-from paceline.train.watching import Watching
+from paceline.train.elastic.peer_copies import Copies
+from paceline.train.monitor.monitor import Watching
 
 BLOCK = 20
 COPY_EVERY, COPY_AT = 10, 5

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from paceline.train.fit import fit, start
     from paceline.train.step_output import StepOutput
     from paceline.train.trainer import Trainer
-    from paceline.train.training import Training
+    from paceline.user.training import Training
 
 __version__ = "0.1.0"
 
@@ -24,7 +24,7 @@ _HOME = {
     "PacelineError": "paceline.specs",
     "StepOutput": "paceline.train.step_output",
     "Trainer": "paceline.train.trainer",
-    "Training": "paceline.train.training",
+    "Training": "paceline.user.training",
     "fit": "paceline.train.fit",
     "start": "paceline.train.fit",
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline import testbed
-from paceline.testbed.state import state_folder
+from paceline.testbed.state_folder import state_folder
 
 TRAFFIC = [sys.executable, "-I", "-S", str(Path(__file__).parent / "traffic.py")]
 SHARED = "shared-box"

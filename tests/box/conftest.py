@@ -4,7 +4,7 @@ import pytest
 
 from box.boxes import SHARED, traces_of, wait_until
 from paceline import testbed
-from paceline.testbed.state import state_folder
+from paceline.testbed.state_folder import state_folder
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from paceline.specs.errors import PacelineError
 from paceline.testbed import TestbedSpec
-from paceline.testbed.spec import (
+from paceline.testbed.state_folder import locked_parent_folder, parent_folder, state_folder
+from paceline.testbed.testbed_spec import (
     bits_per_second,
     cores_of_nodes,
     delay_seconds,
     lost_part,
     node_address,
 )
-from paceline.testbed.state import locked_parent_folder, parent_folder, state_folder
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_folder_that_others_can_open_is_refused(
 
 
 def test_a_path_too_long_for_a_socket_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.testbed.state._is_ours", lambda path: True)
+    monkeypatch.setattr("paceline.testbed.state_folder._is_ours", lambda path: True)
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/" + "long/" * 20)
     with pytest.raises(PacelineError, match=r"too long(.|\n)*shorter --name"):
         state_folder("default")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.layout import another_layout, chosen_plan
+from paceline.cli.options.layout import another_layout, chosen_plan
 from paceline.specs import Layout, PacelineError, Plan, Sync
-from paceline.specs.estimate import Amount, Estimate
+from paceline.specs.plans.estimate import Amount, Estimate
 
 
 def test_the_parts_of_the_first_start_are_kept(tmp_path: Path) -> None:

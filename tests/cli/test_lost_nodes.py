@@ -8,10 +8,10 @@ import pytest
 
 from command import paceline, paceline_json, write_training
 from paceline import testbed
-from paceline.cluster.slurm import ENDED_STATES, Slurm
-from paceline.recover.ledger import read_ledger
+from paceline.checkpoints.ledger import read_ledger
 from paceline.report import RunReader
-from paceline.report.state import RunState
+from paceline.report.reading.run_state import RunState
+from paceline.schedulers.slurm_client import ENDED_STATES, Slurm
 from paceline.specs import Run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]

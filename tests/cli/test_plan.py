@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from command import CLUSTER, EXAMPLES, paceline, paceline_json, write_training
 from paceline.cli.app import app
-from paceline.profile.named import profile_of
+from paceline.profile.named_models import profile_of
 from paceline.specs import Layout, PacelineError, Plan, TrainingProfile
 
 GPT = "gpt: layers=12 width=768 heads=12 seq=1k vocab=50304"

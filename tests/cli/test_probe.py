@@ -7,12 +7,12 @@ from statistics import median
 import pytest
 
 from command import paceline, paceline_json
-from paceline.cluster.catalogue import read_cluster
-from paceline.cluster.probe.files import read_probed
-from paceline.cluster.probe.fit import line
+from paceline.cluster.catalog import read_cluster
+from paceline.cluster.probe.link_fit import line
+from paceline.cluster.probe.probe_folder import read_probed
 from paceline.specs import Run
-from paceline.specs.cluster import Cluster
-from paceline.specs.probe import CollectiveTime
+from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.measurements.probe import CollectiveTime
 
 pytestmark = pytest.mark.alone
 

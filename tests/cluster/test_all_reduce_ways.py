@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.catalogue import usual_cluster
+from paceline.cluster.catalog import usual_cluster
 from paceline.cluster.collectives import MODELS, Group, double_tree, hierarchical
-from paceline.plan.groups import group_of
-from paceline.plan.numbers import Numbers
-from paceline.specs.cluster import CollectiveCost
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.device_groups import group_of
+from paceline.specs.measurements.cluster import CollectiveCost
 
 WAYS = {"double tree": double_tree.seconds, "hierarchical": hierarchical.seconds}
 SHORT, LONG = 3e-6, 8e-6

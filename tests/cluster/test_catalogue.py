@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cluster.catalogue import device, link, names, read_cluster, usual_cluster
+from paceline.cluster.catalog import device, link, names, read_cluster, usual_cluster
 from paceline.specs import Cluster, PacelineError
 
 WRITTEN = """\

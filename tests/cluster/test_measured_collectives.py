@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.catalogue import device, link
+from paceline.cluster.catalog import device, link
 from paceline.cluster.collectives import COLLECTIVES
-from paceline.plan.groups import group_of
-from paceline.plan.numbers import Numbers
-from paceline.specs.cluster import Cluster, CollectiveCost
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.device_groups import group_of
+from paceline.specs.measurements.cluster import Cluster, CollectiveCost
 
 OPERATIONS = sorted(COLLECTIVES)
 GROUPS = [(2, 2), (8, 8), (2, 1), (4, 1), (16, 1), (16, 8), (128, 8)]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.catalogue import read_cluster
+from paceline.cluster.catalog import read_cluster
 from paceline.cluster.probe.assemble import cluster_of
 from paceline.cluster.probe.cases import groupings, partners
-from paceline.cluster.probe.peers import remarks
-from paceline.specs.cluster import MatmulRate
-from paceline.specs.probe import CollectiveTime, PairRate, Probed, ProbedWorker
+from paceline.cluster.probe.outliers import remarks
+from paceline.specs.measurements.cluster import MatmulRate
+from paceline.specs.measurements.probe import CollectiveTime, PairRate, Probed, ProbedWorker
 
 DAY = datetime.date(2026, 1, 2)
 LINK = 1e8

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.probe.fit import FASTEST, Line, costs, line
-from paceline.specs.probe import CollectiveTime
+from paceline.cluster.probe.link_fit import FASTEST, Line, costs, line
+from paceline.specs.measurements.probe import CollectiveTime
 
 SIZES = [4096 * 2.5**power for power in range(11)]
 latencies = st.floats(1e-6, 1e-2)

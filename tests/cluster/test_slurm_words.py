@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.files import file_system
-from paceline.cluster.slurm import Node, Partition, Slurm, megabytes_of, minutes_of
-from paceline.launch.slurm import check_shared, fitted
+from paceline.cluster.shared_folders import file_system
+from paceline.schedulers.slurm import check_shared, fitted
+from paceline.schedulers.slurm_client import Node, Partition, Slurm, megabytes_of, minutes_of
 from paceline.specs import Job, Limits, PacelineError
 
 

@@ -16,7 +16,7 @@ from data.shards import write_parquet, write_tar, write_tars, write_tokens
 from paceline.data import Cache, Parquet, Tars, Tokens
 from paceline.data.batches import Batches
 from paceline.data.loader import load
-from paceline.data.own_order import order_of
+from paceline.data.order_choice import order_of
 from paceline.data.randomness import draws_numbers
 from paceline.specs import PacelineError
 

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 from paceline.data.batches import Batches
 from paceline.data.loader import load
 from paceline.data.mixtures import Mixture
-from paceline.data.own_order import order_of
+from paceline.data.order_choice import order_of
 from paceline.specs import PacelineError
 
 SOURCES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 6)), min_size=1, max_size=5)

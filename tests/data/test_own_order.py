@@ -8,7 +8,7 @@ import pytest
 from torch.utils.data import Dataset
 
 from paceline.data.order import Indices, Order, Sequential, Shuffled
-from paceline.data.own_order import order_of
+from paceline.data.order_choice import order_of
 from paceline.specs import PacelineError
 from train.trainings import classification
 

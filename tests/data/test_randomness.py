@@ -12,7 +12,7 @@ from paceline.data.batches import Batches
 from paceline.data.loader import load
 from paceline.data.mixtures import Mixture
 from paceline.data.order import Shuffled
-from paceline.data.own_order import order_of
+from paceline.data.order_choice import order_of
 from paceline.data.randomness import draws_numbers
 
 SAMPLES = 24

@@ -17,10 +17,10 @@ from data.s3_server import S3Server, serving
 from data.shards import write_parquet, write_tars, write_tokens
 from data.test_datasets import Described, epoch_of, number_of
 from paceline.data import Cache, Mixture, Parquet, Tars, Tokens
-from paceline.data.ahead import ReadAhead
 from paceline.data.batches import Batches
 from paceline.data.loader import load
-from paceline.data.own_order import order_of
+from paceline.data.order_choice import order_of
+from paceline.data.prefetch import ReadAhead
 from paceline.specs import PacelineError
 
 pytestmark = pytest.mark.alone

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.data.windows import Windowed
+from paceline.data.shard_windows import Windowed
 from paceline.specs import PacelineError
 
 pytestmark = pytest.mark.alone

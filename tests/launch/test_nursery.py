@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from command import PACELINE, paceline_json, workers_of, write_training
-from paceline.launch.nursery import _PR_SET_CHILD_SUBREAPER, Nursery
+from paceline.launch.fork_server_client import _PR_SET_CHILD_SUBREAPER, Nursery
 from ranks import new_run
 
 SLOW = """
@@ -47,7 +47,9 @@ def started(folder: Path, *words: str) -> "subprocess.Popen[str]":
 
 def nursery_of(supervisor: "subprocess.Popen[str]") -> psutil.Process | None:
     children = psutil.Process(supervisor.pid).children()
-    return next((each for each in children if "paceline.train.nursery" in each.cmdline()), None)
+    return next(
+        (each for each in children if "paceline.train.worker.fork_server" in each.cmdline()), None
+    )
 
 
 def steps(folder: Path) -> int:

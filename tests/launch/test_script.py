@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.slurm import script
+from paceline.schedulers.slurm import script
 from paceline.specs import Faults, Job, Limits, Plan, Run
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import paceline
-from paceline.train.place import place
+from paceline.schedulers.placement import placement
 from train.trainings import recorded_losses
 
 VOCABULARY, WIDTH, LENGTH, SAMPLES, BATCH, STEPS = 32, 16, 8, 70, 24, 20
@@ -159,7 +159,7 @@ def trained(model: str, folder: str, changes: dict[str, Any]) -> dict[str, Any]:
         )
         path = Path(folder) / "weights.safetensors"
         trainer.export(path)
-    if place().rank:
+    if placement().rank:
         return {}
     weights = load_file(path)
     plain = MODELS[model]()

@@ -11,8 +11,8 @@ import torch
 
 import paceline
 from layouts.models import MODELS, SAMPLES, STEPS, trained, training_of
+from paceline.schedulers.placement import placement
 from paceline.specs import Layout
-from paceline.train.place import place
 from ranks import RankFailed, run_ranks
 
 LAYOUTS = {
@@ -166,7 +166,7 @@ def overflow_on_one_worker() -> tuple[float, float, bool]:
         stepper.forward_and_backward(batch, 1)
         weights: list[Any] = [each.detach().clone() for each in trainer.model.parameters()]
         before = stepper._scaling.scale
-        if place().rank == 1:
+        if placement().rank == 1:
             gradient: Any = next(trainer.model.parameters()).grad
             gradient.to_local().fill_(float("inf"))
         stepper.update(1)
@@ -193,7 +193,7 @@ def slowly() -> float:
     """Train with workers that take their time per sample; the median seconds of a step."""
 
     def loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        time.sleep(len(target) * SECONDS_PER_SAMPLE[place().rank])
+        time.sleep(len(target) * SECONDS_PER_SAMPLE[placement().rank])
         return torch.nn.functional.cross_entropy(logits, target)
 
     with paceline.start(training_of("cnn", loss=loss, batch=60, steps=9)) as trainer:

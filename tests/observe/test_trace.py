@@ -10,7 +10,12 @@ from typer.testing import CliRunner
 
 from command import paceline
 from paceline.cli.app import app
-from paceline.observe.trace import WorkerTrace, join_traces, worker_traces, write_worker_trace
+from paceline.observe.chrome_trace import (
+    WorkerTrace,
+    join_traces,
+    worker_traces,
+    write_worker_trace,
+)
 from paceline.specs import PacelineError, Run, Traced
 from ranks import new_run
 

@@ -14,11 +14,11 @@ import pytest
 
 from command import paceline_json, write_training
 from observe.nvml_stand_in import StandInDevice, StandInNvml
-from paceline.observe import usage
-from paceline.observe.energy import Counter
-from paceline.observe.events import EventWriter
+from paceline.observe import usage_sampler
+from paceline.observe.energy_counters import Counter
+from paceline.observe.event_writer import EventWriter
 from paceline.observe.gpus import gpus_of_node
-from paceline.observe.usage import NodeWatch, Processes, usage_written
+from paceline.observe.usage_sampler import NodeWatch, Processes, usage_written
 from paceline.specs import Usage, event_adapter
 from paceline.train import fit
 from train.trainings import classification
@@ -63,7 +63,7 @@ def test_a_short_block_is_covered_by_one_event(tmp_path: Path) -> None:
 def test_a_long_block_is_covered_without_gaps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage, "EVENT_SECONDS", 0.1)
+    monkeypatch.setattr(usage_sampler, "EVENT_SECONDS", 0.1)
     begin = time.monotonic()
     events = _watching(tmp_path, lambda: len(_written(tmp_path)) >= 4)
     took = time.monotonic() - begin
@@ -115,7 +115,7 @@ def test_processes_of_siblings_and_children_count(monkeypatch: pytest.MonkeyPatc
     program = """
 import subprocess, sys
 hold = "x = bytearray(60_000_000); print(1, flush=True); input()"
-look = "from paceline.observe.usage import Processes; print(Processes().memory_bytes())"
+look = "from paceline.observe.usage_sampler import Processes; print(Processes().memory_bytes())"
 def memory():
     return int(subprocess.run([sys.executable, "-c", look], capture_output=True, check=True).stdout)
 alone = memory()
@@ -142,7 +142,7 @@ def test_looking_for_processes_takes_little_of_the_time(monkeypatch: pytest.Monk
             time.sleep(0.02)
             return []
 
-    monkeypatch.setattr(usage, "EVENT_SECONDS", 0.0)
+    monkeypatch.setattr(usage_sampler, "EVENT_SECONDS", 0.0)
     monkeypatch.setattr(psutil, "Process", SlowProcess)
     processes = Processes()
     end = time.monotonic() + 0.2

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from paceline.cluster.catalogue import device, link
-from paceline.plan.calibrate import Steps
-from paceline.plan.engine import Engine
-from paceline.plan.layouts import Layouts
+from paceline.cluster.catalog import device, link
+from paceline.plan.calibration.calibrate import Steps
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import Layouts
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import Cluster, Layout
 

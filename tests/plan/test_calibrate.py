@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paceline.plan.calibrate import Steps, fit, guess
-from paceline.plan.numbers import GUESSES, Numbers
+from paceline.plan.calibration.calibrate import Steps, fit, guess
+from paceline.plan.cost.coefficients import GUESSES, Numbers
 from paceline.specs import Layout
 from plan.shapes import steps
 

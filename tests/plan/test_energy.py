@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.cluster.catalogue import device, link
-from paceline.plan.energy import HGX_H100, Activity, joules, money, node_power
-from paceline.plan.engine import Engine
-from paceline.plan.numbers import Numbers
-from paceline.plan.time import StepModel
+from paceline.cluster.catalog import device, link
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.energy import HGX_H100, Activity, joules, money, node_power
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.step_time import StepModel
 from paceline.specs import Cluster, Layout
-from paceline.specs.cluster import NodePower
+from paceline.specs.measurements.cluster import NodePower
 from plan.shapes import cluster, steps
 
 H100 = Cluster(

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paceline.plan.compute import EVERY_SECOND
-from paceline.plan.engine import Engine
-from paceline.plan.layouts import RECOMPUTE, Layouts
-from paceline.plan.memory import KEPT_EVERY_SECOND, memory, stage
-from paceline.plan.numbers import Numbers
-from paceline.plan.time import StepModel, Times
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.compute import EVERY_SECOND
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
+from paceline.plan.cost.memory import KEPT_EVERY_SECOND, memory, stage
+from paceline.plan.cost.step_time import StepModel, Times
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import Layout, PacelineError
 from plan.shapes import GPT3, SMALL, cluster, steps

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.plan.goodput import (
+from paceline.plan.goodput_model import (
     LLAMA3_FAILURES_PER_DEVICE_HOUR,
     Recovery,
     best_interval,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.plan.learning import Learning, closest_line, fit_learning, steps_with
+from paceline.plan.sample_efficiency import Learning, closest_line, fit_learning, steps_with
 from paceline.specs import PacelineError
 
 BATCHES = np.array([256.0, 512, 1024, 1024, 4096, 8192])

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from command import EXAMPLES
-from paceline.plan.engine import Engine
-from paceline.plan.layouts import Layouts
-from paceline.plan.memory import memory
+from paceline.parallel.dry_run.dry_run import dry_run
+from paceline.parallel.dry_run.model_profile import profile_of
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import Layouts
+from paceline.plan.cost.memory import memory
 from paceline.specs import Layout
-from paceline.train.rehearse.costs import profile_of
-from paceline.train.rehearse.dry_run import dry_run, training_of
+from paceline.user.script import training_of
 from plan.shapes import cluster
 
 DAILY = [

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.plan.goodput import (
+from paceline.plan.goodput_model import (
     Recovery,
     best_interval,
     nodes_short,
     predicted_goodput,
     useful_fraction,
 )
-from paceline.plan.training import recovery_of
+from paceline.plan.training_cost import recovery_of
 from paceline.specs import Faults, Layout, PacelineError
 from plan.shapes import cluster
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.plan.answer import answer, plan_of
-from paceline.plan.calibrate import guess
+from paceline.plan.calibration.calibrate import guess
 from paceline.plan.reasons import bound, words
-from paceline.plan.scaling import Goal, bests_on, choose, node_counts, wasted_beyond
-from paceline.plan.training import training_cost
+from paceline.plan.search.node_counts import Goal, bests_on, choose, node_counts, wasted_beyond
+from paceline.plan.training_cost import training_cost
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import Cluster, Layout, PacelineError, Plan
 from plan.shapes import GPT3, SMALL, cluster

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from paceline.plan.calibrate import guess
-from paceline.plan.search import every, search
+from paceline.plan.calibration.calibrate import guess
+from paceline.plan.search.ranking import every, search
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import PacelineError
 from plan.shapes import GPT3, SMALL, cluster

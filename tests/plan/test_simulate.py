@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.pipelining import ScheduleInterleaved1F1B
 
-from paceline.plan.calibrate import Steps
-from paceline.plan.engine import Engine
-from paceline.plan.finalists import pipelines, simulated
-from paceline.plan.layouts import Layouts
-from paceline.plan.numbers import Numbers
-from paceline.plan.schedules import Schedule, order
-from paceline.plan.simulate import Pipeline, Simulated, simulate, slowness
-from paceline.plan.time import StepModel
+from paceline.plan.calibration.calibrate import Steps
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import Layouts
+from paceline.plan.cost.pipeline_schedules import Schedule, order
+from paceline.plan.cost.pipeline_simulation import Pipeline, Simulated, simulate, slowness
+from paceline.plan.cost.step_time import StepModel
+from paceline.plan.search.finalists import pipelines, simulated
 from paceline.profile.families import decoder
 from paceline.specs import Layout, PacelineError
 from plan.shapes import GPT3, cluster, steps

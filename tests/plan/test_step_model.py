@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.plan.calibrate import guess
-from paceline.plan.engine import Engine
-from paceline.plan.memory import memory
-from paceline.plan.numbers import Numbers
-from paceline.plan.time import StepModel, Times
+from paceline.plan.calibration.calibrate import guess
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.memory import memory
+from paceline.plan.cost.step_time import StepModel, Times
 from paceline.specs import Layout, PacelineError
 from plan.shapes import cluster, layouts, on, steps
 

@@ -12,19 +12,19 @@ from typer.testing import CliRunner
 
 from command import paceline_json, write_training
 from paceline.cli.app import app
-from paceline.cluster.catalogue import link
+from paceline.cluster.catalog import link
 from paceline.cluster.collectives import COLLECTIVES, UNPROBED
 from paceline.plan.answer import answer, plan_of
-from paceline.plan.best import WORTH_IT, Best, best_on
-from paceline.plan.calibrate import Steps, guess
-from paceline.plan.engine import Engine
-from paceline.plan.finalists import simulated
-from paceline.plan.groups import group_of
-from paceline.plan.layouts import Layouts
-from paceline.plan.memory import memory
+from paceline.plan.calibration.calibrate import Steps, guess
+from paceline.plan.cost.device_groups import group_of
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import Layouts
+from paceline.plan.cost.memory import memory
+from paceline.plan.search.best_layout import WORTH_IT, Best, best_on
+from paceline.plan.search.finalists import simulated
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import Answer, Cluster, Device, Layout, PacelineError, Plan, Profile, Sync
-from paceline.specs.sync import LOCAL_STEPS
+from paceline.specs.plans.sync import LOCAL_STEPS
 
 GPT = decoder(Decoder(layers=8, hidden=512, heads=8, seq=64, vocab=8192))
 BATCH = 64

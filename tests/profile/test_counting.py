@@ -6,9 +6,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
+from paceline.parallel.dry_run.model_profile import profile_of
 from paceline.specs import Layout, Profile
-from paceline.train.rehearse.costs import profile_of
-from paceline.train.training import Training
+from paceline.user.training import Training
 
 LAYERS, WIDTH, HEADS, SEQ, VOCAB = 3, 64, 4, 16, 96
 

@@ -26,7 +26,7 @@ from paceline.profile.families import (
     vit,
 )
 from paceline.specs import PacelineError
-from paceline.specs.profile import Profile
+from paceline.specs.measurements.profile import Profile
 
 library: Any = transformers
 """Partly typed only."""

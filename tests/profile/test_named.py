@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.profile.families import FAMILIES, Decoder, Llama, ResNet
-from paceline.profile.named import known, profile_of, shape_of
+from paceline.profile.named_models import known, profile_of, shape_of
 from paceline.specs import PacelineError
 
 GPT = "gpt: layers=96 width=12288 heads=96 seq=2048 vocab=51200"
@@ -100,7 +100,7 @@ def test_what_is_said_of_a_wrong_line(line: str, problem: str, fix: str) -> None
 
 def test_planning_a_named_model_loads_no_torch() -> None:
     program = (
-        "import sys; from paceline.profile.named import profile_of; profile_of('resnet50');"
+        "import sys; from paceline.profile.named_models import profile_of; profile_of('resnet50');"
         " sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -5,12 +5,12 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from paceline.parallel.dry_run.model_profile import profile_of
+from paceline.parallel.measured_model import measured
 from paceline.profile.timing import merged, with_times
 from paceline.specs import Layout, ModelTimes
 from paceline.testbed.paced import PacedCost, paced_model
-from paceline.train.measure import measured
-from paceline.train.rehearse.costs import profile_of
-from paceline.train.training import Training
+from paceline.user.training import Training
 
 pytestmark = pytest.mark.alone
 

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from paceline.recover.loading import fill
-from paceline.recover.manifest import Manifest, Scalar
-from paceline.recover.peers.fetching import Peer
-from paceline.recover.peers.holdings import Moment, newest_whole
-from paceline.recover.peers.memory import Copied, PeerMemory
-from paceline.recover.peers.restoring import restored_storage
-from paceline.recover.pieces import Box, Extent, Piece
-from paceline.recover.saving import Snapshot
+from paceline.checkpoints.manifest import Manifest, Scalar
+from paceline.checkpoints.saver import Snapshot
+from paceline.checkpoints.tensor_extent import Box, Extent, Piece
+from paceline.checkpoints.tensor_loading import fill
+from paceline.peers.inventory import Moment, newest_whole
+from paceline.peers.memory_client import Peer
+from paceline.peers.peer_memory import Copied, PeerMemory
+from paceline.peers.restored_storage import restored_storage
 
 SECRET = b"only this job knows it"
 ROWS = 12

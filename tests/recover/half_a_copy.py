@@ -4,9 +4,9 @@ import sys
 import threading
 from collections.abc import Iterable
 
-from paceline.recover.peers.fetching import Peer
-from paceline.recover.peers.memory import PeerMemory
-from paceline.recover.peers.wire import Wire
+from paceline.peers.memory_client import Peer
+from paceline.peers.peer_memory import PeerMemory
+from paceline.peers.protocol import Wire
 from recover.crew import SECRET, snapshot_of
 
 sending_begins = threading.Event()

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from paceline.recover.ledger import EpochRecord, read_ledger
+from paceline.checkpoints.ledger import EpochRecord, read_ledger
 from paceline.report import RunReader
 from paceline.specs import Damaged, Run
 

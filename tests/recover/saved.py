@@ -4,12 +4,12 @@ from pathlib import Path
 
 import torch
 
-from paceline.recover.checking import newest_good
-from paceline.recover.loading import fill
-from paceline.recover.manifest import Manifest, Scalar
-from paceline.recover.pieces import Extent
-from paceline.recover.saving import Cost, Saver, Snapshot
-from paceline.recover.storage import Folder, Storage
+from paceline.checkpoints.manifest import Manifest, Scalar
+from paceline.checkpoints.saver import Cost, Saver, Snapshot
+from paceline.checkpoints.storage import Folder, Storage
+from paceline.checkpoints.tensor_extent import Extent
+from paceline.checkpoints.tensor_loading import fill
+from paceline.checkpoints.verification import newest_good
 from paceline.specs import Saving
 
 SHAPES = {"layer.weight": (40, 30), "layer.bias": (40,), "scale": ()}

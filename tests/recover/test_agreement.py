@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.recover.agreement import Seat, Standing, next_roster
-from paceline.specs.roster import Member, Roster
+from paceline.membership.consensus import Seat, Standing, next_roster
+from paceline.specs.runs.roster import Member, Roster
 
 
 def member(name: str) -> Member:

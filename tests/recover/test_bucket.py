@@ -10,7 +10,7 @@ from fsspec.core import url_to_fs
 
 from command import paceline_json, write_training
 from data.s3_server import S3Server, serving
-from paceline.recover.storage import Bucket
+from paceline.checkpoints.storage import Bucket
 from paceline.specs import Saving
 from recover.saved import Checkpoints, state
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from blake3 import blake3
 
-from paceline.recover.manifest import Manifest, seal_of
+from paceline.checkpoints.manifest import Manifest, seal_of
 from paceline.specs import PacelineError
 from recover.saved import Checkpoints, state
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.recover.keeping import superfluous
-from paceline.recover.storage import Folder
+from paceline.checkpoints.retention import superfluous
+from paceline.checkpoints.storage import Folder
 from paceline.specs import PacelineError, Plan, Saving
 from recover.saved import Checkpoints, state
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from paceline.recover import leaving
-from paceline.recover.leaving import interrupt_until
+from paceline.membership import interruption
+from paceline.membership.interruption import interrupt_until
 
 _PR_SET_NAME = 15
 
@@ -30,7 +30,7 @@ class Ends:
 
 
 def _left_after(seconds: float, monkeypatch: pytest.MonkeyPatch) -> Ends:
-    monkeypatch.setattr(leaving, "_STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(interruption, "_STUCK_SECONDS", 0.5)
     hooks, end = Ends(), time.monotonic() + seconds
     asyncio.run(interrupt_until(lambda: time.monotonic() > end, cast("Any", hooks)))
     return hooks

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.recover.ledger import Ledger, read_ledger
+from paceline.checkpoints.ledger import Ledger, read_ledger
 from paceline.specs import PacelineError
 
 

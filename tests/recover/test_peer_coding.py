@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.recover.peers import coding
-from paceline.recover.peers.coding import check_possible, parity_of, rebuilt
-from paceline.recover.peers.fetching import Stretch
-from paceline.recover.peers.holdings import Row, rows_of_stripe
-from paceline.recover.peers.memory_file import MemoryFile, Pool
-from paceline.recover.peers.striping import computed_row, rebuild
+from paceline.peers import erasure_code
+from paceline.peers.erasure_code import check_possible, parity_of, rebuilt
+from paceline.peers.inventory import Row, rows_of_stripe
+from paceline.peers.memory_client import Stretch
+from paceline.peers.memory_file import MemoryFile, Pool
+from paceline.peers.parity import computed_row, rebuild
 from paceline.specs import PacelineError
 
 
@@ -77,7 +77,7 @@ def test_parts_of_any_sizes(data: st.DataObject, size: int, parity: int) -> None
 
 
 def test_long_blocks_are_coded_piece_by_piece() -> None:
-    length = 3 * coding._AT_ONCE_BYTES + 5
+    length = 3 * erasure_code._AT_ONCE_BYTES + 5
     blocks = [memoryview(bytes([number]) * length) for number in (1, 2, 3)]
     rows = [parity_of(blocks, 2, row) for row in range(2)]
     assert rebuilt({1: blocks[1], 3: rows[0], 4: rows[1]}, 3, 2, 2) == blocks[2]
@@ -85,7 +85,7 @@ def test_long_blocks_are_coded_piece_by_piece() -> None:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyeclib.ec_iface", None)
-    coding._driver.cache_clear()
+    erasure_code._driver.cache_clear()
     check_possible(1)
     with pytest.raises(PacelineError, match=r"faults\.parity is 2, which needs PyECLib") as caught:
         check_possible(2)

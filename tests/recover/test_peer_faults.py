@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from paceline.recover.peers.fetching import Peer
-from paceline.recover.peers.memory import Copied, PeerMemory
-from paceline.recover.peers.memory_file import MemoryFile
-from paceline.recover.peers.part_files import PartFiles
-from paceline.recover.peers.restoring import PartLost
-from paceline.recover.peers.wire import Wire
+from paceline.peers.memory_client import Peer
+from paceline.peers.memory_file import MemoryFile
+from paceline.peers.part_files import PartFiles
+from paceline.peers.peer_memory import Copied, PeerMemory
+from paceline.peers.protocol import Wire
+from paceline.peers.restored_storage import PartLost
 from recover.crew import SECRET, Crew, snapshot_of
 
 

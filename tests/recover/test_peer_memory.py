@@ -5,9 +5,9 @@ from itertools import combinations
 
 import pytest
 
-from paceline.recover.peers.holdings import Moment
-from paceline.recover.peers.memory import Copied
-from paceline.recover.peers.placing import copy_cost
+from paceline.peers.copy_placement import copy_cost
+from paceline.peers.inventory import Moment
+from paceline.peers.peer_memory import Copied
 from recover.crew import Crew
 
 NODES = ["a", "a", "b", "b", "c", "c"]

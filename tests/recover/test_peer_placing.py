@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.recover.peers.holdings import Held, Holdings, Moment, Row, Sources, newest_whole
-from paceline.recover.peers.placing import (
-    copy_cost,
-    duties,
-    groups,
-    keepers_of_copies,
-)
+from paceline.peers.copy_placement import copy_cost, duties, groups, keepers_of_copies
+from paceline.peers.inventory import Held, Holdings, Moment, Row, Sources, newest_whole
 from paceline.specs import PacelineError
 
 SOME_NODES = st.lists(st.sampled_from("abcde"), min_size=2, max_size=12)

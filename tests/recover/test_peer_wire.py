@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.recover.peers.fetching import PeerFailed, Source
-from paceline.recover.peers.holdings import Moment
-from paceline.recover.peers.wire import MOST_MESSAGE_BYTES, Answer, AskBytes, AskPart, Wire
-from paceline.recover.signing import MAC_BYTES, NONCE_BYTES, Forged, Signing, new_nonce
+from paceline.comm.signing import MAC_BYTES, NONCE_BYTES, Forged, Signing, new_nonce
+from paceline.peers.inventory import Moment
+from paceline.peers.memory_client import PeerFailed, Source
+from paceline.peers.protocol import MOST_MESSAGE_BYTES, Answer, AskBytes, AskPart, Wire
 from paceline.specs.base import Spec
 from recover.crew import SECRET, Crew
 

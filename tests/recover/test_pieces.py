@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.recover import pieces
-from paceline.recover.pieces import Box, Extent
+from paceline.checkpoints import tensor_extent
+from paceline.checkpoints.tensor_extent import Box, Extent
 
 
 @st.composite
@@ -43,8 +43,8 @@ def test_everything_is_held_in_its_place_and_written_once(
     shape, dimension, parts, ways, shards, replicas = cut
     whole = torch.arange(shape[0] * shape[1]).reshape(shape)
     written = torch.zeros(shape, dtype=torch.int64)
-    before = pieces._SMALLEST_PART_BYTES
-    pieces._SMALLEST_PART_BYTES = smallest_part_bytes
+    before = tensor_extent._SMALLEST_PART_BYTES
+    tensor_extent._SMALLEST_PART_BYTES = smallest_part_bytes
     try:
         for number in range(ways):
             local, extent = _held(whole, dimension, parts, ways, number)
@@ -60,7 +60,7 @@ def test_everything_is_held_in_its_place_and_written_once(
                         assert torch.equal(piece.tensor, whole[piece.box.slices])
                         written[piece.box.slices] += 1
     finally:
-        pieces._SMALLEST_PART_BYTES = before
+        tensor_extent._SMALLEST_PART_BYTES = before
     assert (written == 1).all()
 
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from paceline.recover.manifest import Manifest
-from paceline.recover.peers.memory_file import Pool
-from paceline.recover.peers.part_files import Outline, PartFiles, laid_out
-from paceline.recover.pieces import Extent, Piece
-from paceline.recover.saving import Snapshot
-from paceline.recover.staging import Staging
+from paceline.checkpoints.manifest import Manifest
+from paceline.checkpoints.saver import Snapshot
+from paceline.checkpoints.staging import Staging
+from paceline.checkpoints.tensor_extent import Extent, Piece
+from paceline.peers.memory_file import Pool
+from paceline.peers.part_files import Outline, PartFiles, laid_out
 
 
 def pieces(**tensors: torch.Tensor) -> dict[str, list[Piece]]:

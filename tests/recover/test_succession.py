@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from paceline.recover import joining
-from paceline.recover.hooks import Ended
-from paceline.recover.leading import Leading
-from paceline.recover.messages import Begin, Leave, Propose
-from paceline.recover.succession import Succession
+from paceline.membership import joining
+from paceline.membership.hooks import Ended
+from paceline.membership.leader import Leading
+from paceline.membership.messages import Begin, Leave, Propose
+from paceline.membership.participant import Succession
 from paceline.specs import TOO_FEW_EXIT_CODE, Faults
-from paceline.specs.roster import Member, Roster
+from paceline.specs.runs.roster import Member, Roster
 
 sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.membership_job.crew import FACTS, PER_NODE, hooks, member

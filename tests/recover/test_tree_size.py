@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from paceline.recover.control import FAN_OUT
-from paceline.recover.watch import children_of, parent_of
-from paceline.specs.roster import Member, Roster
+from paceline.membership.control import FAN_OUT
+from paceline.membership.heartbeats import children_of, parent_of
+from paceline.specs.runs.roster import Member, Roster
 
 sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.membership_job.measured import regroup

@@ -15,7 +15,7 @@ from paceline.specs import (
     Study,
     StudyResult,
 )
-from paceline.study.quality import comparisons
+from paceline.study.equivalence_test import comparisons
 from report.studies import measured_run
 
 BASE_LOSS = 0.5

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from paceline.report import RunReader, render, summary
-from paceline.report.breakdown import Breakdown, breakdown_sentence
-from paceline.report.standing import standings
+from paceline.report.run.step_breakdown import Breakdown, breakdown_sentence
+from paceline.report.run.worker_status import standings
 from paceline.specs import Part, Run, Workers, WorkerState
 from report.folders import empty_run, say, started, steps
 

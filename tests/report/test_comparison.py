@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from command import paceline, paceline_json
+from paceline.report.comparison.compared_runs import Comparison, compared, runs_in
 from paceline.report.comparison.page import comparison_rows, layout_words, render_comparison
-from paceline.report.comparison.runs import Comparison, compared, runs_in
 from paceline.report.forms import ComparisonReport
 from paceline.specs import Layout, PacelineError
 from report.comparisons import divided_run, three_runs

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.report.curves import MOST_POINTS, curve, histogram, long_edge
+from paceline.report.drawing.downsampling import MOST_POINTS, curve, histogram, long_edge
 
 
 def test_few_steps_are_all_drawn() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.report import RunReader, RunState, summary
-from paceline.report.goodput import goodput_sentence
+from paceline.report.run.goodput import goodput_sentence
 from paceline.specs import AnyEvent, Event, Run, event_adapter
 from report.faulty import faulty_run, lost, often_regrouped_run, on, refused, regrouped, slow
 from report.folders import (

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from paceline.report import RunReader
+from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.figure_files import PNG_SCALE, WIDTH_PIXELS
+from paceline.report.drawing.tables import Table, latex
 from paceline.report.forms import ComparisonReport, Form, Report, RunReport, StudyReport, write
-from paceline.report.paper import PNG_SCALE, WIDTH_PIXELS
-from paceline.report.pictures import Picture
-from paceline.report.tables import Table, latex
 from paceline.specs import PacelineError
 from report.comparisons import divided_run, three_runs
 from report.folders import empty_run, failed_run, interrupted_run

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from paceline.report import RunReader, RunState, view, watch
-from paceline.report.live import left_seconds, line, sparkline
+from paceline.report.live.view import left_seconds, line, sparkline
 from paceline.specs import Run
 from report.folders import (
     empty_run,

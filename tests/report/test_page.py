@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 
 from paceline.report import RunState, Summary, render
-from paceline.report.pictures import Picture, pictures
+from paceline.report.drawing.chart import Picture
+from paceline.report.run.charts import pictures
 from paceline.specs import Damaged, Finished, NotSaved, PacelineError
 from report.folders import (
     empty_run,
@@ -106,7 +107,7 @@ def test_data_does_not_break_out_of_its_script(
         found[0].spec["description"] = NASTY
         return found
 
-    monkeypatch.setattr("paceline.report.page.pictures", with_nasty_label)
+    monkeypatch.setattr("paceline.report.run.page.pictures", with_nasty_label)
     html = render(realistic_run(tmp_path, count=20))
     assert Outline(html).scripts == ["application/json"] * 4 + ["module"] * 2
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from paceline.report.studies.quality import render_quality
+from paceline.report.drawing.tables import to_csv, to_latex
+from paceline.report.studies.quality_page import render_quality
 from paceline.report.studies.quality_tables import quality_rows, quality_table
 from paceline.report.studies.quality_words import said
-from paceline.report.tables import to_csv, to_latex
 from paceline.specs import Comparison, StudyResult
 from report.qualities import BASE_LOSS, quality_result
 from report.studies import caption, first_screen, rows, specs

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from paceline.report.drawing.tables import to_csv, to_latex
 from paceline.report.studies.page import render_study
-from paceline.report.studies.tables import study_rows, study_table
-from paceline.report.tables import to_csv, to_latex
+from paceline.report.studies.study_tables import study_rows, study_table
 from paceline.specs import Interval, Point
 from report.studies import (
     BATCH,

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from paceline.report import RunReader, RunState, cause, render, summary, view
-from paceline.report.drawing import drawing_packages
+from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.packages import drawing_packages
 from paceline.report.forms import RunReport, write
-from paceline.report.live import line
-from paceline.report.pictures import Picture
-from paceline.report.timeline import SLOTS, timeline_picture
+from paceline.report.live.view import line
+from paceline.report.run.timeline import SLOTS, timeline_picture
 from report.faulty import faulty_run, lost, often_regrouped_run, regrouped
 from report.folders import empty_run, ended, failed, interrupted_run, resumed, say, started, steps
 

@@ -7,7 +7,7 @@ import pytest
 
 from command import paceline
 from paceline.report import RunReader, render, summary
-from paceline.report.usage import UsageFigures, energy_sentence, usage_sentences
+from paceline.report.run.usage import UsageFigures, energy_sentence, usage_sentences
 from paceline.specs import (
     Amount,
     Cluster,
@@ -22,7 +22,7 @@ from paceline.specs import (
     Traffic,
     Usage,
 )
-from paceline.specs.cluster import NodePower
+from paceline.specs.measurements.cluster import NodePower
 from report.folders import (
     BATCH,
     empty_run,

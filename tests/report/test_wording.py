@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.report import wording
+from paceline.report.drawing import units
 
 
 @pytest.mark.parametrize(
@@ -20,30 +20,30 @@ from paceline.report import wording
     ],
 )
 def test_duration(seconds: float, words: str) -> None:
-    assert wording.duration(seconds) == words
+    assert units.duration(seconds) == words
 
 
 def test_numbers() -> None:
-    assert [wording.rate(value) for value in (0.4213, 81.34, 12_040.2)] == [
+    assert [units.rate(value) for value in (0.4213, 81.34, 12_040.2)] == [
         "0.421",
         "81.3",
         "12,040",
     ]
-    assert [wording.milliseconds(value) for value in (0.0042, 0.0423, 1.5)] == [
+    assert [units.milliseconds(value) for value in (0.0042, 0.0423, 1.5)] == [
         "4.20",
         "42.3",
         "1,500",
     ]
     losses = (1.47, 0.00079248, 12_345.6, float("inf"), float("nan"), None)
     words = ["1.470", "0.0007925", "1.235e+04", "infinite", "NaN", "–"]
-    assert [wording.loss(value) for value in losses] == words
-    assert [wording.size(value) for value in (812, 4100, 2_000_000)] == [
+    assert [units.loss(value) for value in losses] == words
+    assert [units.size(value) for value in (812, 4100, 2_000_000)] == [
         "812 B",
         "4.1 kB",
         "2.0 MB",
     ]
-    assert [wording.count(value, "step") for value in (1, 2000)] == ["1 step", "2,000 steps"]
-    assert [wording.percent(value) for value in (0, 0.00001, 0.00085, 0.0123, 0.48, 1)] == [
+    assert [units.count(value, "step") for value in (1, 2000)] == ["1 step", "2,000 steps"]
+    assert [units.percent(value) for value in (0, 0.00001, 0.00085, 0.0123, 0.48, 1)] == [
         "0 %",
         "less than 0.01 %",
         "0.085 %",
@@ -56,10 +56,14 @@ def test_numbers() -> None:
 def test_what_is_paid_for() -> None:
     joules = (0.0482, 6.25, 4000, 2.5e6, 4.5e7, 7.2e9)
     words = ["48.2 mJ", "6.25 J", "4 kJ", "2.5 MJ", "12.5 kWh", "2,000 kWh"]
-    assert [wording.energy(value) for value in joules] == words
-    assert [wording.mass(value) for value in (0.444, 2100, 4.3e6)] == ["0.444 g", "2.1 kg", "4.3 t"]
+    assert [units.energy(value) for value in joules] == words
+    assert [units.mass(value) for value in (0.444, 2100, 4.3e6)] == [
+        "0.444 g",
+        "2.1 kg",
+        "4.3 t",
+    ]
     amounts = (0.0, 0.003, 0.42, 1234.5)
-    assert [wording.money(value) for value in amounts] == [
+    assert [units.money(value) for value in amounts] == [
         "0.00",
         "less than 0.01",
         "0.42",

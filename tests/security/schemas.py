@@ -73,19 +73,19 @@ def _within(schema: dict[str, Any], numbers: Any) -> Any:
 def spoilt(draw: st.DrawFn, values: Any) -> Any:
     """One of these values, with something in it replaced, left out or added."""
     whole = copy.deepcopy(draw(values))  # what is drawn again must not have changed
-    place = whole
+    placement = whole
     while True:
-        inner = list(place.values() if isinstance(place, dict) else place)
+        inner = list(placement.values() if isinstance(placement, dict) else placement)
         deeper = [each for each in inner if isinstance(each, dict | list) and each]
         if not deeper or draw(st.booleans()):
             break
-        place = draw(st.sampled_from(deeper))
-    keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-    if isinstance(place, dict):
+        placement = draw(st.sampled_from(deeper))
+    keys = list(placement) if isinstance(placement, dict) else list(range(len(placement)))
+    if isinstance(placement, dict):
         keys.append("more")
     key = draw(st.sampled_from(keys))
     if draw(st.booleans()) or key == "more":
-        place[key] = draw(st.sampled_from(HOSTILE))
+        placement[key] = draw(st.sampled_from(HOSTILE))
     else:
-        del place[key]
+        del placement[key]
     return whole

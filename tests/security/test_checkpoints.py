@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
-from paceline.recover.checking import Damaged, manifest_of
-from paceline.recover.manifest import MANIFEST, SEAL, Manifest, seal_of
-from paceline.recover.storage import Bucket, Folder
+from paceline.checkpoints.manifest import MANIFEST, SEAL, Manifest, seal_of
+from paceline.checkpoints.storage import Bucket, Folder
+from paceline.checkpoints.verification import Damaged, manifest_of
 from paceline.specs import PacelineError
 from recover.saved import SHAPES, Checkpoints, state
 from security.payload import Payload

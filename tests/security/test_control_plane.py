@@ -18,10 +18,10 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
     _BackendRendezvousStateHolder,
 )
 
-from paceline.train import rendezvous
-from paceline.train.place import Place
-from paceline.train.rendezvous import Meeting
-from paceline.train.store import ForgedValue, SignedStore
+from paceline.comm import rendezvous
+from paceline.comm.rendezvous import Meeting
+from paceline.comm.signed_store import ForgedValue, SignedStore
+from paceline.specs import Placement
 from ranks import new_run
 from security.payload import Payload
 
@@ -36,7 +36,7 @@ def payload(tmp_path: Path) -> Payload:
 @pytest.fixture
 def meeting(tmp_path: Path) -> Meeting:
     return rendezvous.meet(
-        new_run(tmp_path, workers=2), Place(rank=0, workers=2, local_workers=2), None
+        new_run(tmp_path, workers=2), Placement(rank=0, workers=2, local_workers=2), None
     )
 
 
@@ -95,10 +95,10 @@ def test_what_was_signed_for_another_key_or_generation_is_refused(
 ) -> None:
     ours(meeting).set("generation-2/0", "127.0.0.1:1")
     signed = stranger.get("generation-2/0")
-    for place in ("generation-3/0", "generation-2/1"):
-        stranger.set(place, signed)  # type: ignore[arg-type]
+    for placement in ("generation-3/0", "generation-2/1"):
+        stranger.set(placement, signed)  # type: ignore[arg-type]
         with pytest.raises(ForgedValue):
-            ours(meeting).get(place)
+            ours(meeting).get(placement)
     assert ours(meeting).get("generation-2/0") == b"127.0.0.1:1"
 
 

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import psutil
 import pytest
 
-from paceline.recover.door import Door
-from paceline.recover.frames import Line
-from paceline.recover.messages import Bye, Hello
-from paceline.recover.signing import Forged
+from paceline.comm.signing import Forged
+from paceline.membership.frames import Line
+from paceline.membership.handshake import Door
+from paceline.membership.messages import Bye, Hello
 from paceline.specs.base import Spec
 
 SECRET = b"s" * 32

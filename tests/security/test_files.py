@@ -14,11 +14,11 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.launch.slurm import script
+from paceline.comm.rendezvous import _announced
+from paceline.comm.signed_store import ForgedValue, sign
+from paceline.schedulers.slurm import script
 from paceline.specs import Cluster, Faults, Job, PacelineError, Plan, Run
 from paceline.specs.base import Spec
-from paceline.train.rendezvous import _announced
-from paceline.train.store import ForgedValue, sign
 from ranks import new_run
 from security.schemas import allowed, spoilt
 

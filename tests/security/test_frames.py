@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from paceline.recover import frames
-from paceline.recover.frames import Line, parsed
-from paceline.recover.messages import Hello, Message
-from paceline.recover.signing import Forged
+from paceline.comm.signing import Forged
+from paceline.membership import frames
+from paceline.membership.frames import Line, parsed
+from paceline.membership.messages import Hello, Message
 from security.schemas import allowed, spoilt
 
 SECRET = b"s" * 32
@@ -62,7 +62,7 @@ def heard(
         return [await line.hear() for _ in range(count)]
 
     with monkeypatch.context() as patch:
-        patch.setattr("paceline.recover.signing.secrets.token_bytes", lambda count: NONCE)
+        patch.setattr("paceline.comm.signing.secrets.token_bytes", lambda count: NONCE)
         return asyncio.run(listen())
 
 
@@ -122,12 +122,12 @@ def test_a_changed_or_cut_stream_is_refused(
 ) -> None:
     own, words = said(HELLO)
     stream = own + words
-    place = data.draw(st.integers(0, len(stream) - 1))
+    placement = data.draw(st.integers(0, len(stream) - 1))
     if data.draw(st.booleans()):
-        changed = stream[:place]
+        changed = stream[:placement]
     else:
         other = data.draw(st.integers(1, 255))
-        changed = stream[:place] + bytes([stream[place] ^ other]) + stream[place + 1 :]
+        changed = stream[:placement] + bytes([stream[placement] ^ other]) + stream[placement + 1 :]
     with pytest.raises(ConnectionError):
         heard(changed, monkey)
 

@@ -13,13 +13,13 @@ def sum_among_strangers() -> float:
     """Send garbage to all of this worker's listeners; then, whether the workers still add up."""
     import torch
 
+    from paceline.schedulers.placement import placement, run_folder
     from paceline.specs import Run
-    from paceline.train.joining import joined
-    from paceline.train.place import place, run_folder
+    from paceline.train.elastic.joined_groups import joined
 
     folder = run_folder()
     assert folder is not None
-    with joined(Run(folder), place(), torch.device("cpu"), None) as groups:
+    with joined(Run(folder), placement(), torch.device("cpu"), None) as groups:
         groups.sum(torch.ones(1))
         listening = [
             each.laddr
@@ -32,7 +32,7 @@ def sum_among_strangers() -> float:
             for garbage in (b"", b"\x01", bytes(4096), b"\xff" * 4096, os.urandom(4096)) * 4:
                 with socket.create_connection(address, timeout=5) as stranger:
                     stranger.sendall(garbage)
-        return float(groups.sum(torch.tensor([float(groups.place.rank + 1)])))
+        return float(groups.sum(torch.tensor([float(groups.placement.rank + 1)])))
 
 
 def test_garbage_to_every_listener_of_a_worker(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline.specs import Interval, Kind, Law, Measured, Point, PointResult
-from paceline.specs.study import families
-from paceline.study.laws import laws, reaches, with_scaling
+from paceline.specs.measurements.study import families
+from paceline.study.scaling_laws import laws, reaches, with_scaling
 
 Rule = Callable[[int], float]
 SHARES = st.floats(0, 1)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.specs import PacelineError, Point, Study
-from paceline.study.folder import StudyFolder
 from paceline.study.points import key, numbers, points, varied
+from paceline.study.study_folder import StudyFolder
 
 KEYS = ("sync", "shards", "batch")
 

@@ -22,10 +22,10 @@ from paceline.specs import (
     Study,
     Verdict,
 )
-from paceline.study.folder import States
-from paceline.study.learned import base_of, curve, mean_between, quality
+from paceline.study.equivalence_test import comparisons, verdict_of
+from paceline.study.learned_points import base_of, curve, mean_between, quality
 from paceline.study.points import key
-from paceline.study.quality import comparisons, verdict_of
+from paceline.study.study_folder import States
 
 TRIALS = 1500
 # Three times the standard deviation of a share of 5 % in so many trials.

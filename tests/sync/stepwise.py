@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import paceline
-from paceline.recover.storage import Folder
+from paceline.checkpoints.storage import Folder
 from paceline.specs import Saving, Sync
 from ranks import run_ranks
 from sync.simulated import planned

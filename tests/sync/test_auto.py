@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paceline
+from paceline.schedulers.placement import run_folder
 from paceline.specs import Agreed, Run, Sync, event_adapter
 from paceline.sync import auto
 from paceline.sync.choosing import Measured, best, predicted
-from paceline.train.place import run_folder
 from sync.simulated import trained
 from sync.stepwise import whole_and_resumed
 from train.trainings import classification

@@ -10,12 +10,12 @@ from torch import nn
 from torch.nn import functional as F
 
 import paceline
-from paceline.recover.storage import Folder
+from paceline.checkpoints.storage import Folder
+from paceline.comm.devices import pick_device
+from paceline.schedulers.placement import placement
 from paceline.specs import Layout, Plan, Run, Saving, Sync
-from paceline.train.devices import pick_device
-from paceline.train.joining import joined
-from paceline.train.place import place
-from paceline.train.telemetry import Telemetry
+from paceline.train.elastic.joined_groups import joined
+from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
 from ranks import RankFailed, new_run, run_ranks
 from sync.simulated import planned
@@ -124,7 +124,7 @@ def _state(trainer: Trainer) -> str:
 def every_case(run: Run, workers: int) -> dict[str, Any]:
     """For each case, the state in the end and the loss of every step that was reported."""
     found = {}
-    here = place(0)
+    here = placement(0)
     with joined(run, here, pick_device(here), None) as groups:
         for case, (sync, changes, settings) in CASES.items():
             telemetry = Telemetry(groups, None, lambda: False)

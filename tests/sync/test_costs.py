@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from paceline.comm.devices import pick_device
+from paceline.schedulers.placement import placement
 from paceline.specs import Layout, Sync
-from paceline.specs.sync import LOCAL_STEPS
+from paceline.specs.plans.sync import LOCAL_STEPS
 from paceline.sync.costs import extra_samples, kept_bytes, message_bytes, traffic
 from paceline.sync.encodings import encoding
 from paceline.sync.local import LocalSteps
-from paceline.train.devices import pick_device
-from paceline.train.joining import joined
-from paceline.train.place import place
-from paceline.train.telemetry import Telemetry
+from paceline.train.elastic.joined_groups import joined
+from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
 from ranks import new_run, run_ranks
 from train.trainings import CLASSES, FEATURES, classification
@@ -56,7 +56,7 @@ def sent_and_kept(syncs: Sequence[Sync], workers: int, run: Any) -> list[tuple[i
     agree."""
     found = []
     layout = Layout(replicas=workers)
-    here = place(0)
+    here = placement(0)
     device = pick_device(here)
     with joined(run, here, device, None) as groups:
         for sync in syncs:

@@ -123,14 +123,14 @@ def test_numbers_below_the_smallest_scale_stay_small(name: str, size: float) -> 
 @given(
     odd=st.sampled_from([math.inf, -math.inf, math.nan]),
     values=values_of_any_length,
-    place=st.integers(0, 9000),
+    placement=st.integers(0, 9000),
 )
 def test_what_is_not_finite_stays_visible(
-    name: str, odd: float, values: torch.Tensor, place: int
+    name: str, odd: float, values: torch.Tensor, placement: int
 ) -> None:
-    values[place % len(values)] = odd
+    values[placement % len(values)] = odd
     decoded = there_and_back(CODES[name], values)
-    begin = place % len(values) // BLOCK[name] * BLOCK[name]
+    begin = placement % len(values) // BLOCK[name] * BLOCK[name]
     assert not decoded[begin : begin + BLOCK[name]].isfinite().all()
     assert decoded[:begin].isfinite().all()
     assert decoded[begin + BLOCK[name] :].isfinite().all()

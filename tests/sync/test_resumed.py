@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import paceline
-from paceline.recover.storage import Folder
+from paceline.checkpoints.storage import Folder
+from paceline.schedulers.placement import run_folder
 from paceline.specs import Layout, Plan, Run, Saving, Sync
-from paceline.train.place import run_folder
 from ranks import run_ranks
 from sync.simulated import planned
 from sync.stepwise import SAVE_EVERY, whole_and_resumed

@@ -12,13 +12,13 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.comm.groups import Groups
+from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Run
 from paceline.sync.hierarchical import hierarchical_all_reduce
 from paceline.sync.studied import double_tree, double_tree_all_reduce, ring_all_reduce
 from paceline.sync.transport import Transport
-from paceline.train.groups import Groups
-from paceline.train.joining import joined
-from paceline.train.place import place, run_folder
+from paceline.train.elastic.joined_groups import joined
 from ranks import run_ranks
 
 AllReduce = Callable[[torch.Tensor, Transport], torch.Tensor]
@@ -62,7 +62,7 @@ def torch_sum(length: int, rank: int) -> torch.Tensor:
 def own_groups() -> Iterator[Groups]:
     folder = run_folder()
     assert folder is not None
-    with joined(Run.open(folder), place(), torch.device("cpu"), None) as groups:
+    with joined(Run.open(folder), placement(), torch.device("cpu"), None) as groups:
         yield groups
 
 
@@ -76,7 +76,7 @@ def studied() -> list[list[tuple[int, int]]]:
 
 
 def counted(all_reduce: AllReduce, length: int, groups: Groups) -> tuple[int, int]:
-    rank, workers = groups.place.rank, groups.place.workers
+    rank, workers = groups.placement.rank, groups.placement.workers
     transport = CountingTransport(lambda: dist.group.WORLD, groups.device, workers, rank)
     values = own_values(length, rank)
     assert all_reduce(values, transport) is values
@@ -134,7 +134,7 @@ def test_small_trees_are_those_drawn_by_hand(workers: int) -> None:
 
 def inside_across_inside() -> None:
     with own_groups() as groups:
-        rank = groups.place.rank
+        rank = groups.placement.rank
         for per_node in (1, 2, 4):
             first = rank - rank % per_node
             node = list(range(first, first + per_node))

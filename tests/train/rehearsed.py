@@ -8,11 +8,11 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import paceline
+from paceline.parallel.dry_run.dry_run import dry_run
+from paceline.parallel.dry_run.operator_watch import Watching
+from paceline.parallel.dry_run.transfers import TransferRecorder, listed
+from paceline.schedulers.placement import placement
 from paceline.specs import DryRun, Layout, RankPicture, Transfer
-from paceline.train.place import place
-from paceline.train.rehearse.dry_run import dry_run
-from paceline.train.rehearse.transfers import TransferRecorder, listed
-from paceline.train.rehearse.watching import Watching
 
 WORDS, LENGTH, WIDTH, HEADS, BLOCKS = 64, 8, 32, 4, 4
 
@@ -84,7 +84,7 @@ def first(layout: Layout, **changes: Any) -> RankPicture:
 
 def sent_in_a_step(layout: Layout) -> tuple[Transfer, ...]:
     """What a real rank sends in a step after the first two, in which things are set up."""
-    recorder = TransferRecorder(layout, place().rank, place().workers)
+    recorder = TransferRecorder(layout, placement().rank, placement().workers)
     with paceline.start(decoding(steps=3)) as trainer:
         *first, last = trainer
         for batch in first:

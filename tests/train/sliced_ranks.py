@@ -10,12 +10,12 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from paceline.parallel.forward_trace import trace
+from paceline.parallel.slices.sliced_model import Sliced
+from paceline.parallel.slices.slicing import find_slicing
+from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Layout, Run
-from paceline.train.joining import joined
-from paceline.train.place import place, run_folder
-from paceline.train.slices.sliced import Sliced
-from paceline.train.slices.slicing import find_slicing
-from paceline.train.trace import trace
+from paceline.train.elastic.joined_groups import joined
 from train.sliced_models import text
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -26,7 +26,7 @@ def workers() -> Iterator[DeviceMesh]:
     """The mesh of all ranks of the test's run."""
     folder = run_folder()
     assert folder is not None
-    here = place()
+    here = placement()
     with joined(Run.open(folder), here, torch.device("cpu"), None):
         yield init_device_mesh("cpu", (here.workers,), mesh_dim_names=("tensor",))
 

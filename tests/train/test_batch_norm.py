@@ -13,11 +13,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
+from paceline.parallel.batch_norm import average_running_statistics, prepare_batch_norm
+from paceline.parallel.recompute import recompute
+from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Layout, Run
-from paceline.train.joining import joined
-from paceline.train.layouts.batch_norm import average_running_statistics, prepare_batch_norm
-from paceline.train.layouts.recompute import recompute
-from paceline.train.place import place, run_folder
+from paceline.train.elastic.joined_groups import joined
 from ranks import run_ranks
 from train.normalised import CHANNELS, blocks, rows
 
@@ -40,14 +40,14 @@ def joined_workers(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function gives that gets the group of all workers, and is to keep nothing of it."""
     folder = run_folder()
     assert folder is not None
-    with joined(Run.open(folder), place(), torch.device("cpu"), None):
+    with joined(Run.open(folder), placement(), torch.device("cpu"), None):
         return function(dist.group.WORLD, *arguments)
 
 
 def mine(batch: torch.Tensor, shares: tuple[int, ...]) -> torch.Tensor:
     """This worker's rows of a batch; the first row where its share is nothing."""
-    end = list(accumulate(shares))[place().rank]
-    own = shares[place().rank]
+    end = list(accumulate(shares))[placement().rank]
+    own = shares[placement().rank]
     return batch[end - own : end] if own else batch[:1]
 
 
@@ -84,7 +84,7 @@ def compare(
     layout = Layout(replicas=len(shares), batch_norm="synchronised")
     norms = prepare_batch_norm(layer, layout, group, micro_batches=1)
     assert list(layer.state_dict()) == list(alone.state_dict())
-    own = shares[place().rank]
+    own = shares[placement().rank]
     exactly: dict[str, Any] = {"rtol": EXACT[dtype], "atol": EXACT[dtype]}
     for step in range(STEPS):
         batch = rows(step, sum(shares), *shape).to(dtype)
@@ -162,7 +162,7 @@ def trained_as_a_trainer_does(group: dist.ProcessGroup, layout: Layout) -> None:
 
     def parts() -> Iterator[tuple[torch.Tensor, float]]:
         for batch, shares in zip(batches, all_shares, strict=True):
-            own = shares[place().rank]
+            own = shares[placement().rank]
             with norms.counting(own, own or 1):
                 yield mine(batch, shares), own * layout.data_workers / sum(shares)
 
@@ -207,7 +207,7 @@ def on_one_worker_only(group: dist.ProcessGroup) -> None:
     layout = Layout(replicas=2, batch_norm="synchronised")
     norms = prepare_batch_norm(layer, layout, group, micro_batches=1)
     layer(rows(0, 3))
-    if place().rank == 0:
+    if placement().rank == 0:
         plain.load_state_dict(layer.state_dict())
         assert_close(layer.eval()(rows(1, 3)), plain.eval()(rows(1, 3)))
     norms.close()
@@ -239,8 +239,8 @@ def test_statistics_of_lower_precision_are_taken_in_float32(tmp_path: Path) -> N
 def averaged(group: dist.ProcessGroup) -> tuple[list[float], list[float], int]:
     model = nn.Sequential(nn.BatchNorm1d(2), nn.BatchNorm1d(1, track_running_stats=False))
     layer: Any = model[0]
-    layer.running_mean.fill_(1.0 + place().rank)
-    layer.running_var.fill_(0.1 * 3 ** place().rank)
+    layer.running_mean.fill_(1.0 + placement().rank)
+    layer.running_var.fill_(0.1 * 3 ** placement().rank)
     layer.num_batches_tracked.fill_(7)
     average_running_statistics(model, group)
     before = copy.deepcopy(model.state_dict())

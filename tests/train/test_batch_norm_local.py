@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
+from paceline.parallel.batch_norm import prepare_batch_norm
 from paceline.specs import Layout, PacelineError
-from paceline.train.layouts.batch_norm import prepare_batch_norm
 from train.normalised import CHANNELS, blocks, rows
 
 

@@ -11,10 +11,10 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import paceline
+from paceline.parallel.step.step_clock import Clock, LastGradient
 from paceline.report import RunReader, summary
-from paceline.report.breakdown import Breakdown
+from paceline.report.run.step_breakdown import Breakdown
 from paceline.specs import PARTS, Layout, Part, Saving
-from paceline.train.clock import Clock, LastGradient
 from ranks import new_run, run_ranks
 from train.trainings import CLASSES, FEATURES, classification
 

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.specs import Faults, Member, Roster
-from paceline.train.copies import Copies
+from paceline.train.elastic.peer_copies import Copies
 
 
 @pytest.mark.parametrize(("regrouped", "due"), [(False, 30), (True, 21)])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from paceline.parallel.dry_run import dry_step
 from paceline.specs import Layout, RankPicture
-from paceline.train.rehearse import rehearsal
 from ranks import run_ranks
 from train.rehearsed import (
     BLOCKS,
@@ -189,7 +189,7 @@ def test_many_micro_batches_follow_from_few(
 ) -> None:
     short = tried(layout, batch=20)
     assert short.micro_batches_run < short.micro_batches
-    monkeypatch.setattr(rehearsal, "_runs", lambda parts, _: [rehearsal._Run(parts, 1)])
+    monkeypatch.setattr(dry_step, "_runs", lambda parts, _: [dry_step._Run(parts, 1)])
     whole = tried(layout, batch=20)
     assert whole.micro_batches_run == whole.micro_batches
     for one, other in zip(short.ranks, whole.ranks, strict=True):

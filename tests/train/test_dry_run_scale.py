@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
 from command import EXAMPLES
+from paceline.parallel.dry_run.dry_run import dry_run
 from paceline.specs import Layout
-from paceline.train.rehearse.dry_run import dry_run, training_of
+from paceline.user.script import training_of
 from train.rehearsed import LENGTH, tried
 
 degrees = st.integers(1, 12)

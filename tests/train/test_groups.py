@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Run
-from paceline.train.joining import joined
-from paceline.train.place import place, run_folder
+from paceline.train.elastic.joined_groups import joined, joined_elastic
 from ranks import run_ranks
 
 
@@ -18,7 +18,7 @@ def _sums() -> list[float]:
     """Of the ranks in pairs, in fours, and of all; the last worker is left over twice."""
     folder = run_folder()
     assert folder is not None
-    here, found = place(), []
+    here, found = placement(), []
     with joined(Run.open(folder), here, torch.device("cpu"), None) as groups:
         for size in (2, 4, 5):
             first = here.rank - here.rank % size
@@ -44,7 +44,7 @@ def _meets_nobody_once() -> tuple[int, float]:
     """Worker 0 fails to make its group of the next generation, when worker 1 has made its own."""
     folder = run_folder()
     assert folder is not None
-    here, engine = place(), cast("Any", dist)
+    here, engine = placement(), cast("Any", dist)
     made = dist.init_process_group
 
     def in_vain(backend: str, *, store: Any, rank: int, world_size: int, **_: Any) -> None:
@@ -55,15 +55,17 @@ def _meets_nobody_once() -> tuple[int, float]:
         soon = timedelta(seconds=0.3)
         made(backend, store=store, rank=rank, world_size=world_size, timeout=soon)
 
-    with joined(Run.open(folder), here, torch.device("cpu"), None, lambda members: members) as own:
+    cpu, everybody = torch.device("cpu"), lambda members: members
+    with joined_elastic(Run.open(folder), here, cpu, None, everybody) as (groups, agent):
+        assert agent is not None
         if here.rank == 0:
             engine.init_process_group = in_vain
-        begin = own.regroup({}, "to see")
+        begin = agent.regroup(groups, {}, "to see")
         ones = torch.ones(1)
         if begin.roster.generation == 1:
             with pytest.raises(RuntimeError):
                 dist.all_reduce(ones)
-            begin = own.regroup({}, "worker 0 is not there")
+            begin = agent.regroup(groups, {}, "worker 0 is not there")
         dist.all_reduce(ones)
         return begin.roster.generation, float(ones)
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.order import Sequential
-from paceline.train.groups import Groups
-from paceline.train.place import Place
-from paceline.train.telemetry import Telemetry
+from paceline.specs import Placement
+from paceline.train.monitor.telemetry import Telemetry
 
 
 class _Interrupted(dist.Work):
@@ -23,7 +23,7 @@ class _Breaking(Groups):
     """A worker alone, whose sum over the others breaks as often as it is told."""
 
     def __init__(self, breaks: int) -> None:
-        super().__init__(Place(), torch.device("cpu"), None)
+        super().__init__(Placement(), torch.device("cpu"), None)
         self._breaks = itertools.chain([True] * breaks, itertools.repeat(False))
 
     def sum_later(self, values: torch.Tensor) -> "dist.Work | None":

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from paceline.train import loading
+from paceline.train.worker import trainer_loading
 
 
 def _priority() -> int:
@@ -14,7 +14,7 @@ def _priority() -> int:
 
 def test_only_the_loading_is_gentle(monkeypatch: pytest.MonkeyPatch) -> None:
     before, meanwhile = _priority(), list[int]()
-    monkeypatch.setattr(loading, "load_torch", lambda: meanwhile.append(_priority()))
-    loading.load_gently()
+    monkeypatch.setattr(trainer_loading, "load_torch", lambda: meanwhile.append(_priority()))
+    trainer_loading.load_gently()
     assert meanwhile[0] > before
     assert _priority() == before

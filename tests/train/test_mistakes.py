@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
 
 import paceline
+from paceline.schedulers.placement import placement
 from paceline.specs import PacelineError
-from paceline.train.place import place
 from ranks import RankFailed, run_ranks
 from train.trainings import FEATURES, classification
 
@@ -52,7 +52,7 @@ def explode() -> None:
 
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         mean = nn.functional.cross_entropy(output, target)
-        bad = next(steps) >= 5 and place().rank == 1
+        bad = next(steps) >= 5 and placement().rank == 1
         return mean * float("nan") if bad else mean
 
     paceline.fit(classification(loss=loss))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paceline.specs import OUT_OF_MEMORY_EXIT_CODE, Failed, Job, Layout, Plan, Run, event_adapter
-from paceline.train.out_of_memory import advice, ran_out_of_memory
+from paceline.train.worker.out_of_memory import advice, ran_out_of_memory
 
 TRAIN = """
 import resource

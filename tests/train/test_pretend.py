@@ -12,17 +12,16 @@ from torch.distributed.fsdp._fully_shard import _fsdp_param as fsdp_param
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
 
-from paceline.specs import Layout
-from paceline.train.place import Place
-from paceline.train.rehearse.pretend import (
+from paceline.parallel.dry_run.fake_workers import (
     PretendedGroups,
     current_backward,
     in_reality,
     pretending,
     replaced,
 )
-from paceline.train.rehearse.stand_ins import Chunks
-from paceline.train.rehearse.transfers import _CALLS, _SILENT, NAMESPACES
+from paceline.parallel.dry_run.torch_stand_ins import Chunks
+from paceline.parallel.dry_run.transfers import _CALLS, _SILENT, NAMESPACES
+from paceline.specs import Layout, Placement
 
 FSDP: Any = fsdp_param
 
@@ -66,7 +65,7 @@ def test_what_was_replaced_comes_back() -> None:
 
 def test_groups_of_any_size() -> None:
     layout = Layout(pipeline=2, replicas=5, shards=10, tensor=8)
-    groups = PretendedGroups(Place(411, layout.workers, 3, 8, "node"))
+    groups = PretendedGroups(Placement(411, layout.workers, 3, 8, "node"))
     try:
         mesh = groups.mesh(layout)
         assert dict(zip(mesh.mesh_dim_names or (), mesh.get_coordinate() or (), strict=True)) == {

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from command import paceline
-from paceline.recover.ledger import read_ledger
+from paceline.checkpoints.ledger import read_ledger
+from paceline.parallel.fitted_layout import fitted, fitting
 from paceline.report import RunReader
 from paceline.specs import Layout, Regrouped, Run
-from paceline.train.fitting import fitted, fitting
 
 TRAIN = """
 import os, signal, time

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paceline
+from paceline.comm.dtensor import held
 from paceline.specs import Faults, Layout, PacelineError, Sync
-from paceline.train import replica_check
-from paceline.train.parts import held
-from paceline.train.replica_check import (
+from paceline.train.monitor import replica_check
+from paceline.train.monitor.replica_check import (
     check_comparable,
     common_tensors,
     digest,

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from paceline.train.slices.sliced import Cut
+from paceline.parallel.slices.sliced_model import Cut
 from ranks import run_ranks
 from train.sliced_models import (
     GPT,

@@ -11,9 +11,9 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.nn import functional as F
 
-from paceline.train.slices.functions import COMPUTED_IN_SLICES
-from paceline.train.slices.tensors import everything_whole
-from paceline.train.slices.values import SlicedValues
+from paceline.parallel.slices.functions import COMPUTED_IN_SLICES
+from paceline.parallel.slices.sliced_tensors import everything_whole
+from paceline.parallel.slices.sliced_values import SlicedValues
 from ranks import run_ranks
 from train.sliced_ranks import difference, workers
 

@@ -7,8 +7,8 @@ import torch
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.nn import functional as F
 
-from paceline.train.slices.tensors import Fused
-from paceline.train.slices.values import SlicedValues
+from paceline.parallel.slices.sliced_tensors import Fused
+from paceline.parallel.slices.sliced_values import SlicedValues
 from ranks import run_ranks
 from train.sliced_ranks import difference, workers
 from train.test_sliced_functions import BATCH, LENGTH, Call, gradient_of, results_of

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from paceline.parallel.forward_trace import trace
+from paceline.parallel.slices.slicing import Slicing, find_slicing
 from paceline.specs import Layout, PacelineError
-from paceline.train.slices.slicing import Slicing, find_slicing
-from paceline.train.trace import trace
 from train.sliced_models import (
     GPT,
     HEAD,

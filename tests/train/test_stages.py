@@ -12,10 +12,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from layouts.models import EncoderDecoder, TiedGPT
+from paceline.parallel.forward_trace import trace
+from paceline.parallel.pipeline.stages import Cut, Stage, balanced, cut, let_go
+from paceline.parallel.trial import Reference
 from paceline.specs import PacelineError
-from paceline.train.layouts.stages import Cut, Stage, balanced, cut, let_go
-from paceline.train.layouts.verify import Reference
-from paceline.train.trace import trace
 
 WIDTH = 8
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch._C._distributed_c10d import HashStore, PrefixStore
 
-from paceline.train import rendezvous
-from paceline.train.place import Place
-from paceline.train.store import ForgedValue, SignedStore, sign, verified
+from paceline.comm import rendezvous
+from paceline.comm.signed_store import ForgedValue, SignedStore, sign, verified
+from paceline.specs import Placement
 from ranks import RankFailed, new_run, run_ranks
 
 SECRET = b"s" * 32
@@ -60,14 +60,14 @@ def test_a_value_of_another_generation_is_refused() -> None:
 
 
 def sum_over_workers() -> float:
+    from paceline.schedulers.placement import placement, run_folder
     from paceline.specs import Run
-    from paceline.train.joining import joined
-    from paceline.train.place import place, run_folder
+    from paceline.train.elastic.joined_groups import joined
 
     folder = run_folder()
     assert folder is not None
-    with joined(Run(folder), place(), torch.device("cpu"), None) as groups:
-        return groups.sum(torch.tensor([float(groups.place.rank + 1)])).item()
+    with joined(Run(folder), placement(), torch.device("cpu"), None) as groups:
+        return groups.sum(torch.tensor([float(groups.placement.rank + 1)])).item()
 
 
 def test_workers_meet_and_sum(tmp_path: Path) -> None:
@@ -75,12 +75,12 @@ def test_workers_meet_and_sum(tmp_path: Path) -> None:
 
 
 def with_another_secret() -> float:
+    from paceline.schedulers.placement import placement, run_folder
     from paceline.specs import Run
-    from paceline.train.place import place, run_folder
 
     folder = run_folder()
     assert folder is not None
-    if place().rank == 1:
+    if placement().rank == 1:
         path = Run(folder).secret_file
         own = path.with_name("other")
         own.write_text("00" * 32)
@@ -98,12 +98,12 @@ def test_a_forged_announcement_is_refused(tmp_path: Path) -> None:
     where = json.dumps({"address": "127.0.0.1", "port": 1})
     (run.rendezvous / "0.json").write_text(json.dumps({"where": where, "signature": "00" * 32}))
     with pytest.raises(ForgedValue):
-        rendezvous.meet(run, Place(rank=1, workers=2, local_workers=2), None)
+        rendezvous.meet(run, Placement(rank=1, workers=2, local_workers=2), None)
 
 
 def test_the_listener_is_bound_to_one_interface(tmp_path: Path) -> None:
     run = new_run(tmp_path, workers=2)
-    meeting = rendezvous.meet(run, Place(rank=0, workers=2, local_workers=2), None)
+    meeting = rendezvous.meet(run, Placement(rank=0, workers=2, local_workers=2), None)
     said = json.loads(json.loads((run.rendezvous / "0.json").read_text())["where"])
     assert said["address"] == meeting.interface.address == "127.0.0.1"
     assert _listening_addresses(said["port"]) == {"127.0.0.1"}

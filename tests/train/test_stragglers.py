@@ -14,12 +14,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import paceline
-from paceline.specs import PARTS, Layout, Part, Sync
-from paceline.train import stragglers
-from paceline.train.clock import Clock
-from paceline.train.groups import Groups
-from paceline.train.place import Place
-from paceline.train.stragglers import Stragglers, median_seconds
+from paceline.comm.groups import Groups
+from paceline.parallel.step.step_clock import Clock
+from paceline.specs import PARTS, Layout, Part, Placement, Sync
+from paceline.train.monitor import stragglers
+from paceline.train.monitor.stragglers import Stragglers, median_seconds
 from ranks import run_ranks
 from train.trainings import CLASSES, FEATURES, classification
 from train.watched import found, rank, watched_run
@@ -141,7 +140,7 @@ def named_with(*phases: tuple[int, dict[Part, float]]) -> list[tuple[int, str]]:
     """When and why worker 1 is named that takes, for so many steps each, 10 ms of forward and
     beside them so many of other parts."""
     clock, named = MadeUpClock(), list[tuple[int, str]]()
-    groups = ThreeWorkers(Place(rank=1, workers=3), torch.device("cpu"), None)
+    groups = ThreeWorkers(Placement(rank=1, workers=3), torch.device("cpu"), None)
     watch = Stragglers(
         groups, clock, lambda step, _, __, why: named.append((step, why.split(":")[0]))
     )

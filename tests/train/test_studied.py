@@ -11,8 +11,8 @@ from torch import nn
 
 from paceline.data.batches import Batches
 from paceline.specs import Job, PacelineError
-from paceline.train.studied import as_studied, rate_times
-from paceline.train.training import Training
+from paceline.train.study_overrides import as_studied, rate_times
+from paceline.user.training import Training
 from train.trainings import classification
 
 

@@ -14,14 +14,14 @@ import torch.distributed as dist
 from torch import nn
 
 import paceline
-from paceline.observe.trace import join_traces, worker_traces
+from paceline.observe.chrome_trace import join_traces, worker_traces
 from paceline.report import RunReader, render, summary
+from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Layout, PacelineError, Run, Traced
 from paceline.testbed.paced import PacedCost, paced_model
-from paceline.train.joining import joined
-from paceline.train.node_clocks import clock_offset
-from paceline.train.place import place, run_folder
-from paceline.train.tracing import recording_ranks
+from paceline.train.elastic.joined_groups import joined
+from paceline.train.monitor.clock_offset import clock_offset
+from paceline.train.monitor.profiler import recording_ranks
 from ranks import new_run, run_ranks
 from train.trainings import CLASSES, FEATURES, classification
 
@@ -154,10 +154,10 @@ def _offset() -> tuple[float, float] | None:
     """Of the clock of this worker's node, where each node has two; worker 4 records nothing."""
     folder = run_folder()
     assert folder is not None
-    here, found = place(), None
+    here, found = placement(), None
     ahead = SHIFTS_SECONDS[here.rank // 2]
     with joined(Run.open(folder), here, torch.device("cpu"), None) as groups:
-        groups.place = replace(here, local_rank=here.rank % 2, local_workers=2)
+        groups.placement = replace(here, local_rank=here.rank % 2, local_workers=2)
         if here.rank != 4:
             offset = clock_offset(groups, (0, 1, 2, 3, 5), lambda: time.time() + ahead)
             found = offset.seconds, offset.uncertainty_seconds

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paceline.train.watchdog import Watchdog
+from paceline.train.elastic.watchdog import Watchdog
 
 SECONDS = 0.3
 

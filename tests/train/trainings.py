@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import paceline
+from paceline.schedulers.placement import run_folder
 from paceline.specs import Run, Steps, event_adapter
-from paceline.train.place import run_folder
 
 FEATURES, CLASSES = 12, 5
 

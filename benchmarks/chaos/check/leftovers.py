@@ -31,10 +31,10 @@ def check(evidence: Evidence) -> Iterator[Violation]:
     """Whether the run had a network and a /dev/shm to itself, in which this process is too."""
     for port in _ports() if alone else ():
         yield Violation(RULE, f"somebody listens on port {port}")
-    for place in (*([SHARED_MEMORY] if alone else []), evidence.folder / "tmp"):
-        left = sorted(path.name for path in place.iterdir()) if place.is_dir() else []
+    for placement in (*([SHARED_MEMORY] if alone else []), evidence.folder / "tmp"):
+        left = sorted(path.name for path in placement.iterdir()) if placement.is_dir() else []
         if left:
-            yield Violation(RULE, f"{len(left)} files in {place}, such as {left[0]}")
+            yield Violation(RULE, f"{len(left)} files in {placement}, such as {left[0]}")
     yield from growth(evidence.told("sample"))
 
 

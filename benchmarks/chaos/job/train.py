@@ -130,13 +130,13 @@ class Record:
     def __init__(self) -> None:
         (CHAOS / "steps").mkdir(exist_ok=True)
         self._file = (CHAOS / "steps" / f"{WORKER}.jsonl").open("a", buffering=1)
-        self._place = (-1, -1)
+        self._placement = (-1, -1)
 
     def write(self, step: int, model: nn.Module, **more: Any) -> None:
         """A step has been taken."""
         # A worker that has trained to the end has closed its ledger.
-        self._place = max(self._place, _generation())
-        generation, part = self._place
+        self._placement = max(self._placement, _generation())
+        generation, part = self._placement
         whose, digest = _held(model, part)
         line = {
             "step": step,

@@ -7,7 +7,7 @@ import typer
 
 from paceline import __version__
 from paceline.cli import doctor, look, plan, probe, resume, run, study, submit, testbed, trace
-from paceline.cli.words import print_json, say
+from paceline.cli.console import print_json, say
 
 app = typer.Typer(
     name="paceline",

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from paceline.cli.words import Json, Quiet, print_json
+from paceline.cli.console import Json, Quiet, print_json
 
 if TYPE_CHECKING:
-    from paceline.cluster.doctor import Finding
+    from paceline.doctor import Finding
 
 _COLOUR = {"ok": "green", "note": "yellow", "bad": "red"}
 
@@ -39,7 +39,7 @@ def doctor(json: Json = False, quiet: Quiet = False) -> None:
 
 
 def _findings() -> Iterator["Finding"]:
-    from paceline.cluster.doctor import Finding, examine
+    from paceline.doctor import Finding, examine
     from paceline.testbed.requirements import missing
 
     yield from examine()

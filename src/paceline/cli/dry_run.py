@@ -6,10 +6,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.cli.layout import chosen_plan
+from paceline.cli.console import print_json
+from paceline.cli.options.layout import chosen_plan
 from paceline.cli.progress import progress
-from paceline.cli.tables import console, table
-from paceline.cli.words import print_json
+from paceline.cli.tables.table import console, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,8 +43,8 @@ def dry_run(
         )
     # What the user's code prints is not the result.
     with redirect_stdout(sys.stderr), progress("dry run", show=not (json or quiet)) as advance:
-        from paceline.train.rehearse.dry_run import dry_run as take_step
-        from paceline.train.rehearse.dry_run import training_of
+        from paceline.parallel.dry_run.dry_run import dry_run as take_step
+        from paceline.user.script import training_of
 
         found = take_step(
             training_of(target.file, target.function),
@@ -107,7 +107,7 @@ def _as_json(found: "DryRun") -> dict[str, Any]:
 
 
 def _show(found: "DryRun") -> None:
-    from paceline.report.wording import count, duration, size
+    from paceline.report.drawing.units import count, duration, size
 
     layout = found.layout
     degrees = " x ".join(
@@ -143,7 +143,7 @@ def _show(found: "DryRun") -> None:
 
 
 def _memory_table(found: "DryRun") -> "Table":
-    from paceline.report.wording import size
+    from paceline.report.drawing.units import size
 
     parts = ("parameters", "gradients", "optimizer", "activations", "exchange", "peak")
     shown = table(
@@ -160,7 +160,7 @@ def _memory_table(found: "DryRun") -> "Table":
 
 
 def _transfer_table(rank: "RankPicture") -> "Table":
-    from paceline.report.wording import size
+    from paceline.report.drawing.units import size
 
     columns = ("operation", "along", "among", "nodes", "each", "times", "together")
     shown = table(*columns, words={"operation", "along", "nodes"})

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from paceline.cli.words import Json, Quiet, RunFolder, To, print_json, say
+from paceline.cli.console import Json, Quiet, RunFolder, To, print_json, say
 
 if TYPE_CHECKING:
     from paceline.report.forms import Report
@@ -19,7 +19,7 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
     from rich.console import Console
 
     from paceline import report
-    from paceline.cli.listening import follow
+    from paceline.cli.options.listeners import follow
     from paceline.specs import PacelineError, Run
 
     if json and to:
@@ -87,12 +87,12 @@ def report(
 
 
 def _report_of(paths: list[Path], cluster: Path | None) -> "Report":
-    from paceline.cluster.catalogue import read_cluster
-    from paceline.report.comparison.runs import runs_in
+    from paceline.cluster.catalog import read_cluster
+    from paceline.report.comparison.compared_runs import runs_in
     from paceline.report.forms import ComparisonReport, RunReport, study_report
     from paceline.specs import PacelineError
-    from paceline.study.folder import StudyFolder
     from paceline.study.result import result
+    from paceline.study.study_folder import StudyFolder
 
     costs = read_cluster(cluster) if cluster else None
     if len(paths) == 1 and StudyFolder.is_one(paths[0]):

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from paceline.cli.words import Json, Quiet, print_json, say
+from paceline.cli.console import Json, Quiet, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paceline.plan.best import Best
+    from paceline.plan.search.best_layout import Best
     from paceline.specs import Answer, Cluster
 
 Precisions = Literal["fp32", "bf16", "fp16"]
@@ -113,7 +113,7 @@ def plan(
         check_given,
     )
     from paceline.cli.plan_runs import learned
-    from paceline.cli.plan_tables import show, show_arithmetic
+    from paceline.cli.tables.plan_table import show, show_arithmetic
     from paceline.plan.answer import answer, plan_of
 
     asked = Wish(train, model, profile, batch, critical_batch, steps, precision, measure)
@@ -145,8 +145,8 @@ def _limits(
     deadline: str | None, budget: float | None, steps: int | None, cluster: "Cluster"
 ) -> "Callable[[Best], bool]":
     """Whether a training on some nodes keeps within what was given."""
-    from paceline.cluster.slurm import minutes_of
-    from paceline.plan.training import training_cost
+    from paceline.plan.training_cost import training_cost
+    from paceline.schedulers.slurm_client import minutes_of
     from paceline.specs import PacelineError
 
     minutes = minutes_of(deadline) if deadline else None
@@ -176,8 +176,8 @@ def _with_training(
     said: "Answer", best: "Best", cluster: "Cluster", steps: int | None, slot: str | None
 ) -> "Answer":
     """With what the whole training takes, where its length is known."""
-    from paceline.cluster.slurm import minutes_of
-    from paceline.plan.training import training_cost
+    from paceline.plan.training_cost import training_cost
+    from paceline.schedulers.slurm_client import minutes_of
 
     if steps is None:
         return said
@@ -189,7 +189,7 @@ def _with_training(
 
 def _drawn(said: "Answer", file: Path) -> str:
     """Draw the scaling curve; a plan is one without the packages that draw, too."""
-    from paceline.report.scaling import scaling_picture
+    from paceline.report.studies.plan_curve import scaling_picture
     from paceline.specs import PacelineError
 
     try:

@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from paceline.cli.words import say
+from paceline.cli.console import say
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
     from paceline.specs import Cluster, Profile, Sync, TrainingProfile
-    from paceline.train.training import Training
+    from paceline.user.training import Training
 
 Precision = Literal["fp32", "bf16", "fp16"]
 DEFAULT_CLUSTER = Path("cluster.toml")
@@ -67,7 +67,7 @@ def check_given(wish: Wish) -> None:
 
 def asked_cluster(file: Path | None, device: str | None, nodes: str | None) -> "Cluster":
     """The cluster of a file, or of a device in the catalogue with its usual links."""
-    from paceline.cluster.catalogue import read_cluster, usual_cluster
+    from paceline.cluster.catalog import read_cluster, usual_cluster
     from paceline.specs import PacelineError
     from paceline.study.points import numbers
 
@@ -94,7 +94,7 @@ def asked_cluster(file: Path | None, device: str | None, nodes: str | None) -> "
 
 def asked_counts(nodes: str | None, cluster: "Cluster") -> list[int]:
     """Numbers of nodes to look at: those given, else powers of two and all."""
-    from paceline.plan.scaling import node_counts
+    from paceline.plan.search.node_counts import node_counts
     from paceline.specs import PacelineError
     from paceline.study.points import numbers
 
@@ -129,7 +129,7 @@ def asked_model(wish: Wish, cluster: "Cluster", *, show: bool) -> Asked:
             "--model does not say how many samples a step has",
             fix="add --batch N: the global batch, over all workers",
         )
-    from paceline.profile.named import profile_of
+    from paceline.profile.named_models import profile_of
 
     return Asked({precisions[0]: profile_of(wish.model)}, wish.batch, wish.steps)
 
@@ -178,7 +178,7 @@ def _asked(
     wish: Wish, profiles: "Mapping[Precision, Profile]", own_batch: int, own_steps: int
 ) -> Asked:
     """With the batch that was wished for, and as many steps of it as learn the same."""
-    from paceline.plan.learning import steps_with
+    from paceline.plan.sample_efficiency import steps_with
 
     batch = wish.batch or own_batch
     steps = wish.steps or steps_with(batch, own_batch, own_steps, wish.critical_batch)
@@ -214,10 +214,10 @@ def profile_on(target: "Target", precision: Precision, cluster: "Cluster") -> "P
 @cache
 def training_at(target: "Target") -> "Training":
     """What the user's function returns, asked once."""
-    from paceline.train.loading import load_torch
+    from paceline.comm.torch_loading import load_torch
 
     load_torch()
-    from paceline.train.rehearse.dry_run import training_of
+    from paceline.user.script import training_of
 
     with redirect_stdout(sys.stderr):  # what the user's code prints is not the result
         return training_of(target.file, target.function)
@@ -231,17 +231,16 @@ def _profile(
     *,
     measure: bool,
 ) -> "Profile":
+    from paceline.comm.devices import name_of, pick_device
+    from paceline.parallel.dry_run.model_profile import profile_of
+    from paceline.parallel.measured_model import measured
     from paceline.profile.timing import with_times
-    from paceline.specs import Layout
-    from paceline.train.devices import name_of, pick_device
-    from paceline.train.measure import measured
-    from paceline.train.place import Place
-    from paceline.train.rehearse.costs import profile_of
+    from paceline.specs import Layout, Placement
 
     layout = Layout(precision=precision)
     with redirect_stdout(sys.stderr):
         counted = profile_of(training, target.file.name, layout)
-        device = pick_device(Place())
+        device = pick_device(Placement())
         cores = cluster.device.units if device.type == "cpu" else None
         if not measure or name_of(device, cores) != cluster.device.name:
             return counted

@@ -5,12 +5,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from paceline.cli.words import say
+from paceline.cli.console import say
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
-    from paceline.plan.calibrate import Fit
-    from paceline.plan.feedback import Ran
+    from paceline.plan.calibration.calibrate import Fit
+    from paceline.plan.calibration.measured_runs import Ran
     from paceline.specs import Cluster, FittedNumber, Profile
 
     Profiles = dict[tuple[Target, str], Profile]
@@ -20,9 +20,9 @@ MARK = "# fitted to runs by paceline plan --calibrate; remove what follows to fo
 
 def learned(runs: Sequence[Path], cluster: "Cluster", file: Path | None, *, quiet: bool) -> "Fit":
     """What is believed of the cluster's numbers, after a look at some runs."""
-    from paceline.plan.belief import guesses_for
-    from paceline.plan.calibrate import fit, guess
-    from paceline.plan.feedback import fitted_numbers, rows
+    from paceline.plan.calibration.belief import guesses_for
+    from paceline.plan.calibration.calibrate import fit, guess
+    from paceline.plan.calibration.measured_runs import fitted_numbers, rows
 
     guesses = guesses_for(cluster)
     if not runs:
@@ -46,7 +46,7 @@ def _ran(path: Path, cluster: "Cluster", profiles: "Profiles") -> "Ran":
     """A run that has taken steps, with the profile of what it trained."""
     from paceline.cli.plan_inputs import profile_on
     from paceline.launch.target import Target
-    from paceline.plan.feedback import Ran
+    from paceline.plan.calibration.measured_runs import Ran
     from paceline.report import RunReader, summary
     from paceline.specs import PacelineError, Run
 

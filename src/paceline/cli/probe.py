@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.cli.console import Json, Port, Quiet, Runs, print_json, say
 from paceline.cli.progress import progress
 from paceline.cli.run import refuse_failed, shown
 from paceline.cli.submit import (
@@ -16,7 +17,6 @@ from paceline.cli.submit import (
     reached_slurm,
     until_over,
 )
-from paceline.cli.words import Json, Port, Quiet, Runs, print_json, say
 
 if TYPE_CHECKING:
     from paceline.specs import Job, Run
@@ -62,9 +62,9 @@ def probe(
     import sys
     import time
 
-    from paceline.cli.probe_table import show
+    from paceline.cli.tables.probe_table import show
     from paceline.cluster.probe.assemble import cluster_of
-    from paceline.cluster.probe.files import read_probed
+    from paceline.cluster.probe.probe_folder import read_probed
     from paceline.launch.target import Target
     from paceline.specs import Job
 
@@ -112,15 +112,15 @@ def probe(
 
 def _probed_here(job: "Job", workers: int | None, runs: str, *, quiet: bool) -> "Run":
     """Workers on this machine."""
-    from paceline.launch import local
+    from paceline.launch import supervisor
 
-    accelerators = local.accelerators()
+    accelerators = supervisor.accelerators()
     job = job.model_copy(update={"devices_per_node": workers or max(1, accelerators)})
-    warning = local.check_room(job.workers, accelerators)
+    warning = supervisor.check_room(job.workers, accelerators)
     if warning:
         say(warning, unless=quiet)
     run = _new_run(job, runs)
-    launch = local.LocalLaunch(run)
+    launch = supervisor.LocalLaunch(run)
     try:
         _follow(run, lambda: launch.poll() is not None, quiet=quiet)
     finally:
@@ -138,7 +138,7 @@ def _probed_there(
     quiet: bool,
 ) -> "Run":
     """Workers on the nodes of a cluster."""
-    from paceline.launch import slurm as launcher
+    from paceline.schedulers import slurm as launcher
     from paceline.specs import Limits
 
     slurm = reached_slurm(testbed, quiet=quiet)
@@ -173,7 +173,7 @@ def _follow(run: "Run", over: Callable[[], bool], *, quiet: bool) -> None:
     """Show how far the probe is until it is over; raise where it failed."""
     import time
 
-    from paceline.cluster.probe.files import done_part
+    from paceline.cluster.probe.probe_folder import done_part
     from paceline.report import RunReader
 
     with progress("probe", show=not quiet) as advance:

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli.layout import another_layout, takes_layout
+from paceline.cli.console import Json, Quiet, RunFolder, print_json, say
+from paceline.cli.options.layout import another_layout, takes_layout
 from paceline.cli.run import shown, train_here
 from paceline.cli.submit import reached_slurm, train_there
-from paceline.cli.words import Json, Quiet, RunFolder, print_json, say
 
 
 @takes_layout
@@ -36,9 +36,9 @@ def resume(
 
     Example:  paceline resume runs/gpt-20260101-120000 -n 4
     """
-    from paceline.launch import local
-    from paceline.launch import slurm as launcher
+    from paceline.launch import supervisor
     from paceline.report import RunReader
+    from paceline.schedulers import slurm as launcher
     from paceline.specs import PacelineError, Run
 
     folder = Run.open(Path(run))
@@ -58,9 +58,9 @@ def resume(
     if nodes is None and (workers is not None or not folder.slurm_job_file.exists()):
         plan = another_layout(folder.plan, workers, layout)
         job = job.model_copy(update={"nodes": 1, "devices_per_node": plan.layout.workers})
-        if warning := local.check_room(plan.layout.workers, local.accelerators()):
+        if warning := supervisor.check_room(plan.layout.workers, supervisor.accelerators()):
             say(warning, unless=quiet)
-        with local.held(folder):
+        with supervisor.held(folder):
             plan.write(folder.plan_file)
             job.write(folder.job_file)
             train_here(folder, json=json, quiet=quiet)
@@ -87,7 +87,7 @@ def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from paceline.recover.ledger import read_ledger
+    from paceline.checkpoints.ledger import read_ledger
     from paceline.specs import PacelineError, Run
 
     folder = Run.open(Path(run))

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli.layout import PlanFile, chosen_plan, takes_layout
-from paceline.cli.saving import Checkpoints, KeepLedger, SaveEvery, given_saving
-from paceline.cli.words import (
+from paceline.cli.console import (
     Json,
     Port,
     PowerLimit,
@@ -22,9 +20,11 @@ from paceline.cli.words import (
     print_json,
     say,
 )
+from paceline.cli.options.checkpoints import Checkpoints, KeepLedger, SaveEvery, given_saving
+from paceline.cli.options.layout import PlanFile, chosen_plan, takes_layout
 
 if TYPE_CHECKING:
-    from paceline.launch.local import LocalLaunch
+    from paceline.launch.supervisor import LocalLaunch
     from paceline.launch.target import Target
     from paceline.report import RunState
     from paceline.specs import Run
@@ -93,17 +93,17 @@ def run(
         return
     refuse_cluster(nodes, devices)
 
-    from paceline.cli.listening import given_listeners
-    from paceline.cluster.slurm import minutes_of
-    from paceline.launch import local
+    from paceline.cli.options.listeners import given_listeners
+    from paceline.launch import supervisor
     from paceline.launch.target import Target
+    from paceline.schedulers.slurm_client import minutes_of
     from paceline.specs import Job, Limits, Run
 
     target = Target.parse(train)
-    accelerators = local.accelerators()
+    accelerators = supervisor.accelerators()
     saving = given_saving(save_every, checkpoints, ledger=ledger)
     chosen = chosen_plan(plan, workers, max(1, accelerators), layout, saving)
-    warning = local.check_room(chosen.layout.workers + spares, accelerators)
+    warning = supervisor.check_room(chosen.layout.workers + spares, accelerators)
     if warning:
         say(warning, unless=quiet)
     job = Job(
@@ -121,7 +121,7 @@ def run(
         listeners=given_listeners(to),
     )
     folder = Run.create(Path(runs), job, chosen)
-    with local.held(folder):
+    with supervisor.held(folder):
         train_here(folder, json=json, quiet=quiet)
 
 
@@ -129,11 +129,11 @@ def train_here(run: "Run", *, json: bool, quiet: bool) -> None:
     """Start a run's workers on this machine and stay until their end."""
     from functools import partial
 
-    from paceline.launch import local
+    from paceline.launch import supervisor
     from paceline.launch.follower import following
     from paceline.observe.versions import write_versions
 
-    launch = local.LocalLaunch(run)
+    launch = supervisor.LocalLaunch(run)
     with following(run, partial(say, unless=quiet)), _stopping_on_signals(launch) as stop_if_asked:
         write_versions(run.versions_file, run.job.train)  # while the workers load torch
         say(f"run: {shown(run.path)}", unless=quiet)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from paceline.cli.layout import LAYOUT_OPTIONS, takes_layout
+from paceline.cli.console import Json, Quiet, Train, print_json, say
+from paceline.cli.options.layout import LAYOUT_OPTIONS, takes_layout
 from paceline.cli.run import default_name, shown
 from paceline.cli.submit import AssumeShared, Partition, Testbed
-from paceline.cli.words import Json, Quiet, Train, print_json, say
 
 if TYPE_CHECKING:
     from paceline.specs import StudyResult
-    from paceline.study.running import Progress
+    from paceline.study.runner import Progress
 
 DEFAULT_PARENT = Path("studies")
 DEFAULT_MARGIN = 0.01
@@ -100,10 +100,10 @@ def study(
     from paceline.cli.study_launch import Asked, Here, OnSlurm
     from paceline.launch.target import Target
     from paceline.specs import PacelineError, Study
-    from paceline.study.folder import StudyFolder
     from paceline.study.points import BATCH, LINK, RATE, check_rate, numbers, points, varied
     from paceline.study.result import result
-    from paceline.study.running import measure
+    from paceline.study.runner import measure
+    from paceline.study.study_folder import StudyFolder
 
     target = Target.parse(train)
     _check_where(workers, nodes, devices or testbed)
@@ -226,7 +226,7 @@ def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) ->
     if json:
         print_json(found.model_dump(mode="json"))
     if not (json or quiet):
-        from paceline.cli.study_table import show
+        from paceline.cli.tables.study_table import show
 
         show(found)
     page = folder / "report.html"

@@ -7,16 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.cli.layout import chosen_plan
+from paceline.cli.console import say
+from paceline.cli.options.layout import chosen_plan
 from paceline.cli.submit import reached_slurm, until_over
-from paceline.cli.words import say
 
 if TYPE_CHECKING:
-    from paceline.launch.local import LocalLaunch
+    from paceline.launch.supervisor import LocalLaunch
     from paceline.launch.target import Target
-    from paceline.plan.calibrate import Fit
+    from paceline.plan.calibration.calibrate import Fit
     from paceline.specs import Cluster, Estimate, Job, Kind, Plan, Point, Profile, Run
-    from paceline.study.running import Over
+    from paceline.study.runner import Over
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Asked:
         return plan.model_copy(update={"estimate": self._predicted(plan, point)})
 
     def _predicted(self, plan: "Plan", point: "Point") -> "Estimate | None":
-        from paceline.plan.estimate import estimates
-        from paceline.plan.feedback import Ran, rows
+        from paceline.plan.calibration.measured_runs import Ran, rows
+        from paceline.plan.search.layout_estimate import estimates
 
         if self._where is None:
             return None
@@ -112,9 +112,9 @@ class Here:
 
     def prepared(self, point: "Point") -> "tuple[Job, Plan]":
         """What a point runs as."""
-        from paceline.launch import local
+        from paceline.launch import supervisor
 
-        warning = local.check_room(point.workers, local.accelerators())
+        warning = supervisor.check_room(point.workers, supervisor.accelerators())
         if warning:
             say(f"warning: {warning}", unless=self.asked.quiet)
         cores = max(1, len(os.sched_getaffinity(0)) // self.asked.most_devices)
@@ -123,7 +123,7 @@ class Here:
 
     def start(self, run: "Run", point: "Point") -> "Over":
         """Begin a run."""
-        from paceline.launch.local import LocalLaunch
+        from paceline.launch.supervisor import LocalLaunch
 
         del point
         launch = LocalLaunch(run)
@@ -153,8 +153,8 @@ class OnSlurm:
         *,
         assume_shared: bool,
     ) -> None:
-        from paceline.cluster.slurm import minutes_of
-        from paceline.launch import slurm as launcher
+        from paceline.schedulers import slurm as launcher
+        from paceline.schedulers.slurm_client import minutes_of
         from paceline.specs import Limits
 
         self._asked, self._testbed, self._partition = asked, testbed, partition
@@ -166,7 +166,7 @@ class OnSlurm:
 
     def prepared(self, point: "Point") -> "tuple[Job, Plan]":
         """What a point runs as."""
-        from paceline.launch import slurm as launcher
+        from paceline.schedulers import slurm as launcher
 
         wanted = self._asked.job(point).model_copy(
             update={"partition": self._partition, "limits": self._limits}
@@ -180,7 +180,7 @@ class OnSlurm:
 
     def start(self, run: "Run", point: "Point") -> "Over":
         """Begin a run, over the link that the point wants."""
-        from paceline.launch import slurm as launcher
+        from paceline.schedulers import slurm as launcher
         from paceline.study.points import LINK
         from paceline.testbed import client
 
@@ -191,7 +191,7 @@ class OnSlurm:
 
     def rejoined(self, run: "Run") -> "Over | None":
         """A job goes on without the process that submitted it."""
-        from paceline.cluster.slurm import ENDED_STATES
+        from paceline.schedulers.slurm_client import ENDED_STATES
 
         if not run.slurm_job_file.exists():
             return None

@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from paceline.cli.layout import PlanFile, chosen_plan, takes_layout
-from paceline.cli.run import conclude, default_name, shown
-from paceline.cli.saving import Checkpoints, KeepLedger, SaveEvery, given_saving
-from paceline.cli.words import (
+from paceline.cli.console import (
     Json,
     Port,
     PowerLimit,
@@ -22,9 +19,12 @@ from paceline.cli.words import (
     print_json,
     say,
 )
+from paceline.cli.options.checkpoints import Checkpoints, KeepLedger, SaveEvery, given_saving
+from paceline.cli.options.layout import PlanFile, chosen_plan, takes_layout
+from paceline.cli.run import conclude, default_name, shown
 
 if TYPE_CHECKING:
-    from paceline.cluster.slurm import Slurm
+    from paceline.schedulers.slurm_client import Slurm
     from paceline.specs import Run
 
 Devices = Annotated[
@@ -88,11 +88,11 @@ def submit(
     """
     import sys
 
-    from paceline.cli.listening import given_listeners
-    from paceline.cluster.slurm import megabytes_of, minutes_of
-    from paceline.launch import slurm as launcher
+    from paceline.cli.options.listeners import given_listeners
     from paceline.launch.target import Target
     from paceline.observe.versions import write_versions
+    from paceline.schedulers import slurm as launcher
+    from paceline.schedulers.slurm_client import megabytes_of, minutes_of
     from paceline.specs import Job, Limits, Plan, Run
 
     target = Target.parse(train)
@@ -134,7 +134,7 @@ def submit(
 
 def train_there(run: "Run", slurm: "Slurm", *, wait: bool, json: bool, quiet: bool) -> None:
     """Submit a run's job and, if asked to, stay until its end."""
-    from paceline.launch import slurm as launcher
+    from paceline.schedulers import slurm as launcher
 
     job = run.job
     job_id = launcher.submit(run, slurm)
@@ -156,7 +156,7 @@ def train_there(run: "Run", slurm: "Slurm", *, wait: bool, json: bool, quiet: bo
 
 def reached_slurm(testbed: str | None, *, quiet: bool) -> "Slurm":
     """The testbed named, else this machine's Slurm, else the testbed `default` or the only one."""
-    from paceline.cluster.slurm import Slurm
+    from paceline.schedulers.slurm_client import Slurm
     from paceline.specs import PacelineError
     from paceline.testbed import client
 
@@ -207,9 +207,9 @@ def until_over(run: "Run", slurm: "Slurm", job_id: int) -> Callable[[], bool]:
     """A function that says whether the run's job is over, for whoever waits."""
     import time
 
-    from paceline.cluster.slurm import ENDED_STATES
-    from paceline.launch import slurm as launcher
     from paceline.report import RunReader
+    from paceline.schedulers import slurm as launcher
+    from paceline.schedulers.slurm_client import ENDED_STATES
 
     reader = RunReader(run)
     last_asked = 0.0

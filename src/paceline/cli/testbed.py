@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.words import Json, Quiet, print_json, say
+from paceline.cli.console import Json, Quiet, print_json, say
 
 if TYPE_CHECKING:
     from paceline.testbed.status import NodeStatus, Status
@@ -41,7 +41,7 @@ def up(
     import time
 
     from paceline.testbed import client
-    from paceline.testbed.spec import TestbedSpec
+    from paceline.testbed.testbed_spec import TestbedSpec
 
     begin = time.monotonic()
     spec = TestbedSpec(name=name, nodes=nodes, link=link, delay=delay)

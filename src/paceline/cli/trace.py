@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.words import Json, Quiet, RunFolder, print_json, say
+from paceline.cli.console import Json, Quiet, RunFolder, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ def trace(
 
     Example:  paceline trace runs/gpt-20260101-120000 -o trace.json.gz
     """
-    from paceline.observe.trace import join_traces, worker_traces
+    from paceline.observe.chrome_trace import join_traces, worker_traces
     from paceline.specs import PacelineError, Run
 
     if not output.name.endswith((".json", ".json.gz")):
@@ -55,8 +55,8 @@ def trace(
 
 
 def _print_table(traced: "Iterable[Traced]") -> None:
-    from paceline.cli.tables import console, table
-    from paceline.report.wording import milliseconds, percent
+    from paceline.cli.tables.table import console, table
+    from paceline.report.drawing.units import milliseconds, percent
 
     shown = table(
         "worker",

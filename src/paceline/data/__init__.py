@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from paceline.data.mixtures import Mixture
     from paceline.data.order import Order, Sequential, Shuffled
     from paceline.data.parquet import Parquet
+    from paceline.data.shard_windows import Windowed
     from paceline.data.tars import Tars
     from paceline.data.tokens import Tokens
-    from paceline.data.windows import Windowed
 
 __all__ = [
     "Cache",

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
-from paceline.data.ahead import ReadAhead
 from paceline.data.batches import Batches
-from paceline.data.nests import map_tensors, tensors_of
+from paceline.data.nested import map_tensors, tensors_of
+from paceline.data.prefetch import ReadAhead
 from paceline.data.randomness import Seeded, draws_numbers
 from paceline.specs import PacelineError
 from paceline.specs.shares import slice_of

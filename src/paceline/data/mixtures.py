@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from paceline.data.order import Indices, Order, mixed, seed_for
-from paceline.data.own_order import order_of
+from paceline.data.order_choice import order_of
 from paceline.data.randomness import draws_numbers, taken
 from paceline.specs import PacelineError
 

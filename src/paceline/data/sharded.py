@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from paceline.data.order import Order, Sequential, Shuffled
 from paceline.data.randomness import seed_sample
-from paceline.data.windows import Windowed
+from paceline.data.shard_windows import Windowed
 from paceline.specs import PacelineError
 
 Decode = Callable[[Any], Any]

@@ -26,7 +26,7 @@ from paceline.specs import (
     WorkerState,
     worker_in_words,
 )
-from paceline.specs.events import own_seconds
+from paceline.specs.runs.events import own_seconds
 
 FIGURES: dict[str, str] = {
     "step": "Optimizer steps taken.",

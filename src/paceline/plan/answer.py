@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.plan.agreeing import extra
-from paceline.plan.agreement import agreement, assumed, other_ways
-from paceline.plan.best import Best, Profiles
-from paceline.plan.calibrate import Fit
-from paceline.plan.finalists import simulated
+from paceline.plan.calibration.calibrate import Fit
+from paceline.plan.cost.synchronization import extra
 from paceline.plan.reasons import alternatives, helps
-from paceline.plan.scaling import Goal, bests_on, choose, curve, wasted_beyond
-from paceline.specs.cluster import Cluster
-from paceline.specs.estimate import Answer
-from paceline.specs.plan import Plan
-from paceline.specs.sync import Sync
+from paceline.plan.search.best_layout import Best, Profiles
+from paceline.plan.search.finalists import simulated
+from paceline.plan.search.node_counts import Goal, bests_on, choose, curve, wasted_beyond
+from paceline.plan.sync_choice import agreement, assumed, other_ways
+from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.plans.estimate import Answer
+from paceline.specs.plans.plan import Plan
+from paceline.specs.plans.sync import Sync
 
 NORMALISED = (
     "batch normalisation is planned over each worker's own share (batch_norm = local); what a whole"

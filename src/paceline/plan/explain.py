@@ -4,11 +4,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from paceline.plan.agreement import sync_words
-from paceline.plan.best import Best
-from paceline.plan.calibrate import Fit, Steps
-from paceline.plan.compute import Passes
-from paceline.plan.numbers import GUESSES
+from paceline.plan.calibration.calibrate import Fit, Steps
+from paceline.plan.cost.coefficients import GUESSES
+from paceline.plan.cost.compute import Passes
+from paceline.plan.search.best_layout import Best
+from paceline.plan.sync_choice import sync_words
 
 _MILLI = 1e3
 

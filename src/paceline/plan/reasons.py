@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from paceline.plan.best import Best, Profiles, best_on
-from paceline.plan.calibrate import Fit
-from paceline.plan.layouts import RECOMPUTE, Layouts
-from paceline.specs.cluster import Cluster
-from paceline.specs.estimate import Alternative, Estimate, Help
-from paceline.specs.layout import Layout
-from paceline.specs.sync import Sync
+from paceline.plan.calibration.calibrate import Fit
+from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
+from paceline.plan.search.best_layout import Best, Profiles, best_on
+from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.plans.estimate import Alternative, Estimate, Help
+from paceline.specs.plans.layout import Layout
+from paceline.specs.plans.sync import Sync
 
 PARTS = {
     "compute": "computing",

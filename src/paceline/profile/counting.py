@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from paceline.profile.products import Product
-from paceline.profile.watch import Role, Seen, Sliced, watched
-from paceline.specs.profile import LayerCost, Matmul, Profile
+from paceline.profile.forward_costs import Role, Seen, Sliced, watched
+from paceline.profile.matmuls import Product
+from paceline.specs.measurements.profile import LayerCost, Matmul, Profile
 
 Forward = Callable[[int], tuple[Callable[[], Any], Callable[[Any], torch.Tensor]]]
 """For a number of samples: what calls the model on them, and what takes its output to the loss."""

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from paceline.profile.counting import Forward
 from paceline.profile.regions import Regions
-from paceline.specs.profile import LayerCost, ModelTimes, Profile, Timing
+from paceline.specs.measurements.profile import LayerCost, ModelTimes, Profile, Timing
 
 _LEAST_REPEATS, _MOST_REPEATS = 3, 15
 

@@ -1,13 +1,13 @@
 """Looking at a run: read its folder, watch it live, make its page. Never touches the workers."""
 
-from paceline.report.failure import FailureCause, cause
-from paceline.report.figures import Summary, summary
-from paceline.report.live import view, watch
-from paceline.report.page import render
-from paceline.report.prediction import prediction_sentence
-from paceline.report.read import RunReader
-from paceline.report.starts import Worker
-from paceline.report.state import RunState, Status
+from paceline.report.live.view import view, watch
+from paceline.report.reading.failure import FailureCause, cause
+from paceline.report.reading.generation import Worker
+from paceline.report.reading.reader import RunReader
+from paceline.report.reading.run_state import RunState, Status
+from paceline.report.run.figures import Summary, summary
+from paceline.report.run.page import render
+from paceline.report.run.prediction import prediction_sentence
 
 __all__ = [
     "FailureCause",

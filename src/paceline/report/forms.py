@@ -6,27 +6,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
-from paceline.report.brief import Brief
+from paceline.report.comparison.compared_runs import Comparison, compared
 from paceline.report.comparison.page import (
     comparison_brief,
     comparison_rows,
     render_comparison,
     runs_table,
 )
-from paceline.report.comparison.runs import Comparison, compared
-from paceline.report.figures import Summary, summary
-from paceline.report.page import brief, render
-from paceline.report.paper import PictureForm, write_pictures
-from paceline.report.pdf import to_pdf
-from paceline.report.pictures import Picture
-from paceline.report.read import RunReader
-from paceline.report.run_tables import run_table, steps_csv
-from paceline.report.state import RunState
+from paceline.report.drawing.brief import Brief
+from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.figure_files import PictureForm, write_pictures
+from paceline.report.drawing.pdf import to_pdf
+from paceline.report.drawing.tables import Table, to_csv, to_latex
+from paceline.report.reading.reader import RunReader
+from paceline.report.reading.run_state import RunState
+from paceline.report.run.figures import Summary, summary
+from paceline.report.run.page import brief, render
+from paceline.report.run.run_tables import run_table, steps_csv
 from paceline.report.studies.page import render_study, study_brief
-from paceline.report.studies.quality import quality_brief, render_quality
+from paceline.report.studies.quality_page import quality_brief, render_quality
 from paceline.report.studies.quality_tables import quality_rows, quality_table
-from paceline.report.studies.tables import study_rows, study_table
-from paceline.report.tables import Table, to_csv, to_latex
+from paceline.report.studies.study_tables import study_rows, study_table
 from paceline.specs import Cluster, PacelineError, Run, StudyResult
 
 Form = Literal["html", "pdf", "svg", "png", "csv", "latex"]

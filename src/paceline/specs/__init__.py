@@ -1,6 +1,15 @@
 """What flows between the rooms: frozen models, readable as TOML and JSON. No torch here."""
 
-from paceline.specs.cluster import (
+from paceline.specs.errors import (
+    OUT_OF_MEMORY_EXIT_CODE,
+    STOPPED_EXIT_CODE,
+    TOO_FEW_EXIT_CODE,
+    PacelineError,
+    RunFailed,
+    RunOver,
+)
+from paceline.specs.interval import Interval
+from paceline.specs.measurements.cluster import (
     Cluster,
     CollectiveCost,
     Device,
@@ -9,15 +18,42 @@ from paceline.specs.cluster import (
     MatmulRate,
     Precision,
 )
-from paceline.specs.dry_run import DryRun, HeldParameters, Memory, RankPicture, Transfer
-from paceline.specs.errors import (
-    OUT_OF_MEMORY_EXIT_CODE,
-    STOPPED_EXIT_CODE,
-    TOO_FEW_EXIT_CODE,
-    PacelineError,
-    RunFailed,
+from paceline.specs.measurements.dry_run import (
+    DryRun,
+    HeldParameters,
+    Memory,
+    RankPicture,
+    Transfer,
 )
-from paceline.specs.estimate import (
+from paceline.specs.measurements.profile import (
+    LayerCost,
+    Matmul,
+    ModelTimes,
+    Profile,
+    Timing,
+    TrainingProfile,
+)
+from paceline.specs.measurements.quality import (
+    Comparison,
+    Learned,
+    LearnedPoint,
+    Quality,
+    Stretch,
+    Verdict,
+)
+from paceline.specs.measurements.study import (
+    Kind,
+    Law,
+    Limit,
+    Measured,
+    Point,
+    PointResult,
+    Reach,
+    Study,
+    StudyResult,
+)
+from paceline.specs.plans.checkpointing import Best, Saving
+from paceline.specs.plans.estimate import (
     Alternative,
     Amount,
     Answer,
@@ -27,8 +63,12 @@ from paceline.specs.estimate import (
     ScalingPoint,
     TrainingCost,
 )
-from paceline.specs.event import Event
-from paceline.specs.events import (
+from paceline.specs.plans.faults import Faults
+from paceline.specs.plans.layout import Layout, Position
+from paceline.specs.plans.plan import Plan
+from paceline.specs.plans.sync import LOCAL_STEPS, Sync
+from paceline.specs.runs.event import Event
+from paceline.specs.runs.events import (
     PARTS,
     Agreed,
     AnyEvent,
@@ -52,36 +92,11 @@ from paceline.specs.events import (
     WorkerState,
     event_adapter,
 )
-from paceline.specs.fault_events import Lost, Refused, Regrouped, Slow, Source
-from paceline.specs.faults import Faults
-from paceline.specs.interval import Interval
-from paceline.specs.job import Job, Limits
-from paceline.specs.layout import Layout, Position
-from paceline.specs.plan import Plan
-from paceline.specs.profile import (
-    LayerCost,
-    Matmul,
-    ModelTimes,
-    Profile,
-    Timing,
-    TrainingProfile,
-)
-from paceline.specs.quality import Comparison, Learned, LearnedPoint, Quality, Stretch, Verdict
-from paceline.specs.roster import JOINS, Member, Roster, worker_in_words
-from paceline.specs.run import BATCH_ALIVE_SECONDS, Run
-from paceline.specs.saving import Best, Saving
-from paceline.specs.study import (
-    Kind,
-    Law,
-    Limit,
-    Measured,
-    Point,
-    PointResult,
-    Reach,
-    Study,
-    StudyResult,
-)
-from paceline.specs.sync import LOCAL_STEPS, Sync
+from paceline.specs.runs.fault_events import Lost, Refused, Regrouped, Slow, Source
+from paceline.specs.runs.job import Job, Limits
+from paceline.specs.runs.placement import Placement
+from paceline.specs.runs.roster import JOINS, Member, Roster, worker_in_words
+from paceline.specs.runs.run import BATCH_ALIVE_SECONDS, Run
 
 __all__ = [
     "BATCH_ALIVE_SECONDS",
@@ -137,6 +152,7 @@ __all__ = [
     "Outcome",
     "PacelineError",
     "Part",
+    "Placement",
     "Plan",
     "Point",
     "PointResult",
@@ -152,6 +168,7 @@ __all__ = [
     "Roster",
     "Run",
     "RunFailed",
+    "RunOver",
     "Saved",
     "Saving",
     "ScalingPoint",

@@ -24,6 +24,10 @@ class PacelineError(Exception):
         self.fix = fix
 
 
+class RunOver(Exception):
+    """The run ended while this worker waited for a rank in it."""
+
+
 class RunFailed(PacelineError):
     """A run started and did not finish: the workers failed, or the job was ended."""
 

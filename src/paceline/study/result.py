@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from paceline.report import wording
-from paceline.report.breakdown import MEANINGS
+from paceline.report.drawing import units
+from paceline.report.run.step_breakdown import MEANINGS
 from paceline.report.studies.quality_words import quality_findings
-from paceline.report.studies.tables import limit_of
+from paceline.report.studies.study_tables import limit_of
 from paceline.specs import Limit, PointResult, Reach, StudyResult
-from paceline.specs.study import FARTHEST, families
-from paceline.study.folder import StudyFolder
-from paceline.study.laws import laws, reaches, with_scaling
-from paceline.study.learned import quality
-from paceline.study.measuring import point_results
+from paceline.specs.measurements.study import FARTHEST, families
+from paceline.study.learned_points import quality
+from paceline.study.measured_points import point_results
+from paceline.study.scaling_laws import laws, reaches, with_scaling
+from paceline.study.study_folder import StudyFolder
 
 BOUND = 0.8
 """Of the efficiency, below which nodes are better used for something else."""
@@ -72,7 +72,7 @@ def _findings(points: Sequence[PointResult], reached: Sequence[Reach]) -> list[s
         )
         found.append(
             f"{lead}{last.point.where} are {last.speedup.value:.2f} x as fast as one worker:"
-            f" {wording.percent(last.efficiency.value)} of what they could be. It scales {how}."
+            f" {units.percent(last.efficiency.value)} of what they could be. It scales {how}."
         )
         if len(drawn) == 1:  # of several curves, the pictures say the rest
             found.append(f"{_lost(last)} {_HELP[limit]}")
@@ -88,7 +88,7 @@ def _lost(last: PointResult) -> str:
         parts.update(run.seconds)
     whole = sum(parts.values()) or 1.0
     worst = [
-        f"{wording.percent(seconds / whole)} {MEANINGS[part]}"  # type: ignore[index]
+        f"{units.percent(seconds / whole)} {MEANINGS[part]}"  # type: ignore[index]
         for part, seconds in parts.most_common()
         if seconds >= 0.05 * whole
     ]
@@ -99,13 +99,13 @@ def _reach(reach: Reach, last: PointResult) -> str:
     most = last.point.workers
     if reach.workers is None:
         return (
-            f"Efficiency stays above {wording.percent(reach.bound)} beyond {FARTHEST * most:,}"
+            f"Efficiency stays above {units.percent(reach.bound)} beyond {FARTHEST * most:,}"
             " workers, if the fitted law holds that far."
         )
     where = "beyond what was measured" if reach.workers > most else "within what was measured"
     words = (
-        f"Efficiency falls below {wording.percent(reach.bound)} with more than"
-        f" {wording.count(reach.workers, 'worker')}, {where}."
+        f"Efficiency falls below {units.percent(reach.bound)} with more than"
+        f" {units.count(reach.workers, 'worker')}, {where}."
     )
     if reach.peak_workers is not None:
         words += f" With more than {reach.peak_workers:,}, throughput itself would fall."

@@ -7,8 +7,8 @@ those in `encodings` come with torch; a test runs every mode and holds the two t
 import math
 from collections.abc import Sequence
 
-from paceline.specs.dry_run import Transfer
-from paceline.specs.sync import LOCAL_STEPS, Sync
+from paceline.specs.measurements.dry_run import Transfer
+from paceline.specs.plans.sync import LOCAL_STEPS, Sync
 from paceline.sync.canonical_costs import canonical_traffic, rows_kept
 from paceline.sync.traffic import NUMBER_BYTES, Traffic, copied, transfer
 

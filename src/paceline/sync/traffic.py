@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from paceline.specs.dry_run import Transfer
+from paceline.specs.measurements.dry_run import Transfer
 
 NUMBER_BYTES = 4
 """Of a weight or a gradient as it is exchanged without compression."""

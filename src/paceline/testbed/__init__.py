@@ -12,8 +12,8 @@ from paceline.testbed.client import (
     up,
 )
 from paceline.testbed.requirements import Missing, missing
-from paceline.testbed.spec import TestbedSpec
 from paceline.testbed.status import NodeStatus, Status
+from paceline.testbed.testbed_spec import TestbedSpec
 
 __all__ = [
     "Missing",

@@ -8,10 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.specs.errors import PacelineError
-from paceline.testbed.processes import end_holders, holders_of
+from paceline.testbed.commands import end_holders, holders_of
 from paceline.testbed.requests import connect, request
 from paceline.testbed.requirements import require
-from paceline.testbed.spec import (
+from paceline.testbed.startup import HolderStart
+from paceline.testbed.state_folder import (
+    StateFolder,
+    parent_folder,
+    remove_empty_parent_folder,
+    state_folder,
+)
+from paceline.testbed.status import NodeStatus, Status
+from paceline.testbed.testbed_spec import (
     HEAD,
     HEAD_ADDRESS,
     TestbedSpec,
@@ -19,14 +27,6 @@ from paceline.testbed.spec import (
     delay_seconds,
     lost_part,
 )
-from paceline.testbed.starting import HolderStart
-from paceline.testbed.state import (
-    StateFolder,
-    parent_folder,
-    remove_empty_parent_folder,
-    state_folder,
-)
-from paceline.testbed.status import NodeStatus, Status
 
 _START_SECONDS = 60.0
 _SECONDS_MORE_PER_NODE = 3.0

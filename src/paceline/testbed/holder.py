@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from paceline.specs.errors import PacelineError
-from paceline.testbed import slurm, spec
+from paceline.testbed import slurm_daemons, testbed_spec
+from paceline.testbed.commands import KEEP, run
 from paceline.testbed.network import Link, create_switch
 from paceline.testbed.node_init import reap_until_exit_of
 from paceline.testbed.nodes import Node
-from paceline.testbed.processes import KEEP, run
-from paceline.testbed.state import StateFolder
+from paceline.testbed.state_folder import StateFolder
 
 _REQUEST_SECONDS = 5.0
 _LONGEST_REQUEST_BYTES = 64 * 1024
@@ -45,26 +45,26 @@ def _end_unless_kept() -> None:
 
 
 def _hold(state: StateFolder) -> None:
-    asked = spec.TestbedSpec(**json.loads((state.path / "spec.json").read_text()))
+    asked = testbed_spec.TestbedSpec(**json.loads((state.path / "spec.json").read_text()))
     os.environ["SLURM_CONF"] = str(state.slurm_conf)
-    socket.sethostname(spec.HEAD)
+    socket.sethostname(testbed_spec.HEAD)
     _bind_name_lookup(state, asked.nodes)
     create_switch()
     nodes = _nodes(asked, state)
     for node in nodes.values():
         node.switch_on()  # all of them first, so that they start side by side
-    slurm.write_settings(state, asked.nodes)
-    slurm.start_controller(state)
+    slurm_daemons.write_settings(state, asked.nodes)
+    slurm_daemons.start_controller(state)
     for node in nodes.values():
         node.boot()
     _serve(state, nodes)
 
 
-def _nodes(asked: spec.TestbedSpec, state: StateFolder) -> dict[str, Node]:
-    rate = spec.bits_per_second(asked.link) if asked.link else None
-    delay = spec.delay_seconds(asked.delay) if asked.delay else 0.0
-    names = spec.node_names(asked.nodes)
-    shares = spec.cores_of_nodes(asked.nodes, sorted(os.sched_getaffinity(0)))
+def _nodes(asked: testbed_spec.TestbedSpec, state: StateFolder) -> dict[str, Node]:
+    rate = testbed_spec.bits_per_second(asked.link) if asked.link else None
+    delay = testbed_spec.delay_seconds(asked.delay) if asked.delay else 0.0
+    names = testbed_spec.node_names(asked.nodes)
+    shares = testbed_spec.cores_of_nodes(asked.nodes, sorted(os.sched_getaffinity(0)))
     return {
         name: Node(name, cores, Link(rate, delay), state)
         for name, cores in zip(names, shares, strict=True)
@@ -74,8 +74,10 @@ def _nodes(asked: spec.TestbedSpec, state: StateFolder) -> dict[str, Node]:
 def _bind_name_lookup(state: StateFolder, nodes: int) -> None:
     """Names of the testbed come from a hosts file of its own, and no name from anywhere else."""
     hosts = state.path / "hosts"
-    lines = ["127.0.0.1 localhost", f"{spec.HEAD_ADDRESS} {spec.HEAD}"]
-    lines += [f"{spec.node_address(name)} {name}" for name in spec.node_names(nodes)]
+    lines = ["127.0.0.1 localhost", f"{testbed_spec.HEAD_ADDRESS} {testbed_spec.HEAD}"]
+    lines += [
+        f"{testbed_spec.node_address(name)} {name}" for name in testbed_spec.node_names(nodes)
+    ]
     hosts.write_text("\n".join(lines) + "\n")
     sources = state.path / "nsswitch.conf"
     system_sources = Path("/etc/nsswitch.conf")
@@ -139,7 +141,7 @@ def _node(request: dict[str, Any], nodes: dict[str, Node]) -> Node:
 
 
 def _status(nodes: dict[str, Node]) -> list[dict[str, Any]]:
-    states = slurm.node_states()
+    states = slurm_daemons.node_states()
     return [asdict(node.status(states.get(name, "unknown"))) for name, node in nodes.items()]
 
 
@@ -149,7 +151,7 @@ def _locate(node: Node) -> dict[str, Any]:
 
 def _start(node: Node) -> None:
     node.switch_on()
-    slurm.mark_down(node.name)
+    slurm_daemons.mark_down(node.name)
     node.boot()
 
 

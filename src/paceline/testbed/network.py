@@ -12,9 +12,9 @@ from pathlib import Path
 
 from paceline.specs.errors import PacelineError
 from paceline.testbed import relay
+from paceline.testbed.commands import run
 from paceline.testbed.node_init import configure_device, tune_network
-from paceline.testbed.processes import run
-from paceline.testbed.spec import HEAD_ADDRESS, PREFIX_LENGTH, node_address
+from paceline.testbed.testbed_spec import HEAD_ADDRESS, PREFIX_LENGTH, node_address
 
 SWITCH = "switch"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from paceline.specs.errors import PacelineError
 from paceline.testbed import node_init
+from paceline.testbed.commands import children_of, namespace_options
 from paceline.testbed.network import Cable, Link
-from paceline.testbed.processes import children_of, namespace_options
-from paceline.testbed.spec import PREFIX_LENGTH, node_address
-from paceline.testbed.state import StateFolder
+from paceline.testbed.state_folder import StateFolder
 from paceline.testbed.status import NodeStatus
+from paceline.testbed.testbed_spec import PREFIX_LENGTH, node_address
 
 _ENDING_SECONDS = 10.0
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.specs.errors import PacelineError
-from paceline.testbed.processes import namespace_options, search_path
+from paceline.testbed.commands import namespace_options, search_path
 
 _ETC = Path("/etc")
 _SYSCTLS = Path("/proc/sys")

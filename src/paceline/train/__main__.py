@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from paceline.train.worker import work
+from paceline.train.worker.main import work
 
 if __name__ == "__main__":
     work(Path(sys.argv[1]))

@@ -7,23 +7,24 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import FrameType
 
-from paceline.observe.events import EventWriter
+from paceline.comm.devices import pick_device
+from paceline.comm.groups import Groups
+from paceline.observe.event_writer import EventWriter
 from paceline.observe.power_limit import limited_power
-from paceline.observe.progress import progress_bar
-from paceline.observe.usage import usage_written
+from paceline.observe.progress_bar import progress_bar
+from paceline.observe.usage_sampler import usage_written
+from paceline.parallel.fitted_layout import fitting
+from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Faults, Layout, Run, Sync
-from paceline.train.devices import pick_device
-from paceline.train.fitting import fitting
-from paceline.train.groups import Groups
-from paceline.train.joining import joined
-from paceline.train.place import place, run_folder
-from paceline.train.recovery import Recovery
-from paceline.train.studied import as_studied
-from paceline.train.telemetry import Telemetry
-from paceline.train.tracing import Tracing
+from paceline.train.elastic.joined_groups import joined_elastic
+from paceline.train.elastic.recovery import Recovery
+from paceline.train.monitor.profiler import Tracing
+from paceline.train.monitor.step_windows import Progress
+from paceline.train.monitor.telemetry import Telemetry
+from paceline.train.study_overrides import as_studied
 from paceline.train.trainer import Trainer
-from paceline.train.training import Training
-from paceline.train.windows import Progress
+from paceline.user.script import check_may_train
+from paceline.user.training import Training
 
 started_trainers = 0
 """How many trainers this process has started: a worker checks that its user's function did."""
@@ -37,14 +38,18 @@ def start(training: Training) -> Iterator[Trainer]:
     `paceline submit` the same code trains on all of them.
     """
     global started_trainers  # noqa: PLW0603 -- a fact about the process, not a setting
+    check_may_train()
     folder = run_folder()
     run = Run.open(folder) if folder else None
     training = as_studied(training, run.job) if run else training
-    here = place(run.job.first_generation if run else 0)
+    here = placement(run.job.first_generation if run else 0)
     device = pick_device(here)
     writer = EventWriter(run.events, here.node) if run else None
     with (
-        joined(run, here, device, run.job.port if run else None, _fitting(run)) as groups,
+        joined_elastic(run, here, device, run.job.port if run else None, _fitting(run)) as (
+            groups,
+            agent,
+        ),
         _limited(groups, run.job.power_limit_watts if run else None),
         _usage_of_node(groups, writer),
     ):
@@ -54,12 +59,13 @@ def start(training: Training) -> Iterator[Trainer]:
             groups,
             writer,
             lambda: recovery is not None and recovery.wants_to_save,
+            lambda: agent is not None and agent.wanted,
             waits=not sync.replicas_differ,
             tracing=_tracing(run, groups, writer) if run and writer else None,
         )
         layout = run.plan.layout if run else Layout()
         faults = run.plan.faults if run else Faults()
-        trainer = Trainer(training, layout, groups, telemetry, recovery, sync, faults)
+        trainer = Trainer(training, layout, groups, telemetry, recovery, sync, faults, agent)
         started_trainers += 1
         with _stopping_by_signal(telemetry, run is not None):
             yield trainer
@@ -81,12 +87,12 @@ def _limited(groups: Groups, watts: float | None) -> AbstractContextManager[None
     if watts is None:
         return nullcontext()
     gpu = groups.device.index if groups.device.type == "cuda" else None
-    return limited_power(watts, gpu, groups.place.node)
+    return limited_power(watts, gpu, groups.placement.node)
 
 
 def _usage_of_node(groups: Groups, writer: EventWriter | None) -> AbstractContextManager[None]:
     """A block whose use of this node is written, by one of its workers, if there is a run."""
-    here, interface = groups.place, groups.interface
+    here, interface = groups.placement, groups.interface
     if writer is None or here.joins or not here.leads_node:
         return nullcontext()
     return usage_written(

@@ -1,29 +1,30 @@
 """A training as it stands on the workers of one generation: what takes its steps."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch
+from paceline.parallel.arrange import arrange
+from paceline.parallel.arranged import Arranged
+from paceline.parallel.data_speeds import speeds_of_data_workers
+from paceline.parallel.fitted_layout import everybody_has_all
+from paceline.parallel.gradient_norm import clip
+from paceline.parallel.step.loss_scaling import LossScaling
+from paceline.parallel.whole_model import Whole
 from paceline.specs import Faults, Layout, Sync
 from paceline.sync.mode import Mode
-from paceline.train.agreeing import agreeing
-from paceline.train.buffers import Buffers
-from paceline.train.by_part import learning
-from paceline.train.fitting import everybody_has_all
-from paceline.train.groups import Groups
-from paceline.train.layouts.arrange import arrange
-from paceline.train.layouts.arranged import Arranged
-from paceline.train.layouts.norm import clip
-from paceline.train.layouts.whole import Whole
-from paceline.train.learned import Learned
-from paceline.train.learning import Learning
-from paceline.train.place import speeds_of_data_workers
-from paceline.train.scaling import LossScaling
-from paceline.train.state import TrainedState
-from paceline.train.telemetry import Telemetry
-from paceline.train.training import Training
-from paceline.train.watching import Watching
+from paceline.train.gradients.accumulation import Learning
+from paceline.train.gradients.buffers import Buffers
+from paceline.train.gradients.canonical_parts import learning
+from paceline.train.gradients.learned import Learned
+from paceline.train.gradients.sync_mode import agreeing
+from paceline.train.monitor.monitor import Watching
+from paceline.train.monitor.telemetry import Telemetry
+from paceline.train.state.training_state import TrainedState
+from paceline.user.training import Training
 
 
 class Stepper:
@@ -37,6 +38,7 @@ class Stepper:
         telemetry: Telemetry,
         sync: Sync,
         faults: Faults,
+        may_retire: Callable[[], bool] = lambda: False,
     ) -> None:
         sync.check(layout)
         self.training, self.layout, self.sync = training, layout, sync
@@ -61,7 +63,7 @@ class Stepper:
         self._learning: Learning | None = None
         """How this worker learns from its shares, once batches are divided (`begin_at`)."""
         self._buffers = Buffers(self.model)
-        self._faults = faults
+        self._faults, self._may_retire = faults, may_retire
         self.watching = self._watching()
         self._open = False
         """Whether a step has begun and not come to its end."""
@@ -160,6 +162,7 @@ class Stepper:
             self._faults,
             self.training,
             self._buffers.put_back,
+            self._may_retire,
         )
 
     def _agreeing(self) -> Mode:
@@ -173,14 +176,14 @@ class Stepper:
         )
 
     def _divided(self, *, first_step: int) -> Batches:
-        training, layout, place = self.training, self.layout, self._groups.place
+        training, layout, placement = self.training, self.layout, self._groups.placement
         return Batches(
             order=training.sample_order(),
             batch=training.batch,
             steps=training.total_steps,
             workers=layout.data_workers,
-            rank=layout.data_rank(place.rank),
-            speeds=speeds_of_data_workers(place, layout),
+            rank=layout.data_rank(placement.rank),
+            speeds=speeds_of_data_workers(placement, layout),
             seed=training.seed,
             first_step=first_step,
             parts=self.sync.parts if self.sync.mode == "canonical" else None,

@@ -10,22 +10,23 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
+from paceline.cluster.process import age_seconds
+from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
 from paceline.specs import Faults, Layout, Outcome, PacelineError, Sync
-from paceline.train.evaluate import Evaluation, evaluate
-from paceline.train.export import export
-from paceline.train.groups import Groups
-from paceline.train.joining import is_loss
-from paceline.train.keeper import Keeper
-from paceline.train.place import age_seconds
-from paceline.train.recovery import Recovery
-from paceline.train.regroup import Regroup
+from paceline.train.elastic.agent import Gathering
+from paceline.train.elastic.joined_groups import is_loss
+from paceline.train.elastic.keeper import Keeper
+from paceline.train.elastic.recovery import Recovery
+from paceline.train.elastic.regroup import Regroup
+from paceline.train.gradients.evaluation import Evaluation, evaluate
+from paceline.train.monitor.step_windows import Progress
+from paceline.train.monitor.telemetry import Telemetry
+from paceline.train.state.export import export
 from paceline.train.step_output import StepOutput
 from paceline.train.stepper import Stepper
-from paceline.train.telemetry import Telemetry
-from paceline.train.training import Measure, Training
-from paceline.train.windows import Progress
+from paceline.user.training import Measure, Training
 
 _Result = TypeVar("_Result")
 
@@ -46,6 +47,7 @@ class Trainer:
         recovery: Recovery | None = None,
         sync: Sync = Sync(),  # noqa: B008 -- frozen
         faults: Faults = Faults(),  # noqa: B008 -- frozen
+        agent: Gathering | None = None,
     ) -> None:
         sync = sync.among(layout.replicas)
         self.training = training
@@ -54,7 +56,7 @@ class Trainer:
         self._groups = groups
         self._clock = telemetry.clock
         self._telemetry = telemetry
-        self._keeper = Keeper(training, groups, telemetry, recovery)
+        self._keeper = Keeper(training, agent, telemetry, recovery)
         self._done = 0
         self._begun = self._closed = False
         self._loss = torch.tensor(torch.nan)
@@ -63,10 +65,12 @@ class Trainer:
         """What the last batch that was handed out is a part of."""
 
         def build(layout: Layout) -> Stepper:
-            return Stepper(training, layout, groups, telemetry, sync, faults)
+            may_retire = agent.may_retire if agent else lambda: False
+            return Stepper(training, layout, groups, telemetry, sync, faults, may_retire)
 
-        self._regroup = Regroup(layout, groups, telemetry, self._keeper, build)
-        begin = self._regroup.joined if groups.place.joins else self._regroup.begun
+        self._agent = agent
+        self._regroup = Regroup(layout, groups, agent, telemetry, self._keeper, build)
+        begin = self._regroup.joined if groups.placement.joins else self._regroup.begun
         self._stepper, self._done = begin()
 
     @property
@@ -161,7 +165,7 @@ class Trainer:
                 "layout": stepper.layout.model_dump(),
             }
             with stepper.mode.agreed(), stepper.arranged.evaluating():
-                writes = self._groups.place.rank == 0
+                writes = self._groups.placement.rank == 0
                 export(stepper.arranged.weights(), Path(path), settings, writes=writes)
 
         self._persist(exported)
@@ -220,7 +224,7 @@ class Trainer:
         """Go on with those who are left, from the newest state that they have."""
         if error is not None:
             possible = self._regroup.possible and not self._regroup.in_vain
-            if not (possible and is_loss(error, self._groups)):
+            if not (possible and is_loss(error, self._agent)):
                 raise error
             error.__traceback__ = None  # its frames hold what holds the broken groups
         why = "a worker joins" if error is None else str(error)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.cluster.collectives.group import Array, Group
-from paceline.specs.cluster import CollectiveCost
+from paceline.specs.measurements.cluster import CollectiveCost
 
 Model = Callable[[Array, Group], Array]
 

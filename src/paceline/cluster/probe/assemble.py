@@ -3,10 +3,17 @@
 import datetime
 from statistics import median
 
-from paceline.cluster.probe.fit import costs
-from paceline.cluster.probe.peers import remarks
-from paceline.specs.cluster import Cluster, CollectiveCost, Device, Link, MatmulRate, Precision
-from paceline.specs.probe import Probed
+from paceline.cluster.probe.link_fit import costs
+from paceline.cluster.probe.outliers import remarks
+from paceline.specs.measurements.cluster import (
+    Cluster,
+    CollectiveCost,
+    Device,
+    Link,
+    MatmulRate,
+    Precision,
+)
+from paceline.specs.measurements.probe import Probed
 
 
 def cluster_of(probed: Probed, day: datetime.date) -> Cluster:

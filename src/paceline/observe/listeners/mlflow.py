@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from paceline.observe.digest import Observation
-from paceline.observe.listeners.once import Once, identity
+from paceline.observe.listeners.forward_only import Once, identity
 from paceline.specs import PacelineError, Run
 
 MOST_METRICS = 1000

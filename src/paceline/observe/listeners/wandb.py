@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from paceline.observe.digest import Observation
-from paceline.observe.listeners.once import Once, identity
+from paceline.observe.listeners.forward_only import Once, identity
 from paceline.specs import Run
 
 

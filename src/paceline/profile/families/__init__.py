@@ -12,7 +12,7 @@ from paceline.profile.families.experts import Experts, experts
 from paceline.profile.families.resnet import ResNet, resnet
 from paceline.profile.families.vit import ViT, vit
 from paceline.specs.base import Spec
-from paceline.specs.profile import Profile
+from paceline.specs.measurements.profile import Profile
 
 __all__ = [
     "FAMILIES",

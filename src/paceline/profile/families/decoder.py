@@ -4,7 +4,7 @@ from pydantic import PositiveInt, model_validator
 
 from paceline.profile.families.transformer import WORD, Transformer, block, logits
 from paceline.specs.errors import PacelineError
-from paceline.specs.profile import LayerCost, Profile
+from paceline.specs.measurements.profile import LayerCost, Profile
 
 LLAMA_MULTIPLE = 256
 

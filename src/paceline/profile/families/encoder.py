@@ -3,7 +3,7 @@
 from pydantic import PositiveInt
 
 from paceline.profile.families.transformer import WORD, Transformer, block, logits
-from paceline.specs.profile import LayerCost, Matmul, Profile
+from paceline.specs.measurements.profile import LayerCost, Matmul, Profile
 
 TOKEN_TYPES = 2
 

@@ -10,7 +10,7 @@ from pydantic import PositiveInt, model_validator
 from paceline.profile.families.decoder import Llama, decoder_block, embedding, head
 from paceline.profile.families.transformer import WORD
 from paceline.specs.errors import PacelineError
-from paceline.specs.profile import LayerCost, Matmul, Profile
+from paceline.specs.measurements.profile import LayerCost, Matmul, Profile
 
 SCORE = 4
 """Bytes of what the router says of one expert: fp32."""

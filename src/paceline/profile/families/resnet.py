@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from pydantic import PositiveInt
 
 from paceline.specs.base import Spec
-from paceline.specs.profile import LayerCost, Matmul, Profile
+from paceline.specs.measurements.profile import LayerCost, Matmul, Profile
 
 WORD = 2
 """Bytes of an activation: planned trainings compute in 16 bits."""

@@ -6,7 +6,7 @@ from pydantic import PositiveInt, model_validator
 
 from paceline.specs.base import Spec
 from paceline.specs.errors import PacelineError
-from paceline.specs.profile import LayerCost, Matmul
+from paceline.specs.measurements.profile import LayerCost, Matmul
 
 WORD = 2
 """Bytes of an activation: planned trainings compute in 16 bits."""

@@ -4,7 +4,7 @@ from pydantic import PositiveInt, model_validator
 
 from paceline.profile.families.transformer import WORD, Transformer, block
 from paceline.specs.errors import PacelineError
-from paceline.specs.profile import LayerCost, Matmul, Profile
+from paceline.specs.measurements.profile import LayerCost, Matmul, Profile
 
 COLOURS = 3
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from paceline.report import wording
-from paceline.report.brief import Brief, Tile
-from paceline.report.comparison.pictures import comparison_pictures
-from paceline.report.comparison.runs import WINDOW, Compared, Comparison
-from paceline.report.drawing import drawing_packages
-from paceline.report.failure import plain
-from paceline.report.tables import Table
-from paceline.report.templates import environment, javascript
+from paceline.report.comparison.charts import comparison_pictures
+from paceline.report.comparison.compared_runs import WINDOW, Compared, Comparison
+from paceline.report.drawing import units
+from paceline.report.drawing.brief import Brief, Tile
+from paceline.report.drawing.packages import drawing_packages
+from paceline.report.drawing.tables import Table
+from paceline.report.drawing.templates import environment, javascript
+from paceline.report.reading.failure import plain
 from paceline.specs import Layout
 
 MOST_ROWS = 100
@@ -43,7 +43,7 @@ def comparison_brief(found: Comparison) -> Brief:
     """What matters most of the runs, in whatever form."""
     altair, _ = drawing_packages()
     return Brief(
-        title=f"{wording.count(len(found.runs), 'run')} compared",
+        title=f"{units.count(len(found.runs), 'run')} compared",
         sentence=_sentence(found),
         tiles=_tiles(found),
         pictures=comparison_pictures(found, altair),
@@ -70,7 +70,7 @@ def _sentence(found: Comparison) -> str:
 
 def _best(found: Comparison, best: Compared) -> str:
     """The run of lowest loss; no run by itself where they agree to the digits that are shown."""
-    known = [wording.loss(loss) for loss in found.losses.values() if loss is not None]
+    known = [units.loss(loss) for loss in found.losses.values() if loss is not None]
     return "all alike" if len(known) > len(set(known)) == 1 else _named(best)
 
 
@@ -81,22 +81,22 @@ def _tiles(found: Comparison) -> list[Tile]:
     tiles: list[Tile] = [
         (
             "Fastest",
-            wording.rate(fastest.figures.samples_per_second),
+            units.rate(fastest.figures.samples_per_second),
             f"samples per second, {_named(fastest)}",
             "",
         )
     ]
     if best is not None:
-        loss = wording.loss(found.losses[best.number])
+        loss = units.loss(found.losses[best.number])
         at = f"after {found.equal_samples:,} samples, {_best(found, best)}"
         tiles.append(("Lowest loss", loss, at, ""))
     thrifty = max(found.trained, key=lambda each: each.per_worker)
     small = f"samples per second, {_named(thrifty)}"
-    tiles.append(("Most per worker", wording.rate(thrifty.per_worker), small, ""))
+    tiles.append(("Most per worker", units.rate(thrifty.per_worker), small, ""))
     ended = [each for each in found.trained if each.figures.status == "finished"]
     if ended:
         soonest = min(ended, key=lambda each: each.figures.seconds)
-        time = wording.duration(soonest.figures.seconds)
+        time = units.duration(soonest.figures.seconds)
         tiles.append(("Soonest finished", time, _named(soonest), ""))
     done = f"{len(ended):,} of {len(found.runs):,}"
     grade = "finished" if len(ended) == len(found.runs) else "slow"
@@ -126,7 +126,7 @@ def runs_table(found: Comparison) -> Table:
         shown = [shown[0], *by_rate[: MOST_ROWS - 1]]
     caption = (
         "Per worker: samples per second and worker, over those of the first run that took a step."
-        f" Loss at equal samples: mean over the last {wording.percent(WINDOW)} of"
+        f" Loss at equal samples: mean over the last {units.percent(WINDOW)} of"
         f" {found.equal_samples:,} samples."
     )
     if len(shown) < len(found.runs):
@@ -169,7 +169,7 @@ def layout_words(layout: Layout) -> str:
         "slice": layout.tensor,
         "stage": layout.pipeline,
     }
-    said = [wording.count(number, thing) for thing, number in parts.items() if number > 1]
+    said = [units.count(number, thing) for thing, number in parts.items() if number > 1]
     return " x ".join(said) or "one device"
 
 
@@ -182,11 +182,11 @@ def _line(found: Comparison, each: Compared) -> list[str]:
         layout_words(each.layout),
         figures.sync,
         f"{figures.batch:,}" if figures.batch else "–",
-        wording.rate(figures.samples_per_second) if figures.steps else "–",
-        "–" if efficiency is None else wording.percent(efficiency),
-        wording.loss(figures.final_loss),
-        wording.loss(found.losses[each.number]),
-        wording.duration(figures.seconds) if figures.steps else "–",
+        units.rate(figures.samples_per_second) if figures.steps else "–",
+        "–" if efficiency is None else units.percent(efficiency),
+        units.loss(figures.final_loss),
+        units.loss(found.losses[each.number]),
+        units.duration(figures.seconds) if figures.steps else "–",
         figures.breakdown.limit if figures.breakdown else "–",
         figures.status,
     ]

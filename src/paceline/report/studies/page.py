@@ -5,15 +5,16 @@ from collections.abc import Callable
 from statistics import fmean
 from types import ModuleType
 
-from paceline.report import wording
-from paceline.report.bars import named_bars
-from paceline.report.breakdown import COLORS, MEANINGS, MOST_BARS, meanings, part_colors
-from paceline.report.brief import Brief, Tile
-from paceline.report.drawing import drawing_packages
-from paceline.report.failure import plain
-from paceline.report.pictures import Picture, finish
-from paceline.report.studies.pictures import over_workers
-from paceline.report.studies.tables import (
+from paceline.report.drawing import units
+from paceline.report.drawing.bars import named_bars
+from paceline.report.drawing.brief import Brief, Tile
+from paceline.report.drawing.chart import Picture, finish
+from paceline.report.drawing.packages import drawing_packages
+from paceline.report.drawing.templates import environment, javascript
+from paceline.report.reading.failure import plain
+from paceline.report.run.step_breakdown import COLORS, MEANINGS, MOST_BARS, meanings, part_colors
+from paceline.report.studies.charts import over_workers
+from paceline.report.studies.study_tables import (
     between,
     bound_of,
     exact_percent,
@@ -24,9 +25,8 @@ from paceline.report.studies.tables import (
     study_table,
     where,
 )
-from paceline.report.templates import environment, javascript
 from paceline.specs import Interval, Limit, Measured, Part, Point, PointResult, Reach, StudyResult
-from paceline.specs.study import FARTHEST, families
+from paceline.specs.measurements.study import FARTHEST, families
 
 MOST_RUNS = 200
 MOST_FAILURES = 20
@@ -48,8 +48,8 @@ def render_study(result: StudyResult) -> str:
     failures = [(name, why) for name, each in named for why in each.failures]
     said = study_brief(result)
     pages = environment()
-    pages.globals.update(rate=wording.rate, loss=wording.loss, factor=factor)
-    pages.globals.update(percent=wording.percent, exact_percent=exact_percent)
+    pages.globals.update(rate=units.rate, loss=units.loss, factor=factor)
+    pages.globals.update(percent=units.percent, exact_percent=exact_percent)
     return pages.get_template("study.html.jinja").render(
         study=result.study,
         result=result,
@@ -139,7 +139,7 @@ def _tiles(result: StudyResult) -> list[Tile]:
         ("Speed-up", f"{factor(best.speedup.value)} x", _small(best, best.speedup, factor), ""),
         (
             "Efficiency",
-            wording.percent(efficiency),
+            units.percent(efficiency),
             between(best.efficiency, exact_percent) or "of ideal",
             grade,
         ),
@@ -147,8 +147,8 @@ def _tiles(result: StudyResult) -> list[Tile]:
         ("Scales to", *_reach(result, best), ""),
         (
             "Samples per second",
-            wording.rate(_rate(fastest)),
-            _small(fastest, fastest.samples_per_second, wording.rate),
+            units.rate(_rate(fastest)),
+            _small(fastest, fastest.samples_per_second, units.rate),
             "",
         ),
     ]
@@ -168,7 +168,7 @@ def _limit(each: PointResult) -> tuple[str, str]:
     words = []
     if shares:
         waiting = " is waiting for it" * (limit == "slow worker")
-        words.append(f"{wording.percent(fmean(shares))} of a step{waiting}")
+        words.append(f"{units.percent(fmean(shares))} of a step{waiting}")
     if len(named) < len(each.runs):
         words.append(f"in {len(named)} of {len(each.runs)} runs")
     return limit.capitalize(), ", ".join(words)
@@ -197,7 +197,7 @@ def _reach(result: StudyResult, best: PointResult) -> tuple[str, str]:
     found = next((each for each in result.reaches if each.family in on), None)
     if found is None:
         return "–", "too few points to say"
-    small = f"at {wording.percent(found.bound)} efficiency"
+    small = f"at {units.percent(found.bound)} efficiency"
     if found.peak_workers:
         small += f"; fastest on {found.peak_workers:,}"
     return _end(result, found), small
@@ -205,7 +205,7 @@ def _reach(result: StudyResult, best: PointResult) -> tuple[str, str]:
 
 def _end(result: StudyResult, reach: Reach) -> str:
     if reach.workers is not None:
-        return wording.count(reach.workers, "worker")
+        return units.count(reach.workers, "worker")
     most = families(result.points)[reach.family][-1].point.workers
     return f"beyond {FARTHEST * most:,}"
 
@@ -219,16 +219,16 @@ def _notes(result: StudyResult) -> list[str]:
             # Runs that fail alike are one failure, so what is counted is what finished.
             why = textwrap.shorten(plain(each.failures[0]), MOST_CHARACTERS, placeholder=" …")
             done = f"only {len(each.runs)} of" if each.runs else "none of"
-            notes.append(f"{name}: {done} {wording.count(repeat, 'run')} finished – {why}")
+            notes.append(f"{name}: {done} {units.count(repeat, 'run')} finished – {why}")
         elif lacking > 0:
-            absent.append(f"{name} ({wording.count(lacking, 'run')})")
+            absent.append(f"{name} ({units.count(lacking, 'run')})")
     if len(notes) > MOST_FAILURES:
-        others = wording.count(len(notes) - MOST_FAILURES, "other point")
+        others = units.count(len(notes) - MOST_FAILURES, "other point")
         notes[MOST_FAILURES:] = [f"Runs failed on {others}."]
     known = {_key(each.point) for each in result.points}
     absent += point_names([each for each in result.study.points if _key(each) not in known])
     if absent:
-        others = wording.count(len(absent) - MOST_FAILURES, "other point")
+        others = units.count(len(absent) - MOST_FAILURES, "other point")
         more = f" and {others}" * (len(absent) > MOST_FAILURES)
         notes.append(f"Not run yet: {'; '.join(absent[:MOST_FAILURES])}{more}.")
     if len({each.point.workers for each in result.points if each.runs}) == 1:
@@ -257,7 +257,7 @@ def _parts_picture(result: StudyResult, altair: ModuleType) -> list[Picture]:
             "part": part,
             "order": order.index(part),
             "share": float(f"{seconds / sum(means.values()):.5g}"),
-            "ms": wording.milliseconds(seconds),
+            "ms": units.milliseconds(seconds),
             "meaning": MEANINGS[part],
         }
         for name, means in shown

@@ -1,9 +1,9 @@
 """A study of quality in numbers: flat rows, and a table for a paper."""
 
-from paceline.report import wording
+from paceline.report.drawing import units
+from paceline.report.drawing.tables import Table
 from paceline.report.studies.quality_words import difference, said, value
-from paceline.report.studies.tables import Row, point_columns, point_names, where
-from paceline.report.tables import Table
+from paceline.report.studies.study_tables import Row, point_columns, point_names, where
 from paceline.specs import StudyResult
 
 
@@ -41,8 +41,8 @@ def quality_table(result: StudyResult) -> Table:
     ]
     caption = (
         f"{study.name}: how well {study.train.name} learns beside {names[quality.base]}, measured"
-        f" {where(study)}, {wording.count(study.repeat, 'seed')} of each point; ± is half of a 95 %"
-        f" interval, paired by seed; the same: within {wording.percent(quality.margin)} by two"
+        f" {where(study)}, {units.count(study.repeat, 'seed')} of each point; ± is half of a 95 %"
+        f" interval, paired by seed; the same: within {units.percent(quality.margin)} by two"
         " one-sided tests."
     )
     headings = ["Where", "Measure", "Value", "Difference", "Verdict"]

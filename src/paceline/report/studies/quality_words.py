@@ -1,7 +1,7 @@
 """What a study of quality found, as people say it: the same in the terminal and on the page."""
 
-from paceline.report import wording
-from paceline.report.studies.tables import point_names
+from paceline.report.drawing import units
+from paceline.report.studies.study_tables import point_names
 from paceline.specs import Comparison, Interval, StudyResult
 
 
@@ -29,7 +29,7 @@ def difference(found: Interval) -> str:
 def value(found: Interval) -> str:
     """`0.0512 ± 0.0007`."""
     half = f" ± {short(found.half)}" if found.half is not None else ""
-    return wording.loss(found.value) + half
+    return units.loss(found.value) + half
 
 
 def short(number: float) -> str:
@@ -47,7 +47,7 @@ def quality_findings(result: StudyResult) -> list[str]:
     values = ", ".join(f"{name} {value(found)}" for name, found in quality.of_base.items())
     words = [
         f"Held against {names[quality.base]}: {values}. The same: within"
-        f" {wording.percent(quality.margin)} of that."
+        f" {units.percent(quality.margin)} of that."
     ]
     for name, each in zip(names, quality.points, strict=True):
         if each.comparisons:

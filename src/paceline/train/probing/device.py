@@ -9,11 +9,11 @@ from statistics import median
 import psutil
 import torch
 
-from paceline.specs.cluster import MatmulRate, Precision
-from paceline.specs.probe import ProbedWorker
-from paceline.train.devices import name_of
-from paceline.train.place import Place
-from paceline.train.probing.clock import call_seconds, once, synchronise
+from paceline.comm.devices import name_of, synchronise
+from paceline.specs import Placement
+from paceline.specs.measurements.cluster import MatmulRate, Precision
+from paceline.specs.measurements.probe import ProbedWorker
+from paceline.train.probing.timer import call_seconds, once
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
 LONGEST_MATMUL_SECONDS = 0.2
@@ -26,7 +26,7 @@ CPU_COPY_BYTES, ACCELERATOR_COPY_BYTES = 1 << 26, 1 << 29
 _POWERCAP = Path("/sys/class/powercap")
 
 
-def measured(place: Place, device: torch.device) -> ProbedWorker:
+def measured(placement: Placement, device: torch.device) -> ProbedWorker:
     """What this worker's device reaches while the others measure theirs."""
     on_cpu = device.type == "cpu"
     rates = [*_matmuls("fp32", torch.float32, device), *_matmuls("bf16", torch.bfloat16, device)]
@@ -37,16 +37,16 @@ def measured(place: Place, device: torch.device) -> ProbedWorker:
     target = torch.empty_like(source)
     seconds = median(call_seconds(lambda: target.copy_(source), device, BUDGET_SECONDS))
     return ProbedWorker(
-        node=place.node,
+        node=placement.node,
         device=name_of(device),
         kind="cpu" if on_cpu else "accelerator",
         units=_units(device),
         launch_seconds=_launch_seconds(device),
-        memory_bytes=_memory_bytes(place, device),
+        memory_bytes=_memory_bytes(placement, device),
         memory_bytes_per_second=2 * copied / seconds,
         matmuls=tuple(rates),
         best_flops=best_flops(device),
-        watts=_watts(place, device),
+        watts=_watts(placement, device),
     )
 
 
@@ -98,7 +98,7 @@ def _units(device: torch.device) -> int:
     return int(getattr(about, "multi_processor_count", 1))
 
 
-def _memory_bytes(place: Place, device: torch.device) -> int:
+def _memory_bytes(placement: Placement, device: torch.device) -> int:
     """Of the device; on CPUs, this worker's part of the node's or of what Slurm granted."""
     if device.type != "cpu":
         return int(torch.get_device_module(device).get_device_properties(device).total_memory)
@@ -106,10 +106,10 @@ def _memory_bytes(place: Place, device: torch.device) -> int:
     granted = os.environ.get("SLURM_MEM_PER_NODE", "")
     if granted.isdigit() and int(granted):
         total = min(total, int(granted) << 20)
-    return int(total // place.local_workers)
+    return int(total // placement.local_workers)
 
 
-def _watts(place: Place, device: torch.device) -> float | None:
+def _watts(placement: Placement, device: torch.device) -> float | None:
     """The power limit: of an NVIDIA device, or this worker's part of the CPU packages'."""
     try:
         if device.type == "cuda":
@@ -126,4 +126,4 @@ def _watts(place: Place, device: torch.device) -> float | None:
         microwatts = sum(int(each.read_text()) for each in limits)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return microwatts / 1e6 / place.local_workers or None
+    return microwatts / 1e6 / placement.local_workers or None

@@ -3,14 +3,14 @@
 import os
 from pathlib import Path
 
+from paceline.comm.devices import name_of
+from paceline.comm.groups import Groups
+from paceline.parallel.dry_run.model_profile import profile_of
+from paceline.parallel.measured_model import measured
 from paceline.profile.timing import merged, with_times
 from paceline.specs import Layout, ModelTimes, Profile, TrainingProfile
-from paceline.train.devices import name_of
-from paceline.train.groups import Groups
-from paceline.train.measure import measured
-from paceline.train.probing.exchange import shared
-from paceline.train.rehearse.costs import profile_of
-from paceline.train.rehearse.dry_run import training_of
+from paceline.train.probing.collectives import shared
+from paceline.user.script import training_of
 
 BUDGET_SECONDS = 15.0
 """For one precision."""
@@ -32,10 +32,10 @@ def training_profile(
             ModelTimes.model_validate_json(each)
             for each in groups.collected(f"times in {precision}", own.model_dump_json())
         ]
-        if groups.place.rank == 0:
+        if groups.placement.rank == 0:
             counted = profile_of(training, file.name, layout)
             profiles[precision] = with_times(counted, merged(times), name_of(groups.device))
-    if groups.place.rank:
+    if groups.placement.rank:
         return None
     return TrainingProfile.model_validate(
         {

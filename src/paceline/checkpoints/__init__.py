@@ -1,0 +1,1 @@
+"""Checkpoints: written so that none is ever torn or silently wrong."""

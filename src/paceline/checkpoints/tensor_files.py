@@ -1,0 +1,133 @@
+"""Tensors in safetensors files, written piece by piece so that nothing is copied to be hashed."""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import torch
+from blake3 import blake3
+
+from paceline.checkpoints.manifest import FileRecord, StoredPiece, StoredTensor
+from paceline.checkpoints.tensor_extent import Piece
+from paceline.specs import PacelineError
+
+_SMALLEST_FILE_BYTES = 16 << 20
+_MOST_FILES = 16
+"""Several files are hashed side by side, and one that did not change need not be written; but
+parallel file systems suffer from many small ones."""
+
+_CHUNK_BYTES = 1 << 20
+
+_KINDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+class TensorFile:
+    """The contents of one file: its header, and the bytes of its tensors behind it."""
+
+    def __init__(self, name: str, pieces: list[Piece]) -> None:
+        self.name = name
+        self._pieces = pieces
+        self._header = _header(pieces)
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return len(self._header) + sum(piece.tensor.nbytes for piece in self._pieces)
+
+    @cached_property
+    def chunks(self) -> list[memoryview]:
+        """What stands in it, one after the other."""
+        flat = (piece.tensor.reshape(-1).view(torch.uint8) for piece in self._pieces)
+        return [memoryview(self._header), *(each.numpy().data for each in flat)]
+
+    def record(self) -> FileRecord:
+        """Its size and its hash."""
+        digest = blake3()
+        for _ in self.hashed_chunks(digest):
+            pass
+        return FileRecord(bytes=self.bytes, blake3=digest.hexdigest())
+
+    def hashed_chunks(self, digest: blake3) -> Iterator[memoryview]:
+        """What stands in it, each part hashed while the processor still has it at hand."""
+        for chunk in self.chunks:
+            for begin in range(0, len(chunk), _CHUNK_BYTES):
+                part = chunk[begin : begin + _CHUNK_BYTES]
+                digest.update(part)  # gives Python's lock up meanwhile
+                yield part
+
+    def stored(self) -> Iterator[tuple[str, StoredTensor]]:
+        """Which pieces of which tensors it has."""
+        for piece in self._pieces:
+            where = StoredPiece(
+                file=self.name, key=_key(piece), offset=piece.box.offset, shape=piece.box.shape
+            )
+            yield (
+                piece.name,
+                StoredTensor(shape=piece.whole, dtype=dtype_name(piece.tensor), pieces=[where]),
+            )
+
+
+def in_files(section: str, worker: int, pieces: Sequence[Piece]) -> Iterator[TensorFile]:
+    """Pieces divided into files that are named by what they have and whose it is."""
+    total = sum(piece.tensor.nbytes for piece in pieces)
+    limit = max(_SMALLEST_FILE_BYTES, total // _MOST_FILES)
+    number, size, some = 0, 0, list[Piece]()
+    for piece in pieces:
+        if some and size + piece.tensor.nbytes > limit:
+            yield TensorFile(_file_name(section, worker, number), some)
+            number, size, some = number + 1, 0, []
+        some.append(piece)
+        size += piece.tensor.nbytes
+    if some:
+        yield TensorFile(_file_name(section, worker, number), some)
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """The name of a tensor's type, as torch has it."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _file_name(section: str, worker: int, number: int) -> str:
+    return f"{section}-{worker:05d}-{number:03d}.safetensors"
+
+
+def _key(piece: Piece) -> str:
+    if piece.box.shape == piece.whole:
+        return piece.name
+    return f"{piece.name}[{','.join(map(str, piece.box.offset))}]"
+
+
+def _header(pieces: list[Piece]) -> bytes:
+    entries: dict[str, object] = {}
+    begin = 0
+    for piece in pieces:
+        kind = _KINDS.get(piece.tensor.dtype)
+        if kind is None:
+            raise PacelineError(
+                f"{piece.name} is of type {dtype_name(piece.tensor)}, which safetensors files"
+                " cannot hold",
+                fix="keep it in another type, or as a buffer with persistent=False",
+            )
+        end = begin + piece.tensor.nbytes
+        entries[_key(piece)] = {
+            "dtype": kind,
+            "shape": piece.box.shape,
+            "data_offsets": [begin, end],
+        }
+        begin = end
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)  # so that the tensors begin where a processor likes it
+    return len(text).to_bytes(8, "little") + text

@@ -1,0 +1,48 @@
+"""`--to`: other tools are told of a run."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from paceline.cli.console import say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from paceline.specs import Run
+
+
+def given_listeners(to: Sequence[str] | None) -> tuple[str, ...]:
+    """The listeners of a run that is to be started, each checked."""
+    if not to:
+        return ()
+    from paceline.observe.listeners import check_listener
+
+    for words in to:
+        check_listener(words)
+    return tuple(to)
+
+
+def follow(run: "Run", to: Sequence[str], console: "Console") -> None:
+    """Show a run as `watch` does, and tell listeners of it; until it is over, or whoever started
+    this process for it is gone."""
+    import os
+    import signal
+    import sys
+
+    from paceline import report
+    from paceline.observe.listeners import Audience
+
+    launcher = os.environ.get("PACELINE_FOLLOWER_OF")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    audience = Audience(run, to, say)
+
+    def in_vain() -> bool:
+        alone = launcher is not None and os.getppid() != int(launcher)
+        return alone or (audience.empty and not console.is_terminal)
+
+    try:
+        report.watch(run, console, until=in_vain, tell=audience.tell)
+    finally:
+        audience.close()
+    if audience.failed:
+        sys.exit(1)

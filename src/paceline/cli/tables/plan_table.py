@@ -1,0 +1,160 @@
+"""A plan as a person reads it: the curve, the others, what bounds it and what would help."""
+
+from typing import TYPE_CHECKING
+
+from paceline.cli.tables.table import console, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from paceline.plan.calibration.calibrate import Fit
+    from paceline.plan.search.best_layout import Best
+    from paceline.specs import Amount, Answer, Layout, Sync, TrainingCost
+
+
+def show(said: "Answer") -> None:
+    """Tables first, then sentences."""
+    from paceline.plan.reasons import bound
+    from paceline.report.drawing.units import count
+
+    out = console()
+    million = said.parameters / 1e6
+    size = f"{million:,.1f} million" if million >= 0.1 else f"{said.parameters:,}"
+    out.print(
+        f"{said.model}: {size} parameters, batch {said.batch:,}, on"
+        f" nodes of {count(said.devices_per_node, 'device')} ({said.device});"
+        f" {said.scored:,} layouts looked at",
+        markup=False,
+    )
+    out.print(_curve(said))
+    out.print(_others(said))
+    out.print(f"A step: {bound(said.estimate)}.", markup=False)
+    if said.agreeing:
+        out.print(said.agreeing, markup=False)
+    for sentence in _sentences(said):
+        out.print(sentence, markup=False)
+    for remark in said.remarks:
+        out.print(remark, style="yellow", markup=False)
+
+
+def show_arithmetic(best: "Best", found: "Fit") -> None:
+    """How the estimate follows from numbers, and where these come from."""
+    from paceline.plan.explain import explained, numbers_used
+
+    out = console()
+    for title, lines in (
+        ("The step of the chosen layout", explained(best, found)),
+        ("The planner's numbers", numbers_used(found)),
+    ):
+        shown = table(title, "how", "result", words={title, "how"})
+        for line in lines:
+            shown.add_row(line.what, line.how, line.result)
+        out.print(shown)
+
+
+def _curve(said: "Answer") -> "Table":
+    from paceline.report.drawing.units import percent, rate
+
+    columns = ("", "nodes", "workers", "layout", "step", "9 of 10 within", "samples/s")
+    shown = table(*columns, "efficiency", words={"layout"})
+    for point in said.curve:
+        here = point.nodes == said.nodes
+        shown.add_row(
+            "->" if here else "",
+            f"{point.nodes:,}",
+            f"{point.devices:,}",
+            _words(point.layout, point.sync),
+            *_interval(point.step_seconds),
+            rate(point.samples_per_second),
+            percent(point.efficiency),
+            style="bold" if here else None,
+        )
+    return shown
+
+
+def _others(said: "Answer") -> "Table":
+    from paceline.report.drawing.units import count, duration, size
+
+    chosen = said.estimate
+    where = f"on {count(said.nodes, 'node')}"
+    words_of = {where, "layout", "why not"}
+    shown = table(where, "layout", "step", "memory", "why not", words=words_of)
+    shown.add_row(
+        "chosen",
+        _words(chosen.layout, chosen.sync),
+        duration(chosen.step_seconds.value),
+        size(round(chosen.peak_bytes.value)),
+        "",
+        style="bold",
+    )
+    for other in said.alternatives:
+        shown.add_row(
+            other.what,
+            _words(other.layout, other.sync),
+            "-" if other.step_seconds is None else duration(other.step_seconds),
+            size(round(other.peak_bytes)),
+            other.why,
+        )
+    return shown
+
+
+def _words(layout: "Layout", sync: "Sync") -> str:
+    """A layout, and how its replicas agree where that is not by a plain sum."""
+    from paceline.plan.reasons import words
+
+    # With spaces, so that a narrow column can break it.
+    return words(layout) + ("" if sync.by_engine else f", {sync.short().replace(',', ', ')}")
+
+
+def _sentences(said: "Answer") -> list[str]:
+    from paceline.report.drawing.units import count
+
+    helps = ", ".join(f"{each.change} ({each.faster:.2f} x)" for each in said.helps)
+    sentences = [f"What would help: {helps}." if helps else "Nothing doubled would help much."]
+    if said.wasted_beyond == 1:
+        sentences.append("One node is enough: a second one brings less than half of the first.")
+    elif said.wasted_beyond is not None:
+        sentences.append(
+            f"Beyond {said.wasted_beyond:,} nodes, a further one brings less than half of what the"
+            " first ones do."
+        )
+    if said.too_few is not None:
+        where = count(said.too_few, "node")
+        sentences.append(f"On {where} no layout fits, or divides the batch.")
+    if said.training is not None:
+        sentences.append(_training(said.training))
+    if said.estimate.step_seconds.origin == "assumed":
+        sentences.append(
+            "These are figures of catalogues and habits; `paceline probe` and --calibrate RUN make"
+            " them firmer."
+        )
+    return sentences
+
+
+def _training(cost: "TrainingCost") -> str:
+    from paceline.report.drawing.units import count, duration, percent, rate
+
+    parts = [
+        f"{count(cost.steps, 'step')} take {duration(cost.seconds.value)}"
+        f" ({duration(cost.seconds.low)} to {duration(cost.seconds.high)}),"
+        f" {rate(cost.device_hours)} device-hours"
+    ]
+    if cost.kilowatt_hours is not None:
+        parts.append(f"{rate(cost.kilowatt_hours)} kWh")
+    if cost.money is not None:
+        parts.append(f"{cost.money:,.2f} in the price's currency")
+    if cost.slots is not None:
+        parts.append(count(cost.slots, "time slot"))
+    lost = 1 - cost.goodput
+    if lost > 0.005:
+        parts.append(
+            f"{percent(lost)} of it for failures and checkpoints every"
+            f" {duration(cost.save_every_seconds)}"
+        )
+    return ", ".join(parts) + "."
+
+
+def _interval(amount: "Amount") -> tuple[str, str]:
+    from paceline.report.drawing.units import duration
+
+    return duration(amount.value), f"{duration(amount.low)} to {duration(amount.high)}"

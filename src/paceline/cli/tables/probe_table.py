@@ -1,0 +1,69 @@
+"""A probed cluster as a person reads it."""
+
+from typing import TYPE_CHECKING
+
+from paceline.cli.tables.table import console, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from paceline.specs import Cluster, Device
+
+
+def show(cluster: "Cluster") -> None:
+    """Devices, links, and what is unusual."""
+    from paceline.report.drawing.units import count, size
+
+    out = console()
+    device = cluster.device
+    out.print(
+        f"{count(cluster.nodes, 'node')} with {count(cluster.devices_per_node, 'device')} each:"
+        f" {device.name}",
+        markup=False,
+    )
+    limit = f", power limit {device.watts:.0f} W" if device.watts else ""
+    out.print(
+        f"memory of a device: {size(device.memory_bytes)},"
+        f" {size(round(device.memory_bytes_per_second))}/s{limit}",
+        f"inside a node: {cluster.inside.name}; between nodes: {cluster.between.name},"
+        f" {count(cluster.interfaces_per_node or cluster.devices_per_node, 'interface')} a node",
+        sep="\n",
+        markup=False,
+    )
+    out.print("\n[bold]Products of square matrices, GFLOP/s[/bold]")
+    out.print(_matmuls(device))
+    if cluster.collectives:
+        out.print("[bold]Collectives[/bold]")
+        out.print(_collectives(cluster))
+    for remark in cluster.remarks:
+        out.print(remark, style="yellow", markup=False)
+    if not cluster.remarks and cluster.nodes > 2:
+        out.print("no node and no link is slower than its peers")
+
+
+def _matmuls(device: "Device") -> "Table":
+    from paceline.report.drawing.units import rate
+
+    precisions = list(dict.fromkeys(each.precision for each in device.matmuls))
+    found = {(each.size, each.precision): each.flops_per_second for each in device.matmuls}
+    shown = table("size", *precisions, words=())
+    for size in sorted({each.size for each in device.matmuls}):
+        rates = (found.get((size, precision)) for precision in precisions)
+        shown.add_row(str(size), *("" if each is None else rate(each / 1e9) for each in rates))
+    return shown
+
+
+def _collectives(cluster: "Cluster") -> "Table":
+    from paceline.report.drawing.units import size
+
+    columns = ("operation", "members", "nodes", "latency ms", "rate")
+    shown = table(*columns, words={"operation"})
+    for each in sorted(cluster.collectives, key=lambda one: one.operation):
+        shown.add_row(
+            each.operation,
+            str(each.members),
+            str(each.members // each.members_per_node),
+            f"{1e3 * each.latency_seconds:.3f}",
+            f"{size(round(each.bytes_per_second))}/s",
+        )
+    return shown

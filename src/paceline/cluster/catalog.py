@@ -1,0 +1,70 @@
+"""Devices and links by name, and cluster files that name them."""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from paceline.specs.errors import PacelineError
+from paceline.specs.measurements.cluster import Cluster, Device, Link
+
+
+def device(name: str) -> Device:
+    """The device of that name."""
+    return Device.model_validate({"name": name, **_entry("devices", name)})
+
+
+def link(name: str) -> Link:
+    """The link of that name."""
+    return Link.model_validate({"name": name, **_entry("links", name)})
+
+
+def names(kind: str) -> list[str]:
+    """All `devices` or all `links`."""
+    return list(_catalogue()[kind])
+
+
+def read_cluster(path: Path) -> Cluster:
+    """A cluster from a TOML file, in which a device or a link may be just a name from here:
+
+    nodes = 16
+    devices_per_node = 8
+    device = "h100-80gb"
+    inside = "nvlink4"
+    between = "infiniband-ndr"
+    """
+    written = Cluster.read_toml(path)
+    if isinstance(named := written.get("device"), str):
+        written["device"] = device(named)
+    for key in ("inside", "between"):
+        if isinstance(named := written.get(key), str):
+            written[key] = link(named)
+    return Cluster.checked(written, path)
+
+
+def usual_cluster(name: str, nodes: int) -> Cluster:
+    """Nodes of a device from here, with the links and the number that they usually come with."""
+    chosen, usual = device(name), _catalogue()["usual"][name]
+    return Cluster(
+        nodes=nodes,
+        devices_per_node=usual["devices_per_node"],
+        device=chosen,
+        inside=link(usual["inside"]),
+        between=link(usual["between"]),
+    )
+
+
+@cache
+def _catalogue() -> dict[str, dict[str, dict[str, Any]]]:
+    return tomllib.loads(files("paceline.cluster").joinpath("catalog.toml").read_text())
+
+
+def _entry(kind: str, name: str) -> dict[str, Any]:
+    entries = _catalogue()[kind]
+    if name not in entries:
+        raise PacelineError(
+            f"the catalogue has no {kind[:-1]} {name!r}",
+            fix=f"use one of {', '.join(entries)}, or write its figures into the cluster file",
+        )
+    return entries[name]

@@ -1,0 +1,104 @@
+"""Lines through measured times: latency + bytes / rate, after bytes that pass at once."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.specs.measurements.cluster import CollectiveCost
+from paceline.specs.measurements.probe import CollectiveTime
+
+FASTEST = 1e3
+"""Of the rate of the largest message: what a line may have where noise hides the slope."""
+ROUNDS = 20
+SMALL_ERROR = 0.02
+"""Relative errors below count as one: times are no more exact than that."""
+BETTER = 0.75
+"""Of the errors of a plain line: what a bend must leave at the most, since it also fits noise."""
+FEWEST_FOR_BEND = 5
+EMPHASIS = 0.25
+"""The power of a message's size by which it counts: most time goes into large ones."""
+
+_Array = npt.NDArray[np.float64]
+
+
+class Line(NamedTuple):
+    """Seconds = latency + what of the bytes is above `free_bytes` / rate."""
+
+    latency_seconds: float
+    bytes_per_second: float
+    free_bytes: float
+
+    def seconds(self, nbytes: float) -> float:
+        """Of a message."""
+        counted = max(nbytes - self.free_bytes, 0.0)
+        return self.latency_seconds + counted / self.bytes_per_second
+
+
+def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Line:
+    """The line that is the least wrong, relative to each time.
+
+    Relative, so that the short times of small messages have a say beside the long ones; by least
+    squares that weigh large errors less, so that a call that was held up does not count much.
+    """
+    sizes, times = np.asarray(nbytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+    found, error = _straight(sizes, times, 0.0)
+    if len(sizes) < FEWEST_FOR_BEND:
+        return found
+    between = np.sqrt(sizes[:-1] * sizes[1:])
+    bends = np.concatenate([sizes[1:-2], between[1:-2]])
+    bent, least = min((_straight(sizes, times, float(free)) for free in bends), key=lambda a: a[1])
+    return bent if least < BETTER * error else found
+
+
+def _straight(sizes: _Array, times: _Array, free: float) -> tuple[Line, float]:
+    """The best line of those with the same free bytes, and the sum of its relative errors."""
+    counted = np.maximum(sizes - free, 0.0)
+    # The slope in units of the largest message's, so that both unknowns are of like size.
+    unit = float(times[-1] / sizes[-1])
+    columns = np.stack([1.0 / times, unit * counted / times], axis=1)
+    importance = (sizes / sizes[-1]) ** EMPHASIS
+    weights = importance
+    for _ in range(ROUNDS):
+        latency, slope = _least_squares(columns, weights)
+        errors = np.abs(columns @ (latency, slope) - 1.0)
+        weights = importance / np.maximum(errors, SMALL_ERROR)
+    return Line(latency, 1.0 / (slope * unit), free), float(importance @ errors)
+
+
+def _least_squares(columns: _Array, weights: _Array) -> tuple[float, float]:
+    """Neither of the two below zero."""
+    weighted = columns * np.sqrt(weights)[:, np.newaxis]
+    ones = np.sqrt(weights)
+
+    def one(column: int, left: _Array) -> float:
+        return float(weighted[:, column] @ left / (weighted[:, column] @ weighted[:, column]))
+
+    latency, slope = np.linalg.lstsq(weighted, ones, rcond=None)[0].tolist()
+    if latency < 0 or len(columns) == 1:
+        return 0.0, max(one(1, ones), 1.0 / FASTEST)
+    if slope < 1.0 / FASTEST:
+        slope = 1.0 / FASTEST
+        return max(one(0, ones - slope * weighted[:, 1]), 0.0), slope
+    return latency, slope
+
+
+def costs(times: Sequence[CollectiveTime]) -> tuple[CollectiveCost, ...]:
+    """A line for each operation and grouping."""
+    cases: dict[tuple[str, int, int], list[CollectiveTime]] = {}
+    for each in times:
+        cases.setdefault((each.operation, each.members, each.members_per_node), []).append(each)
+    found = []
+    for case in cases.values():
+        case.sort(key=lambda each: each.nbytes)
+        drawn = line([each.nbytes for each in case], [each.seconds for each in case])
+        found.append(
+            CollectiveCost(
+                operation=case[0].operation,
+                members=case[0].members,
+                members_per_node=case[0].members_per_node,
+                **drawn._asdict(),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,1 @@
+"""How workers communicate: rendezvous, signed store, process groups, devices."""

@@ -1,0 +1,73 @@
+"""This worker's device and the communication backend that belongs to it.
+
+The one place that knows accelerators. CUDA, ROCm (which torch calls cuda) and XPU follow torch's
+documentation and have not been run on hardware yet; CPU is what the tests run.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from paceline.specs import PacelineError, Placement
+
+
+def pick_device(placement: Placement) -> torch.device:
+    """The device of this worker: by its number on the node, or the CPU where there is none."""
+    if not torch.accelerator.is_available():
+        return torch.device("cpu")
+    accelerator = torch.accelerator.current_accelerator()
+    assert accelerator is not None
+    count = torch.accelerator.device_count()
+    # Where the scheduler shows each task only its own device, that one is number 0.
+    index = 0 if count == 1 and _bound_by_scheduler() else placement.local_rank
+    if index >= count:
+        raise PacelineError(
+            f"{placement.node} has {count} {accelerator.type} devices, but"
+            f" {placement.local_workers} workers were started on it",
+            fix=f"use -n {count} (or --devices {count}), one worker per device",
+        )
+    torch.accelerator.set_device_index(index)
+    return torch.device(accelerator.type, index)
+
+
+def backend_for(device: torch.device) -> str:
+    """The backend that torch gives this kind of device: NCCL, XCCL, Gloo."""
+    return dist.get_default_backend_for_device(device)
+
+
+def use_interface(name: str) -> None:
+    """Tell Gloo and NCCL which network interface to use, unless the user has said so."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
+
+
+def abort_exchanges() -> None:
+    """Make whoever waits in an exchange between accelerators leave it, from another thread.
+
+    NCCL's way; Gloo has none. Follows torch's documentation, not run on hardware yet.
+    """
+    if dist.is_initialized() and dist.get_backend() == "nccl":
+        dist.distributed_c10d._abort_process_group()
+
+
+def _bound_by_scheduler() -> bool:
+    return any(name in os.environ for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"))
+
+
+def name_of(device: torch.device, cores: int | None = None) -> str:
+    """What a device is called; a CPU with some cores, or with those this process computes on."""
+    if device.type != "cpu":
+        return str(torch.get_device_module(device).get_device_name(device))
+    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    cores = cores or torch.get_num_threads()
+    model = found[1].strip() if found else "CPU"
+    return f"{model}, {cores} core{'' if cores == 1 else 's'}"
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done all that was asked of it."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

@@ -1,0 +1,203 @@
+"""How the workers find each other: worker 0 listens and says where, signed, in the run folder.
+
+A port chosen by the system cannot be taken by another job, and nothing has to be agreed on before.
+The listener is bound to the one interface that the other workers reach.
+"""
+
+import errno
+import json
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.cluster import interfaces
+from paceline.cluster.interfaces import Interface
+from paceline.comm.signed_store import ForgedValue, sign, verified
+from paceline.specs import TOO_FEW_EXIT_CODE, Member, PacelineError, Placement, Run, RunOver
+
+if TYPE_CHECKING:  # torch.distributed defines TCPStore conditionally, type checkers do not see it
+    from torch._C._distributed_c10d import TCPStore
+else:
+    from torch.distributed import TCPStore
+
+MEETING_TIMEOUT_SECONDS = 300.0
+_CONNECTING_SECONDS, _TRY_SECONDS = 10.0, 0.5
+_POLL_SECONDS = 0.02
+
+
+class NotMet(PacelineError):
+    """Some workers did not come; the next time they may."""
+
+    exit_code = TOO_FEW_EXIT_CODE
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A store that all workers of a generation reach, and the interface they use."""
+
+    store: TCPStore
+    secret: bytes
+    interface: Interface
+
+
+def secret_of(run: Run) -> bytes:
+    """By which the workers of a run know each other."""
+    return bytes.fromhex(run.secret_file.read_text())
+
+
+def meet(run: Run, placement: Placement, port: int | None) -> Meeting:
+    """Open the store on worker 0, or find it there."""
+    secret = secret_of(run)
+    if placement.rank == 0:
+        interface = interfaces.outward() if placement.nodes > 1 else interfaces.loopback()
+        store = hosted_store(interface, port)
+        _announce(run, placement.generation, secret, interface.address, store.port)
+        return Meeting(store, secret, interface)
+    address, port = _await_announcement(run, placement.generation, secret)
+    store = _store_at(address, port, MEETING_TIMEOUT_SECONDS)
+    return Meeting(store, secret, interfaces.towards(address))
+
+
+def hosted_store(interface: Interface, port: int | None) -> TCPStore:
+    """A store that listens in this process, on one interface."""
+    listener = _listen(interface, port)
+    return TCPStore(
+        interface.address,
+        listener.getsockname()[1],
+        is_master=True,
+        master_listen_fd=listener.detach(),
+        wait_for_workers=False,
+        timeout=timedelta(seconds=MEETING_TIMEOUT_SECONDS),
+    )
+
+
+def reached_store(address: str, port: int, given_up: Callable[[], bool]) -> TCPStore:
+    """The store of one that has said a moment ago that it is there.
+
+    Fails soon where it is given up meanwhile: a try cannot be interrupted, so each is short.
+    """
+    deadline = time.monotonic() + _CONNECTING_SECONDS
+    while True:
+        try:
+            store = _store_at(address, port, _TRY_SECONDS)
+        except RuntimeError:
+            if given_up() or time.monotonic() > deadline:
+                raise
+        else:
+            store.set_timeout(timedelta(seconds=MEETING_TIMEOUT_SECONDS))
+            return store
+
+
+def _store_at(address: str, port: int, seconds: float) -> TCPStore:
+    """The store that another worker hosts; `seconds`: to reach it, and for whatever it is asked."""
+    return TCPStore(
+        address,
+        port,
+        is_master=False,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=seconds),
+    )
+
+
+def announce_leader(run: Run, secret: bytes, generation: int, leader: Member) -> None:
+    """Say in the run folder where who wants to join a generation finds its leader."""
+    path = run.rendezvous / f"leader-{generation}.json"
+    _write_signed(path, secret, _leader_key(generation), leader.model_dump_json())
+
+
+def found_leader(run: Run, secret: bytes) -> Member | None:
+    """The leader of the latest generation; None while there is none."""
+    newest = run.newest_generation
+    if newest is None:
+        return None
+    text = (run.rendezvous / f"leader-{newest}.json").read_bytes()
+    said = _read_signed(text, secret, _leader_key(newest))
+    return Member.model_validate_json(said)
+
+
+def awaited_leader(run: Run, secret: bytes) -> Member:
+    """The leader of the latest generation, as soon as there is one; `RunOver` if none will come."""
+    deadline = time.monotonic() + MEETING_TIMEOUT_SECONDS
+    while (leader := found_leader(run, secret)) is None:
+        if run.outcome_file.exists():
+            raise RunOver
+        if time.monotonic() > deadline:
+            raise NotMet(
+                f"no workers were found to join within {MEETING_TIMEOUT_SECONDS:.0f} s",
+                fix=f"see the workers' logs in {run.logs}",
+            )
+        time.sleep(_POLL_SECONDS)
+    return leader
+
+
+def _leader_key(generation: int) -> str:
+    return f"leader/{generation}"
+
+
+def _listen(interface: Interface, port: int | None) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((interface.address, port or 0))
+        listener.listen(4096)
+    except OSError as error:
+        listener.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise PacelineError(
+            f"port {port} of {interface.address} ({interface.name}) is taken by another program",
+            fix="leave --port out, so that a free one is taken, or give another",
+        ) from None
+    return listener
+
+
+def _key(generation: int) -> str:
+    return f"rendezvous/{generation}"
+
+
+def _announce(run: Run, generation: int, secret: bytes, address: str, port: int) -> None:
+    where = json.dumps({"address": address, "port": port})
+    _write_signed(run.rendezvous / f"{generation}.json", secret, _key(generation), where)
+
+
+def _write_signed(path: Path, secret: bytes, key: str, where: str) -> None:
+    signature = sign(secret, key, where.encode()).hex()
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps({"where": where, "signature": signature}))
+    draft.rename(path)
+
+
+def _read_signed(text: bytes, secret: bytes, key: str) -> bytes:
+    """What a worker has said in a file; an error where another has written it."""
+    try:
+        said = json.loads(text)
+        signed = bytes.fromhex(said["signature"]) + said["where"].encode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ForgedValue("what should say where a worker is was not written by one") from None
+    return verified(secret, key, signed)
+
+
+def _await_announcement(run: Run, generation: int, secret: bytes) -> tuple[str, int]:
+    path = run.rendezvous / f"{generation}.json"
+    deadline = time.monotonic() + MEETING_TIMEOUT_SECONDS
+    # Listing the folder makes a network file system ask its server; a bare open may be answered
+    # from a cache that still says "no such file".
+    while path not in run.rendezvous.iterdir():
+        if time.monotonic() > deadline:
+            raise NotMet(
+                f"worker 0 did not say where it is within {MEETING_TIMEOUT_SECONDS:.0f} s",
+                fix=f"see worker 0's log in {run.logs}; check that {run.path} is on a folder"
+                " that all nodes share",
+            )
+        time.sleep(_POLL_SECONDS)
+    return _announced(path.read_bytes(), generation, secret)
+
+
+def _announced(text: bytes, generation: int, secret: bytes) -> tuple[str, int]:
+    """The address and the port that worker 0 said; an error where another said them."""
+    where = json.loads(_read_signed(text, secret, _key(generation)))
+    return str(where["address"]), int(where["port"])

@@ -1,0 +1,293 @@
+"""Workers on this machine: a small supervisor that starts them, keeps their output, ends them."""
+
+import fcntl
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.launch.fork_server_client import Nursery, Worker
+from paceline.observe.event_writer import EventWriter
+from paceline.observe.killed_workers import shell_code, tell_killed
+from paceline.specs import (
+    JOINS,
+    STOPPED_EXIT_CODE,
+    TOO_FEW_EXIT_CODE,
+    Ended,
+    PacelineError,
+    Run,
+)
+
+WORKERS_PER_CORE = 8
+"""More workers than cores are for trying things out; beyond this they only thrash."""
+
+_GRACE_SECONDS = 10.0
+_SAVING_SECONDS = 300.0
+_ENDING_SECONDS = 3.0
+_LEASES_TO_BEGIN = 3
+
+
+def check_room(workers: int, accelerators: int) -> str | None:
+    """Refuse more workers than this machine has devices; a warning where CPU cores are shared."""
+    if accelerators:
+        if workers > accelerators:
+            raise PacelineError(
+                f"{workers} workers were asked for, but this machine has {accelerators} devices",
+                fix=f"use -n {accelerators}, or `paceline submit --nodes N` for more machines",
+            )
+        return None
+    cores = len(os.sched_getaffinity(0))
+    if workers > cores * WORKERS_PER_CORE:
+        raise PacelineError(
+            f"{workers} workers were asked for, but this machine has {cores} CPU cores and no"
+            f" accelerator, which carries at most {cores * WORKERS_PER_CORE}",
+            fix=f"use -n {cores}, or `paceline submit --nodes N` for more machines",
+        )
+    if workers > cores:
+        return f"{workers} workers share {cores} CPU cores: good for trying out, not for speed"
+    return None
+
+
+@dataclass
+class _Worker:
+    """A process, and how often it was started."""
+
+    process: Worker
+    label: str
+    """What its lines in the log begin with."""
+    device: int
+    newest_generation: int
+    """When it was started: it can only be in a later one."""
+    starts: int = 1
+
+    @property
+    def code(self) -> int:
+        """Its exit code; 0 while it lives."""
+        return self.process.returncode or 0
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it died of a signal: it did not fail by itself."""
+        return self.code < 0
+
+
+class LocalLaunch:
+    """The workers of one run on this machine.
+
+    One that is killed is started again, and joins the others, which go on meanwhile. One that fails
+    by itself ends the run: the others would fail as well.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._node = socket.gethostname()
+        self._writer = EventWriter(run.events, self._node)
+        self._log = (run.logs / f"{self._node}.log").open("a", buffering=1)
+        self._log_lock = threading.Lock()
+        self._nursery = Nursery(run, self._log)
+        self._term_sent: float | None = None
+        self._over_since: float | None = None
+        """Since when a worker has come to the end of the training."""
+        self._failed: _Worker | None = None
+        self._code: int | None = None
+        self._job = run.job
+        minutes = self._job.limits.minutes
+        self._deadline = time.monotonic() + 60 * minutes if minutes else None
+        self._faults = run.plan.faults
+        self._pumps: list[threading.Thread] = []
+        self._turns = 1
+        self._nobody_since: float | None = None
+        """Since when no worker that lives can have been in the last generation."""
+        run.outcome_file.unlink(missing_ok=True)
+        self._workers = self._all()
+
+    def poll(self) -> int | None:
+        """The exit code of the run when all workers are gone, None before."""
+        if self._code is not None:
+            return self._code
+        for worker in list(self._workers):
+            code = worker.process.poll()
+            if code in (0, STOPPED_EXIT_CODE) and self._over_since is None:
+                self._over_since = time.monotonic()
+            elif code == TOO_FEW_EXIT_CODE and self._may_start_all_again:
+                self._start_all_again()
+                return None
+            elif code and self._failed is None and self._over_since is None:
+                self._lose(worker)
+        if any(worker.process.returncode is None for worker in self._workers):
+            if self._all_are_lost():
+                self._start_all_again()
+            self._mind_the_time()
+            return None
+        self._nursery.end()
+        for pump in self._pumps:
+            pump.join()
+        self._code = self._exit_code()
+        self._close(self._code)
+        return self._code
+
+    def _lose(self, worker: _Worker) -> None:
+        """Start a worker again that was killed, or end the run."""
+        others = [each for each in self._workers if each.process.returncode is None]
+        # Before they have met, nobody can go on without one of them.
+        met = self._run.has_begun(self._job.first_generation)
+        if not (worker.was_killed and self._faults.regroup and others and met):
+            self._failed = worker
+            if others:
+                self.stop()
+            return
+        self._workers.remove(worker)
+        # Asked to stop, one that still loads can only die; the others save and stop.
+        if worker.starts < self._faults.attempts and not self._term_sent:
+            self._workers.append(self._again(worker))
+
+    def _all_are_lost(self) -> bool:
+        """Whether nobody has a part in the training any more: those who came in place of others
+        wait for somebody to join, and might wait for ever."""
+        if not self._may_start_all_again:
+            return False
+        oldest = min(
+            worker.newest_generation
+            for worker in self._workers
+            if worker.process.returncode is None
+        )
+        # While one lives that was there from the beginning, the folder need not be looked at.
+        if oldest < self._job.first_generation or oldest < self._newest_generation:
+            self._nobody_since = None
+            return False
+        self._nobody_since = self._nobody_since or time.monotonic()
+        # One of them may be in a generation of which the leader died before it said so.
+        patience_seconds = _LEASES_TO_BEGIN * self._faults.lease_seconds
+        return time.monotonic() - self._nobody_since > patience_seconds
+
+    @property
+    def _may_start_all_again(self) -> bool:
+        over = self._failed or self._term_sent or self._over_since
+        return not over and self._turns < self._faults.attempts
+
+    def _start_all_again(self) -> None:
+        """From the last checkpoint, as `paceline resume` does."""
+        self._turns += 1
+        self._nobody_since = None
+        self.kill()
+        while any(worker.process.poll() is None for worker in self._workers):
+            time.sleep(0.001)
+        self._job = self._job.model_copy(update={"first_generation": self._newest_generation + 1})
+        self._job.write(self._run.job_file)
+        self._workers = self._all()
+
+    def _exit_code(self) -> int:
+        if self._failed is not None:
+            return shell_code(self._failed.code)
+        codes = [worker.process.returncode for worker in self._workers]
+        return next((code for code in codes if code in (0, STOPPED_EXIT_CODE)), 1)
+
+    def _mind_the_time(self) -> None:
+        now = time.monotonic()
+        if self._deadline is not None and now > self._deadline and not self._term_sent:
+            self.stop()
+        # Workers whose peer is gone can only wait for it; others are saving their state.
+        grace = _GRACE_SECONDS if self._failed is not None else _SAVING_SECONDS
+        if self._term_sent and now - self._term_sent > grace:
+            self.kill()
+        # Those who still wait for a place when the others have come to the end.
+        if self._over_since and now - self._over_since > _ENDING_SECONDS:
+            self.kill()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for any worker to end, at most this long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if any(
+                worker.process.returncode is None and worker.process.poll() is not None
+                for worker in self._workers
+            ):
+                return
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Ask the workers to stop at the edge of a step."""
+        self._term_sent = self._term_sent or time.monotonic()
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the workers at once."""
+        self._signal(signal.SIGKILL)
+
+    def _again(self, worker: _Worker) -> _Worker:
+        return self._start(JOINS, worker.device, worker.starts + 1)
+
+    @property
+    def _newest_generation(self) -> int:
+        newest = self._run.newest_generation
+        return -1 if newest is None else newest
+
+    def _all(self) -> list[_Worker]:
+        """Start the workers, and those who stand by."""
+        job = self._job
+        ranks = [*range(job.workers), *[JOINS] * job.spares]
+        return [self._start(rank, device) for device, rank in enumerate(ranks)]
+
+    def _start(self, rank: int, device: int, starts: int = 1) -> _Worker:
+        newest = self._newest_generation
+        process = self._nursery.start({"PACELINE_RANK": str(rank), "PACELINE_DEVICE": str(device)})
+        label = "joins" if rank == JOINS else str(rank)
+        worker = _Worker(process, label, device, newest, starts)
+        pump = threading.Thread(target=self._pump, args=(worker,), daemon=True)
+        self._pumps.append(pump)
+        pump.start()
+        return worker
+
+    def _pump(self, worker: _Worker) -> None:
+        with worker.process.output as output:
+            for line in output:
+                with self._log_lock:
+                    self._log.write(f"{worker.label}: {line.decode(errors='replace').rstrip()}\n")
+
+    def _signal(self, number: signal.Signals) -> None:
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                worker.process.send_signal(number)
+
+    def _close(self, code: int) -> None:
+        generation = max(self._newest_generation, self._job.first_generation)
+        failed = self._failed
+        if failed is not None and failed.was_killed:  # it could not say so itself
+            rank = int(failed.label) if failed.label.isdigit() else JOINS
+            tell_killed(self._run, self._node, generation, rank, failed.code)
+        self._writer.write(
+            Ended(time=time.time(), node=self._node, generation=generation, exit_code=code)
+        )
+        self._log.close()
+
+
+@contextmanager
+def held(run: Run) -> Iterator[None]:
+    """A block in which nobody else trains this run on this machine, whatever ends this process."""
+    with run.lock_file.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PacelineError(
+                f"{run.path} is being trained by another process",
+                fix="wait for it or stop it (Ctrl-C); `paceline watch` shows how far it is",
+            ) from None
+        yield
+
+
+def accelerators() -> int:
+    """Accelerator devices of this machine, counted without loading torch."""
+    nvidia = [path for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit()]
+    if nvidia:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return (
+            len(nvidia) if visible is None else len([part for part in visible.split(",") if part])
+        )
+    # AMD and Intel devices are render nodes; a display adapter alone must not count as one.
+    amd = list(Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"))
+    return sum(1 for path in amd if "simd_count 0\n" not in path.read_text())

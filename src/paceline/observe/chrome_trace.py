@@ -1,0 +1,117 @@
+"""Traces of workers, and all of them together on one clock, in Chrome's trace format.
+
+Every event is a line of its own in the file, so that the traces of many workers are joined without
+being held in memory.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from paceline.observe.overlap import TraceEvent
+from paceline.specs import PacelineError, Run, Traced
+from paceline.specs.base import Spec
+
+_LEVEL = 5
+"""Of gzip: nearly as small as the highest, in a fraction of the time."""
+
+
+class WorkerTrace(Spec):
+    """What is said of a worker's trace before its events."""
+
+    traced: Traced
+    begin_unix_nanoseconds: int
+    """Where the events' times count from, by the clock of the worker's node."""
+
+    @property
+    def begin_on_worker_0(self) -> int:
+        """The same, by the clock of worker 0's node."""
+        return self.begin_unix_nanoseconds - round(1e9 * self.traced.clock_offset_seconds)
+
+
+def write_worker_trace(run: Run, about: WorkerTrace, events: Iterable[TraceEvent]) -> None:
+    """Write a worker's file into the run's folder; there under its name only when it is whole."""
+    run.trace.mkdir(exist_ok=True)
+    path = run.trace / f"{about.traced.node}-{about.traced.rank}.json.gz"
+    draft = path.with_suffix(".draft")
+    _write(draft, about.model_dump(mode="json"), events)
+    draft.rename(path)
+
+
+def worker_traces(run: Run) -> dict[Path, WorkerTrace]:
+    """The files of the run's last start that recorded any, by rank, and what they say first."""
+    found = {path: _head(path) for path in run.trace.glob("*.json.gz")}
+    if not found:
+        raise PacelineError(
+            f"{run.path} has no trace: nothing was recorded",
+            fix="give --trace 5 to `paceline run` or `paceline submit`, which records 5 steps",
+        )
+    newest = max(each.traced.generation for each in found.values())
+    mine = {path: each for path, each in found.items() if each.traced.generation == newest}
+    return dict(sorted(mine.items(), key=lambda item: item[1].traced.rank))
+
+
+def join_traces(traces: dict[Path, WorkerTrace], output: Path) -> None:
+    """Write one file with the events of all workers, by the clock of worker 0's node.
+
+    Times count from the first event; when that was is said before the events.
+    """
+    origin = min(each.begin_on_worker_0 for each in traces.values())
+    about = {
+        "clock": "of worker 0's node",
+        "begin_unix_nanoseconds": origin,
+        "workers": [each.traced.model_dump(mode="json") for each in traces.values()],
+    }
+    _write(output, about, _joined(traces, origin))
+
+
+def _joined(traces: dict[Path, WorkerTrace], origin: int) -> Iterator[TraceEvent]:
+    for path, each in traces.items():
+        rank = each.traced.rank
+        about = {"ph": "M", "pid": rank, "tid": 0, "ts": 0}
+        name = f"worker {rank} on node {each.traced.node}"
+        yield about | {"name": "process_name", "args": {"name": name}}
+        yield about | {"name": "process_sort_index", "args": {"sort_index": rank}}
+        later = (each.begin_on_worker_0 - origin) / 1e3
+        for event in _events(path):
+            if event["ph"] != "M":
+                event["ts"] = round(event["ts"] + later, 3)
+            yield event
+
+
+def _write(path: Path, about: dict[str, Any], events: Iterable[TraceEvent]) -> None:
+    with _opened(path, "wt") as file:
+        head = json.dumps({"displayTimeUnit": "ms", "paceline": about, "traceEvents": []})
+        file.write(head.removesuffix("]}"))
+        for number, event in enumerate(events):
+            file.write((",\n" if number else "\n") + json.dumps(event))
+        file.write("\n]}\n")
+
+
+def _head(path: Path) -> WorkerTrace:
+    try:
+        with _opened(path, "rt") as file:
+            return WorkerTrace.model_validate(json.loads(file.readline() + "]}")["paceline"])
+    except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
+        raise PacelineError(
+            f"{path} can't be read as a worker's trace: {type(error).__name__}",
+            fix="remove that file, to join the others",
+        ) from None
+
+
+def _events(path: Path) -> Iterator[TraceEvent]:
+    with _opened(path, "rt") as file:
+        file.readline()
+        for line in file:
+            if line != "]}\n":
+                yield json.loads(line.rstrip(",\n"))
+
+
+def _opened(path: Path, mode: str) -> TextIO:
+    """For writing or reading text; a file whose name does not end in .json is compressed."""
+    if path.suffix == ".json":
+        return path.open(mode)  # type: ignore[return-value]
+    return gzip.open(path, mode, compresslevel=_LEVEL, encoding="utf-8")  # type: ignore[return-value]

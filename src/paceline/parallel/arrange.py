@@ -1,0 +1,153 @@
+"""From a training and a layout to a model that stands on the workers, tried before it trains."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from paceline.comm.groups import Groups
+from paceline.data.loader import Batch, collated
+from paceline.parallel.arranged import Arranged, Built, Setting, autocast, evaluating, micro_batches
+from paceline.parallel.batch_norm import prepare_batch_norm
+from paceline.parallel.recompute import recompute
+from paceline.parallel.step.model_calls import call, checked_loss
+from paceline.parallel.step.step_clock import Clock
+from paceline.parallel.whole_model import Whole
+from paceline.specs import Layout, Sync
+from paceline.user.training import Training
+
+if TYPE_CHECKING:
+    from paceline.parallel.forward_trace import Trace
+    from paceline.parallel.pipeline.stages import Cut, Stage
+    from paceline.parallel.slices.sliced_model import Sliced
+
+
+def arrange(
+    training: Training,
+    layout: Layout,
+    groups: Groups,
+    *,
+    largest_share: int,
+    sync: Sync = Sync(),  # noqa: B008 -- frozen
+    clock: Clock | None = None,
+    trial: bool = True,
+) -> Arranged:
+    """Build the model on this worker and arrange it as the layout says.
+
+    `largest_share`: the most samples that any worker has of a batch. With `trial`, a layout that
+    changes how the model is computed is compared with the model itself on two samples first.
+    `clock` is told what time goes to.
+    """
+    layout.check()
+    setting = Setting(
+        layout=layout,
+        groups=groups,
+        loss=training.loss,
+        data_group=groups.dividing_the_batch(layout),
+        sync=sync,
+        clock=clock or Clock(),
+    )
+
+    def build() -> Built:
+        # The same first weights on any number of workers.
+        torch.manual_seed(training.seed)
+        model = training.model().to(groups.device)
+        count = max(micro_batches(layout, largest_share), sync.parts or 1)
+        norms = prepare_batch_norm(model, layout, setting.data_group, micro_batches=count)
+        recompute(model, layout, norms.again)
+        return Built(model, norms)
+
+    if layout.tensor * layout.pipeline > 1:
+        return _arrange_traced(build, training, setting, trial)
+    built = build()
+    if layout.compile:
+        built.model.compile()
+    return Whole(built, setting, size=_size(built.model))
+
+
+def _arrange_traced(
+    build: Callable[[], Built], training: Training, setting: Setting, trial: bool
+) -> Arranged:
+    # Loaded here, since replicas and shards need none of it and start sooner without.
+    from paceline.parallel.forward_trace import trace  # noqa: PLC0415
+    from paceline.parallel.pipeline.pipelined import Piped  # noqa: PLC0415
+    from paceline.parallel.pipeline.stages import Stage, cut  # noqa: PLC0415
+    from paceline.parallel.trial import Reference  # noqa: PLC0415
+
+    layout, groups = setting.layout, setting.groups
+    built = build()
+    model = built.model
+    few, more = (
+        collated(training.data, samples, groups.device, split=training.split) for samples in (2, 3)
+    )
+    with evaluating(model), torch.random.fork_rng(devices=[]):
+        with autocast(layout, groups.device):
+            seen = trace(model, lambda: call(model, few.inputs))
+            again = trace(model, lambda: call(model, more.inputs)) if layout.pipeline > 1 else seen
+        reference = Reference.of(model, lambda: _loss(training, few, model)) if trial else None
+        where = cut(model, seen, again, layout.stages) if layout.pipeline > 1 else None
+        whole = {name: tensor.to("meta") for name, tensor in model.state_dict().items()}
+        size, slicer = _size(model), _slicer(model, seen, layout, groups)
+        sliced, stage = slicer(model), Stage(model, where.few) if where else None
+        if reference:
+            with sliced.computing() if sliced else nullcontext():
+                reference.check(
+                    model,
+                    lambda: _chained_loss(training, few, model, stage, where),
+                    sliced.cut if sliced else lambda name, gradient: gradient,
+                    how=f"laid out with tensor={layout.tensor} and pipeline={layout.pipeline}",
+                )
+    built = Built(model, built.norms, sliced)
+    if stage is None or where is None:
+        return Whole(built, setting, size=size)
+    first = layout.position(groups.placement.rank).stage
+    here, stages = {first: built}, {first: stage}
+    for number in range(first + layout.pipeline, layout.stages, layout.pipeline):
+        another = build()
+        here[number] = Built(another.model, another.norms, slicer(another.model))
+        stages[number] = Stage(another.model, where.few)
+    return Piped(here, stages, where, whole, setting)
+
+
+def _slicer(
+    model: nn.Module, seen: "Trace", layout: Layout, groups: Groups
+) -> Callable[[nn.Module], "Sliced | None"]:
+    """What slices a model like this one in place, if the layout has slices."""
+    if layout.tensor == 1:
+        return lambda model: None
+    from paceline.parallel.slices.sliced_model import Sliced  # noqa: PLC0415
+    from paceline.parallel.slices.slicing import find_slicing  # noqa: PLC0415
+
+    slicing, mesh = find_slicing(model, seen, layout), groups.mesh(layout)["tensor"]
+    return lambda model: Sliced(model, slicing, mesh, sequence=layout.sequence)
+
+
+def _size(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _loss(training: Training, batch: Batch, model: Callable[..., Any]) -> torch.Tensor:
+    return checked_loss(training.loss(call(model, batch.inputs), batch.target))
+
+
+def _chained_loss(
+    training: Training,
+    batch: Batch,
+    model: nn.Module,
+    stage: "Stage | None",
+    where: "Cut | None",
+) -> torch.Tensor:
+    """The loss of a batch; where there are stages it passes all of them one after the other."""
+    if stage is None or where is None:
+        return _loss(training, batch, model)
+    sent: Any = ()
+    stage.work = lambda model, is_last: (
+        _loss(training, batch, model) if is_last else call(model, batch.inputs)
+    )
+    for number in range(len(where.first_blocks)):
+        stage.hold(where.span(number))
+        sent = stage(*sent)
+    loss: torch.Tensor = sent
+    return loss

@@ -1,0 +1,169 @@
+"""A training on any cluster, without the cluster: what each worker would hold and send in a step.
+
+The user's model and the engine itself run, for one worker after the other, with tensors that have
+shapes and no memory, and with peers that are not there. So what is found is what the engine does.
+"""
+
+import dataclasses
+import gc
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from paceline.parallel import forward_trace
+from paceline.parallel.dry_run.dry_step import Rehearsal
+from paceline.parallel.dry_run.fake_workers import (
+    PretendedGroups,
+    pretending,
+    replaced,
+    what_is_lacking,
+)
+from paceline.parallel.forward_trace import Trace
+from paceline.specs import DryRun, Layout, PacelineError, Placement, RankPicture
+from paceline.user.training import Training, samples_of
+
+Advance = Callable[[float], None]
+"""Called with the fraction of the work that is done."""
+
+_SAMPLES = 3
+"""Of the dataset, standing for all."""
+
+
+def dry_run(
+    training: Training,
+    layout: Layout,
+    *,
+    devices_per_node: int,
+    advance: Advance = lambda done: None,
+) -> DryRun:
+    """Take one step on chosen workers of a layout: the first of every stage of a pipeline."""
+    begin = time.perf_counter()
+    # Compiled or not, a model holds and sends the same; compiling it would take long.
+    layout = layout.model_copy(update={"compile": False})
+    training = dataclasses.replace(training, data=Few(training.data))
+    ranks = range(0, layout.workers, layout.workers // layout.pipeline)
+    pictures: list[RankPicture] = []
+    seen: list[Trace] = []
+    facts: dict[str, int] = {}
+    # One block for all: the user's code may keep a tensor for the next time.
+    with warnings.catch_warnings(), pretending(layout), explained():
+        warnings.simplefilter("ignore")  # a run says them, too
+        for rank in ranks:
+            node, local_rank = divmod(rank, devices_per_node)
+            groups = PretendedGroups(
+                Placement(rank, layout.workers, local_rank, devices_per_node, f"node {node}")
+            )
+            try:
+                with replaced(forward_trace, "trace", _remembering(forward_trace.trace, seen)):
+                    rehearsal = Rehearsal(training, layout, groups)
+                work = _Work(rehearsal.micro_batches_run, len(pictures), len(ranks), advance)
+                pictures.append(rehearsal.picture(work.part_done))
+                facts = _facts(rehearsal)
+                del rehearsal, work
+            finally:
+                groups.leave()
+                gc.collect()
+    return DryRun(
+        layout=layout,
+        nodes=layout.workers // devices_per_node,
+        devices_per_node=devices_per_node,
+        batch=training.batch,
+        **facts,
+        ranks=tuple(pictures),
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def _facts(rehearsal: Rehearsal) -> dict[str, int]:
+    """What is the same on all workers."""
+    return {
+        "parameters": rehearsal.size,
+        "parameter_bytes": rehearsal.size_bytes,
+        "micro_batches": len(rehearsal.parts),
+        "micro_batch_samples": max(part.rows for part in rehearsal.parts),
+        "micro_batches_run": rehearsal.micro_batches_run,
+    }
+
+
+def _remembering(
+    look: Callable[[nn.Module, Callable[[], Any]], Trace], seen: list[Trace]
+) -> Callable[[nn.Module, Callable[[], Any]], Trace]:
+    """What looks at what a model does, unless an earlier worker has: all see the same."""
+    earlier = iter(list(seen))
+
+    def look_once(model: nn.Module, run: Callable[[], Any]) -> Trace:
+        known = next(earlier, None)
+        if known is None:
+            known = look(model, run)
+            seen.append(known)
+        return known
+
+    return look_once
+
+
+class _Work:
+    """How much is done: each worker takes as long, and so does each of its micro-batches."""
+
+    def __init__(self, parts: int, workers_done: int, workers: int, advance: Advance) -> None:
+        # To arrange the model takes about as long as a micro-batch.
+        self._each = 1 / (workers * (parts + 1))
+        self._done = workers_done / workers
+        self._advance = advance
+        self.part_done()
+
+    def part_done(self) -> None:
+        self._done += self._each
+        self._advance(min(1.0, self._done))
+
+
+class Few(Dataset[Any]):
+    """A few samples of a dataset, which stand for all; only these are read."""
+
+    def __init__(self, data: "Dataset[Any]") -> None:
+        self._length = samples_of(data)
+        self._samples = [data[number] for number in range(min(_SAMPLES, self._length))]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        return self._samples[index % len(self._samples)]
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say it plainly where the user's code asks for what tensors without memory do not have."""
+    try:
+        yield
+    except Exception as error:
+        lacking = what_is_lacking(error)
+        if lacking is None:
+            raise
+        raise PacelineError(
+            f"{_users_line(error)} {lacking}, and in a dry run tensors have shapes only",
+            fix="write it without (torch.where instead of if, a mask instead of indices), or try"
+            " this layout on real workers: paceline run TRAIN -n 2",
+        ) from error
+
+
+def _users_line(error: BaseException) -> str:
+    """The innermost line of code that is neither torch's nor Paceline's; else that of a module."""
+    torchs, ours = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith((torchs, ours, "<"))
+        and "/lib/python3" not in frame.filename
+    ]
+    modules = [frame for frame in frames if frame.filename.startswith(f"{torchs}/nn/")]
+    frame = (users or modules or frames)[-1]
+    return f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: `{frame.line}`"

@@ -1,0 +1,243 @@
+"""One worker's step, taken with tensors without memory, and what it held and sent meanwhile."""
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from paceline.comm.dtensor import held
+from paceline.data.batches import Batches
+from paceline.data.loader import Batch, collated
+from paceline.data.nested import tensors_of
+from paceline.data.order import Sequential
+from paceline.parallel.arrange import arrange
+from paceline.parallel.data_speeds import speeds_of_data_workers
+from paceline.parallel.dry_run import memory_footprint, torch_stand_ins
+from paceline.parallel.dry_run.fake_workers import AnyNumber, PretendedGroups, without_memory
+from paceline.parallel.dry_run.memory_footprint import Footprint
+from paceline.parallel.dry_run.operator_watch import Watching
+from paceline.parallel.dry_run.transfers import TransferRecorder, listed
+from paceline.parallel.step.loss_scaling import LossScaling
+from paceline.parallel.step.loss_weights import Weights
+from paceline.specs import HeldParameters, Layout, Memory, RankPicture, Transfer
+from paceline.user.training import Training
+
+_LARGEST = 8
+"""Kinds of parameters that are shown."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Micro-batches that are learnt from, and how often what is sent for them counts.
+
+    A step with many micro-batches follows from runs with few: each adds the same.
+    """
+
+    parts: list[Batch]
+    times: int
+
+
+class Rehearsal:
+    """A worker that is arranged as in a run, and takes its step without the others."""
+
+    def __init__(self, training: Training, layout: Layout, groups: PretendedGroups) -> None:
+        placement = groups.placement
+        self._training = training
+        self._layout = layout
+        self._groups = groups
+        batches = Batches(
+            order=Sequential(training.samples),
+            batch=training.batch,
+            steps=training.total_steps,
+            workers=layout.data_workers,
+            rank=layout.data_rank(placement.rank),
+            speeds=speeds_of_data_workers(placement, layout),
+        )
+        share = batches.counts(0)
+        largest = batches.largest_share(share.global_samples)
+        self._models: list[nn.Module] = []
+        self.size_bytes = 0
+        """Of the parameters of the whole model."""
+        self._arranged = arrange(
+            dataclasses.replace(training, model=self._build),
+            layout,
+            groups,
+            largest_share=largest,
+            trial=False,
+        )
+        self._optimizer = training.optimizer(self._arranged.parameters())
+        batch = dataclasses.replace(
+            collated(training.data, max(1, share.samples), groups.device, split=training.split),
+            samples=share.samples,
+            global_samples=share.global_samples,
+        )
+        self.parts: Sequence[Batch] = self._arranged.parts(batch, largest)
+        """The micro-batches of a step."""
+        self._runs = _runs(list(self.parts), layout)
+        self._buckets: list[torch.Tensor] = []
+
+    @property
+    def size(self) -> int:
+        """Parameters of the whole model."""
+        return self._arranged.size
+
+    @property
+    def micro_batches_run(self) -> int:
+        """How many micro-batches are learnt from to know of all."""
+        return sum(len(run.parts) for run in self._runs)
+
+    def picture(self, advance: Callable[[], None]) -> RankPicture:
+        """Take the step; `advance` is called after every micro-batch."""
+        layout = self._layout
+        self._set_up(advance)
+        sent: Counter[Transfer] = Counter()
+        seen: list[tuple[int, Footprint]] = []
+        placement = self._groups.placement
+        for run in self._runs:
+            memory = Footprint(partial(self._claim, run.parts))
+            recorder = TransferRecorder(layout, placement.rank, placement.local_workers)
+            with memory.following_sizes(), Watching(memory, recorder):
+                memory.look()
+                self._learn(run.parts, advance)
+                memory.look()
+            for transfer, count in recorder.counts.items():
+                sent[transfer] += run.times * count
+            seen.append((run.times, memory))
+        with AnyNumber():  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+        return RankPicture(
+            rank=placement.rank,
+            node=placement.rank // placement.local_workers,
+            **layout.position(placement.rank)._asdict(),
+            parameters=sum(held(each).numel() for each in self._arranged.parameters()),
+            memory=self._memory(seen),
+            largest=self._largest(),
+            transfers=listed(sent),
+        )
+
+    def _build(self) -> nn.Module:
+        model = without_memory(self._training.model())
+        self.size_bytes = sum(each.nbytes for each in model.parameters())
+        self._models.append(model)
+        return model
+
+    def _set_up(self, advance: Callable[[], None]) -> None:
+        """Do what only the first step of a training does."""
+        layout = self._layout
+        if layout.replicas > 1 and layout.shards == layout.pipeline == 1:
+            # DDP lays gradients out anew after its first step, and then no more.
+            self._learn([self.parts[-1]], advance)
+            self._buckets = torch_stand_ins.settled_buckets()
+        if layout.pipeline > 1 and layout.tensor > 1:
+            # Stages find the shapes that blocks of other stages give, in slices.
+            with torch.no_grad():
+                self._arranged.measure(self.parts[: layout.pipeline], [self._training.loss])
+
+    def _learn(self, parts: list[Batch], advance: Callable[[], None]) -> None:
+        """All of a step that takes memory or sends anything, as the trainer does it."""
+        for parameter in self._arranged.parameters():
+            parameter.grad = None
+        weights = Weights(parts, self._training.weight, self._layout, self._groups)
+        scaling = LossScaling(self._layout, self._groups)
+
+        def minimise(loss: torch.Tensor, number: int) -> torch.Tensor:
+            share = weights.each[number] * self._layout.data_workers / weights.total()
+            return scaling.scaled(loss * share)
+
+        self._arranged.learn(_Watched(parts, advance), minimise)
+        scaling.unscale(self._optimizer)
+        if self._training.clip is not None:
+            self._arranged.squared_norm()
+
+    def _claim(self, parts: list[Batch], memory: Footprint) -> None:
+        """Say what is no activation."""
+        memory.claim(
+            memory_footprint.INPUTS, tensors_of([(part.inputs, part.target) for part in parts])
+        )
+        for model in self._models:
+            memory.claim(memory_footprint.PARAMETERS, map(held, model.parameters()))
+            memory.claim(memory_footprint.PARAMETERS, model.buffers())
+            memory.claim(memory_footprint.EXCHANGE, torch_stand_ins.exchanged_weights(model))
+            memory.claim(memory_footprint.GRADIENTS, torch_stand_ins.whole_gradients(model))
+        gradients = (each.grad for each in self._arranged.parameters())
+        memory.claim(
+            memory_footprint.GRADIENTS, (held(each) for each in gradients if each is not None)
+        )
+        memory.claim(memory_footprint.EXCHANGE, self._buckets)
+
+    def _memory(self, seen: list[tuple[int, Footprint]]) -> Memory:
+        def most(of: Callable[[Footprint], int]) -> int:
+            # Micro-batches after each other take no more than two; a pipeline has several at once.
+            if self._layout.pipeline == 1:
+                return max(of(each) for _, each in seen)
+            return sum(times * of(each) for times, each in seen)
+
+        states = [*tensors_of(list(self._optimizer.state.values()))]
+        optimizer = sum(held(each).nbytes for each in states)
+        return Memory(
+            parameters=sum(held(each).nbytes for each in self._arranged.parameters()),
+            gradients=most(lambda each: each.most[memory_footprint.GRADIENTS]),
+            optimizer=optimizer,
+            activations=most(lambda each: each.activations),
+            exchange=most(lambda each: each.most[memory_footprint.EXCHANGE]),
+            peak=most(lambda each: each.peak) + optimizer,
+        )
+
+    def _largest(self) -> tuple[HeldParameters, ...]:
+        kinds: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        for model in self._models:
+            for name, parameter in model.named_parameters():
+                kind = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
+                kinds[kind, tuple(held(parameter).shape)] += 1
+        ordered = sorted(kinds.items(), key=lambda kind: -torch.Size(kind[0][1]).numel())
+        return tuple(
+            HeldParameters(name=name, shape=shape, count=count)
+            for (name, shape), count in ordered[:_LARGEST]
+        )
+
+
+class _Watched(list[Batch]):
+    """Micro-batches that tell when the next one is taken."""
+
+    def __init__(self, parts: list[Batch], advance: Callable[[], None]) -> None:
+        super().__init__(parts)
+        self._advance = advance
+
+    def __iter__(self) -> Iterator[Batch]:
+        for part in super().__iter__():
+            yield part
+            self._advance()
+
+
+def _runs(parts: list[Batch], layout: Layout) -> list[_Run]:
+    """What to learn from in order to know of all micro-batches: fewer, if there are many."""
+    few = _few_of_pipeline(parts, layout) if layout.pipeline > 1 else _few(parts)
+    return few if sum(len(run.parts) for run in few) < len(parts) else [_Run(parts, 1)]
+
+
+def _few_of_pipeline(parts: list[Batch], layout: Layout) -> list[_Run]:
+    # Once all stages are at work, more micro-batches add the same each; where every worker has
+    # two stages, more rounds of as many as there are workers do.
+    workers, one_stage = layout.pipeline, layout.stages == layout.pipeline
+    few, step = (workers + 1, 1) if one_stage else (3 * workers, workers)
+    steps = (len(parts) - few) // step
+    return [_Run(parts[:few], 1 - steps), _Run(parts[: few + step], steps)]
+
+
+def _few(parts: list[Batch]) -> list[_Run]:
+    *first, last = parts
+    kinds = {part.rows: part for part in first}
+    times = Counter(part.rows for part in first)
+    largest = max(kinds, default=0)
+    return [
+        # The last one alone, and each kind of the others before it: the difference is the others'.
+        _Run([last], 1 - len(first)),
+        *(_Run([part, last], times[rows]) for rows, part in kinds.items()),
+        # The most memory is in use in the second of the largest.
+        *([_Run([kinds[largest]] * 2, 0)] if largest > last.rows and times[largest] > 1 else []),
+    ]

@@ -1,0 +1,198 @@
+"""A worker of a large cluster, played here: tensors without memory, and peers that are not there.
+
+Together with `stand_ins.py` the one place that knows the private parts of torch that this takes;
+`tests/train/test_pretend.py` fails when a release of torch changes them.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+    unset_fake_temporarily,
+)
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.modules import transformer
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from paceline.comm.groups import Groups
+from paceline.parallel import data_parallel
+from paceline.parallel.dry_run.torch_stand_ins import Chunks, LonelyCopy, agree_at_once, copied
+from paceline.specs import Layout, Placement
+
+if TYPE_CHECKING:
+    from paceline.comm.signed_store import SignedStore
+
+_OTHER_WORDS = {
+    ".numpy() is not supported for tensor subclasses": "asks for an array of NumPy",
+    "passed to FakeTensor.__format__": "writes the number in a tensor",
+}
+"""What torch says where code asks for numbers in other ways, and what that means."""
+
+
+def what_is_lacking(error: Exception) -> str | None:
+    """What code asked a tensor without memory for, if that is what an error says."""
+    if isinstance(error, DataDependentOutputException):
+        return "asks for the number in a tensor"
+    if isinstance(error, DynamicOutputShapeException):
+        return "gives a tensor whose shape depends on numbers"
+    if isinstance(error, UnsupportedOperatorException):
+        return f"uses {error.func}, which does not say what shape it gives"
+    return next((means for words, means in _OTHER_WORDS.items() if words in str(error)), None)
+
+
+def in_reality() -> AbstractContextManager[Any]:
+    """A block whose tensors have memory again."""
+    manager: AbstractContextManager[Any] = unset_fake_temporarily()
+    return manager
+
+
+@contextmanager
+def pretending(layout: Layout) -> Iterator[None]:
+    """A block whose tensors have shapes, but no memory, and in which the engine needs no peers."""
+    _load(layout)
+    with ExitStack() as stack:
+        stack.enter_context(replaced(data_parallel, "DistributedDataParallel", LonelyCopy))
+        # torch's own transformer looks into a mask to see if it is causal; shapes are the same.
+        stack.enter_context(replaced(transformer, "_detect_is_causal_mask", lambda *_, **__: False))
+        # torch's own way copies the mode with each tensor, and later crashes the process.
+        stack.enter_context(replaced(FakeTensor, "__deepcopy__", copied))
+        if layout.shards > 1:
+            from torch.distributed.fsdp._fully_shard import _fsdp_param  # noqa: PLC0415
+
+            stack.enter_context(replaced(_fsdp_param, "_chunk_with_empty", Chunks))
+        if layout.tensor > 1:
+            from paceline.parallel.slices import functions  # noqa: PLC0415
+
+            # Which random numbers slices draw would be decided by one.
+            stack.enter_context(
+                replaced(functions, "own_random_numbers", lambda *_, **__: nullcontext())
+            )
+        if layout.pipeline > 1:
+            from torch.distributed.pipelining import schedules  # noqa: PLC0415
+
+            stack.enter_context(replaced(schedules._PipelineSchedule, "_warmup_p2p", agree_at_once))
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        yield
+
+
+def _load(layout: Layout) -> None:
+    """Load what the engine loads when it is needed.
+
+    Loaded in the block, it would keep tensors without memory, and crash the process at its end.
+    """
+    names = ["torch._dynamo"]  # by any optimizer
+    if layout.shards > 1:
+        names += ["torch.distributed.fsdp", "torch.distributed.tensor"]
+    if layout.tensor * layout.pipeline > 1:
+        names += ["pipeline.pipelined", "pipeline.stages", "trial"]
+    if layout.tensor > 1:
+        names += ["slices.sliced_model", "slices.slicing"]
+    for name in names:
+        import_module(name if name.startswith("torch.") else f"paceline.parallel.{name}")
+
+
+class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is entered, the number in any tensor is 1: for what no shape depends on."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Answer for tensors without memory."""
+        if function is torch.ops.aten._local_scalar_dense.default:
+            return 1.0 if args[0].dtype.is_floating_point else 1
+        return function(*args, **(kwargs or {}))
+
+
+class PretendedGroups(Groups):
+    """Groups of any number of workers, in which this one is alone and every call returns at once.
+
+    To torch the device is a CPU: its engine is the same, and needs no accelerator.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        super().__init__(placement, torch.device("cpu"), None)
+        if placement.workers == 1:
+            return
+        store = FakeStore()
+        self._store = cast("SignedStore", store)
+        with in_reality():
+            dist.init_process_group(
+                "fake", store=store, rank=placement.rank, world_size=placement.workers
+            )
+
+    def mesh(self, layout: Layout) -> DeviceMesh:
+        """The workers as a grid; groups that this worker is not in are left out."""
+        if self._mesh is None:
+            names = ("pipeline", "replicas", "shards", "tensor")
+            sizes = {name: getattr(layout, name) for name in names if getattr(layout, name) > 1}
+            with in_reality():
+                grid = torch.arange(layout.workers).view(*sizes.values())
+                (here,) = (grid == self.placement.rank).nonzero().tolist()
+                groups = [
+                    dist.new_group(
+                        grid[(*here[:number], slice(None), *here[number + 1 :])].tolist()
+                    )
+                    for number in range(grid.ndim)
+                ]
+                self._mesh = DeviceMesh.from_group(
+                    groups if grid.ndim > 1 else groups[0],
+                    self.device.type,
+                    mesh=grid if grid.ndim > 1 else None,
+                    mesh_dim_names=tuple(sizes),
+                )
+        return self._mesh
+
+    def _own_of(
+        self, every: Iterable[list[int]], backend: str | None = None
+    ) -> "dist.ProcessGroup | None":
+        del backend
+        mine = next((ranks for ranks in every if self.placement.rank in ranks), None)
+        with in_reality():
+            return None if mine is None else dist.new_group(mine)
+
+
+def current_backward() -> int | None:
+    """The number of the backward that is under way in this thread."""
+    number: int = torch._C._current_graph_task_id()
+    return None if number == -1 else number
+
+
+def without_memory(model: nn.Module) -> nn.Module:
+    """A model as built in a block that pretends, with what was read from files put off, too."""
+    done: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and not isinstance(parameter, FakeTensor):
+                if id(parameter) not in done:  # tied weights stay one parameter
+                    done[id(parameter)] = nn.Parameter(
+                        torch.empty_like(parameter.detach()), parameter.requires_grad
+                    )
+                module._parameters[name] = done[id(parameter)]
+        for name, buffer in module._buffers.items():
+            if buffer is not None and not isinstance(buffer, FakeTensor):
+                module._buffers[name] = torch.empty_like(buffer)
+    # It is where it is to be; torch cannot move a tensor without memory in place.
+    model.to = lambda *_, **__: model  # type: ignore[method-assign]
+    return model
+
+
+@contextmanager
+def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
+    """A block in which something stands in for a part of a module or class."""
+    before = getattr(owner, name)
+    setattr(owner, name, stand_in)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

@@ -1,0 +1,73 @@
+"""What a training's model takes on a device of this machine."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from paceline.data.loader import collated
+from paceline.parallel.arranged import autocast
+from paceline.parallel.step.model_calls import call, checked_loss
+from paceline.profile.timing import model_times
+from paceline.specs import Layout, ModelTimes
+from paceline.user.training import Training
+
+LARGEST_MICRO_BATCH = 64
+
+
+def measured(
+    training: Training,
+    layout: Layout,
+    *,
+    device: torch.device,
+    threads: int | None = None,
+    budget_seconds: float,
+) -> ModelTimes:
+    """Time the model and the optimizer's step, in the precision of a layout."""
+    with _threads(threads), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(training.seed)
+        model = training.model().to(device)
+        optimizer = training.optimizer(model.parameters())
+
+        def forward(samples: int) -> tuple[Callable[[], Any], Callable[[Any], torch.Tensor]]:
+            batch = collated(training.data, samples, device, split=training.split)
+
+            def output() -> Any:
+                with autocast(layout, device):
+                    return call(model, batch.inputs)
+
+            def loss(output: Any) -> torch.Tensor:
+                with autocast(layout, device):
+                    return checked_loss(training.loss(output, batch.target))
+
+            return output, loss
+
+        def step() -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return model_times(
+            model,
+            forward,
+            step,
+            device=device,
+            sizes=_sizes(min(training.batch, LARGEST_MICRO_BATCH)),
+            budget_seconds=budget_seconds,
+        )
+
+
+def _sizes(largest: int) -> list[int]:
+    powers = [2**power for power in range(largest.bit_length()) if 2**power < largest]
+    return [*powers, largest]
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """A block that computes on that many threads of the CPU, as a worker would."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

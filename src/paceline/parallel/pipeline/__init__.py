@@ -1,0 +1,1 @@
+"""Pipeline parallelism: the model cut into stages, run by a schedule of PyTorch."""

@@ -1,0 +1,185 @@
+"""A model whose layers are computed by several workers together, each a slice."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.experimental import implicit_replication
+
+from paceline.checkpoints.tensor_extent import Extent
+from paceline.parallel.forward_trace import transposed
+from paceline.parallel.slices.layers import Layers
+from paceline.parallel.slices.sliced_tensors import everything_whole
+from paceline.parallel.slices.sliced_values import SlicedValues
+from paceline.parallel.slices.slicing import Slicing
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a parameter is sliced: each of its parts along a dimension, the last slice smaller."""
+
+    dimension: int
+    parts: tuple[int, ...]
+
+    def slice(self, tensor: torch.Tensor, number: int, ways: int) -> torch.Tensor:
+        """One worker's slice of a tensor."""
+        parts = torch.split(tensor, list(self.parts), self.dimension)
+        slices = [part.chunk(ways, self.dimension)[number] for part in parts]
+        return torch.cat(slices, self.dimension)
+
+    def joined(self, slices: list[torch.Tensor]) -> torch.Tensor:
+        """The tensor that the slices of all workers make up."""
+        pieces = [
+            torch.split(each, self.shares(number, len(slices)), self.dimension)
+            for number, each in enumerate(slices)
+        ]
+        in_order = [piece for part in zip(*pieces, strict=True) for piece in part]
+        return torch.cat(in_order, self.dimension)
+
+    def shares(self, number: int, ways: int) -> list[int]:
+        """How much of each part a worker has."""
+        most = [-(-part // ways) for part in self.parts]
+        return [
+            min(share, part - number * share) for share, part in zip(most, self.parts, strict=True)
+        ]
+
+    def ranges(self, number: int, ways: int) -> list[range]:
+        """Where a worker's share of each part lies in the whole."""
+        begins = accumulate(self.parts, initial=0)
+        found = []
+        for begin, part, share in zip(begins, self.parts, self.shares(number, ways), strict=False):
+            first = begin + number * -(-part // ways)
+            found.append(range(first, first + share))
+        return found
+
+
+class Sliced:
+    """Slices a model in place.
+
+    Parameters become this worker's slices, which are plain tensors to optimizers, to replicas and
+    to shards. Inside `computing`, the user's code meets whole shapes only.
+
+    Workers that slice a model together draw random numbers from the same seed: dropout of sliced
+    values is made different on each, and that of whole values must be the same on all.
+    """
+
+    def __init__(
+        self, model: nn.Module, slicing: Slicing, mesh: DeviceMesh, *, sequence: bool
+    ) -> None:
+        self._mesh = mesh
+        self._layers = Layers(mesh, sequence=sequence)
+        self._cuts = dict(_cuts(model, slicing))
+        self._set_forwards(model, slicing)
+        self._cut_parameters(model)
+        model.register_forward_hook(partial(self._layers.leaving_model, slicing.head is not None))
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Around forward, loss and backward; not inside of itself."""
+        try:
+            with implicit_replication(), SlicedValues(self._mesh):
+                yield
+        finally:
+            self._layers.forget()
+
+    def whole_output(self, output: Any) -> Any:
+        """What the model returned, gathered where it is in slices."""
+        return everything_whole(output)
+
+    def is_sliced(self, parameter_name: str) -> bool:
+        """Whether workers hold different slices of a parameter, and not the same whole."""
+        return parameter_name in self._cuts
+
+    def cut(self, parameter_name: str, whole: torch.Tensor) -> torch.Tensor:
+        """This worker's slice of a parameter or of its gradient; all of it if it is not sliced."""
+        if parameter_name not in self._cuts:
+            return whole
+        number, ways = self._mesh.get_local_rank(), self._mesh.size()
+        return self._cuts[parameter_name].slice(whole, number, ways)
+
+    def extent(self, parameter_name: str, held: tuple[int, ...]) -> Extent:
+        """Where this worker's slice lies in the whole parameter."""
+        cut, number, ways = (
+            self._cuts[parameter_name],
+            self._mesh.get_local_rank(),
+            self._mesh.size(),
+        )
+        return Extent.slice(held, cut.dimension, cut.ranges(number, ways), sum(cut.parts))
+
+    def gather(self, parameter_name: str, local: torch.Tensor) -> torch.Tensor:
+        """The whole again from the slices of all workers, which call this together."""
+        if parameter_name not in self._cuts:
+            return local
+        cut, ways = self._cuts[parameter_name], self._mesh.size()
+        lengths = [sum(cut.shares(number, ways)) for number in range(ways)]
+        lacking = list(local.shape)
+        lacking[cut.dimension] = max(lengths) - local.shape[cut.dimension]
+        padded = torch.cat([local.detach(), local.new_zeros(lacking)], cut.dimension)
+        gathered = [torch.empty_like(padded) for _ in lengths]
+        dist.all_gather(gathered, padded, group=self._mesh.get_group())
+        return cut.joined(
+            [
+                each.narrow(cut.dimension, 0, length)
+                for each, length in zip(gathered, lengths, strict=True)
+            ]
+        )
+
+    def _set_forwards(self, model: nn.Module, slicing: Slicing) -> None:
+        for name, parts in slicing.columns.items():
+            layer = model.get_submodule(name)
+            layer.forward = partial(self._layers.column, layer, parts)
+        for name in slicing.rows:
+            layer = model.get_submodule(name)
+            layer.forward = partial(self._layers.row, layer)
+        if slicing.head is not None:
+            layer = model.get_submodule(slicing.head)
+            (outputs,) = self._cuts[f"{slicing.head}.weight"].parts
+            layer.forward = partial(self._layers.head, layer, outputs)
+        for name in slicing.embeddings:
+            layer = model.get_submodule(name)
+            assert isinstance(layer, nn.Embedding)
+            (words,) = self._cuts[f"{name}.weight"].parts
+            first = self._mesh.get_local_rank() * -(-words // self._mesh.size())
+            layer.forward = partial(  # type: ignore[method-assign]
+                self._layers.embedding, layer, first
+            )
+
+    def _cut_parameters(self, model: nn.Module) -> None:
+        names: dict[int, list[str]] = {}
+        for name in self._cuts:
+            names.setdefault(id(model.get_parameter(name)), []).append(name)
+        for tied in names.values():
+            parameter = model.get_parameter(tied[0])
+            local = self.cut(tied[0], parameter.detach()).clone()
+            cut = nn.Parameter(local, requires_grad=parameter.requires_grad)
+            cut.__dict__.update(parameter.__dict__)  # marks for the optimizer, say
+            for name in tied:
+                module, _, attribute = name.rpartition(".")
+                setattr(model.get_submodule(module), attribute, cut)
+
+
+def _cuts(model: nn.Module, slicing: Slicing) -> Iterator[tuple[str, Cut]]:
+    """How each sliced parameter is cut, by every name that it goes by."""
+    outputs = dict(slicing.columns)
+    if slicing.head is not None:
+        head = model.get_submodule(slicing.head)
+        outputs[slicing.head] = (head.get_parameter("weight").shape[int(transposed(head))],)
+    for name, parts in outputs.items():
+        layer = model.get_submodule(name)
+        yield f"{name}.weight", Cut(int(transposed(layer)), parts)
+        if layer.bias is not None:
+            yield f"{name}.bias", Cut(0, parts)
+    for name in slicing.rows:
+        layer = model.get_submodule(name)
+        dimension = int(not transposed(layer))
+        yield f"{name}.weight", Cut(dimension, (layer.get_parameter("weight").shape[dimension],))
+    for name in slicing.embeddings:
+        words = model.get_submodule(name).get_parameter("weight").shape[0]
+        yield f"{name}.weight", Cut(0, (words,))

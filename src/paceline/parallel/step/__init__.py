@@ -1,0 +1,1 @@
+"""What one step needs under any layout: loss, weights, scaling and the step clock."""

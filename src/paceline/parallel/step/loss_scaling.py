@@ -1,0 +1,54 @@
+"""Scaling the loss in fp16, whose small gradients would vanish otherwise."""
+
+import torch
+
+from paceline.comm.groups import Groups
+from paceline.specs import Layout
+
+
+class LossScaling:
+    """PyTorch's GradScaler, on whose verdict all workers agree; nothing in other precisions."""
+
+    def __init__(self, layout: Layout, groups: Groups, *, replicas_differ: bool = False) -> None:
+        device = groups.device
+        self._sum = groups.sum_in_copy if replicas_differ else groups.sum
+        self._enabled = layout.precision == "fp16"
+        # Replicas and shards have summed their gradients, so that all see an overflow of one;
+        # slices and stages have gradients of their own.
+        self._ask = layout.tensor * layout.pipeline > 1
+        self._scaler = torch.amp.GradScaler(device.type, enabled=self._enabled)
+        # The scale exists once something was scaled; not every stage computes a loss.
+        self._scaler.scale(torch.zeros((), device=device))
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint keeps of it."""
+        return dict(self._scaler.state_dict())
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on from what a checkpoint kept."""
+        if state and self._enabled:
+            self._scaler.load_state_dict(state)
+
+    @property
+    def scale(self) -> float:
+        """What the loss is multiplied by."""
+        return self._scaler.get_scale()
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """What backward begins with."""
+        scaled: torch.Tensor = self._scaler.scale(loss)
+        return scaled
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Make the gradients those of the loss again, and note whether one overflowed."""
+        if not self._enabled:
+            return
+        self._scaler.unscale_(optimizer)
+        if self._ask:
+            for found in self._scaler._found_inf_per_device(optimizer).values():
+                self._sum(found)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Update the weights, unless a gradient overflowed."""
+        self._scaler.step(optimizer)
+        self._scaler.update()

@@ -1,0 +1,31 @@
+"""Calling the user's model and loss, the same way in training and in evaluation."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from paceline.comm.dtensor import unsharded
+from paceline.specs import PacelineError
+
+
+def call(model: Callable[..., Any], inputs: Any) -> Any:
+    """`model(x)`, `model(*x)` or `model(**x)`, by the form of the inputs."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    if isinstance(inputs, list | tuple):
+        return model(*inputs)
+    return model(inputs)
+
+
+def checked_loss(loss: Any) -> torch.Tensor:
+    """The loss, which must be a scalar."""
+    if isinstance(loss, torch.Tensor) and loss.ndim == 0:
+        return unsharded(loss)
+    form = (
+        f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)
+    )
+    raise PacelineError(
+        f"loss(output, target) returned {form}, not a scalar tensor",
+        fix="return the mean over the samples of the batch, such as F.cross_entropy does",
+    )

@@ -1,0 +1,169 @@
+"""A model that every worker calls as a whole: alone, copied, sharded, or sliced."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+
+import torch
+from torch import nn
+
+from paceline.comm.dtensor import unsharded
+from paceline.data.loader import Batch
+from paceline.parallel.arranged import (
+    Built,
+    LastBackward,
+    Minimise,
+    Setting,
+    Stored,
+    autocast,
+    evaluating,
+    kept_tensors,
+    micro_batches,
+)
+from paceline.parallel.batch_norm import average_running_statistics
+from paceline.parallel.data_parallel import replicated, sharded, synchronising
+from paceline.parallel.gradient_norm import squared_norm
+from paceline.parallel.step.model_calls import call, checked_loss
+from paceline.parallel.step.step_clock import LastGradient
+from paceline.parallel.weight_extent import extent
+from paceline.specs import Layout
+from paceline.user.training import Measure
+
+
+class Whole:
+    """A model under a layout without a pipeline."""
+
+    shares_weights = False
+
+    def __init__(self, built: Built, setting: Setting, *, size: int) -> None:
+        self.model = built.model
+        self.size = size
+        self._norms, self._sliced = built.norms, built.sliced
+        self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
+        self._data_group, self._sync = setting.data_group, setting.sync
+        self._clock = setting.clock
+        self._last_gradient: LastGradient | None = None
+        self._module: nn.Module = built.model
+        self._spread()
+
+    def _spread(self) -> None:
+        self._over_workers()
+        # Kept: a walk through all modules takes as long as a look at a small model's gradient.
+        self._parameters = tuple(self.model.parameters())
+
+    def _over_workers(self) -> None:
+        if self._layout.shards > 1:
+            self._module = sharded(
+                self.model,
+                self._layout,
+                self._groups,
+                self._clock,
+                join=self._sync.by_engine,
+            )
+        elif self._layout.replicas > 1 and self._sync.by_engine:
+            self._module = replicated(self.model, self._layout, self._groups)
+            # From then on, backward only waits until the gradients of all workers are there.
+            waits = partial(self._clock.turn, "exchange")
+            self._last_gradient = LastGradient(self.model.parameters(), waits)
+
+    def rejoin(self, layout: Layout) -> None:
+        """Copies of the model on other workers than before, each with its weights as they are."""
+        self._layout = layout
+        self._data_group = self._groups.dividing_the_batch(layout)
+        if layout.batch_norm == "synchronised" and layout.data_workers > 1:
+            self._norms.group = self._data_group
+        self._spread()
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """What this worker updates."""
+        return iter(self._parameters)
+
+    def parts(self, batch: Batch, largest_share: int) -> list[Batch]:
+        """A share of a batch as the micro-batches that it passes in."""
+        return list(batch.micro(micro_batches(self._layout, largest_share)))
+
+    def learn(
+        self, parts: Sequence[Batch], minimise: Minimise, last_backward: LastBackward = nullcontext
+    ) -> list[torch.Tensor]:
+        """Leave the gradients of all parts together in the parameters, and return their losses."""
+        losses = []
+        with self._sliced.computing() if self._sliced else nullcontext():
+            for number, part in enumerate(parts):
+                last = number == len(parts) - 1
+                with (
+                    self._norms.counting(part.samples, part.rows),
+                    synchronising(self._module, last=last),
+                    last_backward() if last else nullcontext(),
+                ):
+                    self._clock.turn("forward")
+                    with autocast(self._layout, self._groups.device):
+                        output = call(self._module, part.inputs)
+                        loss = checked_loss(self._loss(output, part.target))
+                    self._clock.turn("backward")
+                    torch.autograd.backward(minimise(loss, number))
+                losses.append(loss.detach())
+        if self._last_gradient:
+            self._last_gradient.settle()
+        return losses
+
+    def measure(self, parts: Sequence[Batch], measures: Sequence[Measure]) -> list[torch.Tensor]:
+        """The measures of each part, one vector for each."""
+        found = []
+        with self._sliced.computing() if self._sliced else nullcontext():
+            for part in parts:
+                with (
+                    self._norms.counting(part.samples, part.rows),
+                    autocast(self._layout, self._groups.device),
+                ):
+                    output = call(self._module, part.inputs)
+                    if self._sliced:
+                        output = self._sliced.whole_output(output)
+                    means = [checked_loss(each(output, part.target)) for each in measures]
+                found.append(torch.stack(means))
+        return found
+
+    def squared_norm(self) -> torch.Tensor:
+        """The squared norm of the gradient over all parameters of the model."""
+        counts = self._sliced.is_sliced if self._sliced else None
+        return squared_norm(
+            self.model.named_parameters(),
+            self._layout,
+            self._groups,
+            is_sliced=counts,
+            replicas_differ=self._sync.replicas_differ,
+        )
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every weight of the whole model by its name."""
+        for name, tensor in self.model.state_dict().items():
+            whole = unsharded(tensor)
+            sliced = self._sliced is not None and self._sliced.is_sliced(name)
+            yield name, self._sliced.gather(name, whole) if self._sliced and sliced else whole
+
+    def stored(self) -> Iterator[Stored]:
+        """The parameters and buffers that this worker holds and a checkpoint keeps."""
+        rank, replicas = self._groups.placement.rank, self._layout.replicas
+        replica = self._layout.position(rank).replica
+        for name, tensor in kept_tensors(self.model):
+            where = extent(name, tensor, self._layout, rank, self._sliced)
+            yield Stored(name, tensor, where, replicas, replica)
+
+    def settle(self) -> None:
+        """Make what copies may differ in, such as running statistics, the same on all."""
+        average_running_statistics(self.model, self._data_group)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """A block in which the model is as it will be when it is used."""
+        self.settle()
+        with evaluating(self.model):
+            yield
+
+    def close(self) -> None:
+        """Let go of the process groups."""
+        if self._last_gradient:
+            self._last_gradient.close()
+            self._last_gradient = None
+        self._norms.close()
+        self._data_group = None
+        self._module = self.model

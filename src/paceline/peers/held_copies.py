@@ -1,0 +1,149 @@
+"""What one member keeps in memory, by moments."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paceline.peers.inventory import Held, Holdings, Moment, Row
+from paceline.peers.memory_file import MemoryFile
+from paceline.peers.part_files import PartDescription, PartFiles
+
+_MOST_MOMENTS = 3
+"""A worker may be a whole copy ahead of another, which still receives the one before that."""
+
+
+@dataclass
+class _Kept:
+    own: int | None = None
+    parts: dict[int, PartFiles] = field(default_factory=dict)
+    rows: dict[Row, MemoryFile] = field(default_factory=dict)
+    described: dict[int, PartDescription] = field(default_factory=dict)
+    """Parts whose bytes are not here, but parity over them."""
+    complete: bool = False
+
+
+class Shelf:
+    """All that is kept; nothing on it changes, it only comes and goes."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Moment, _Kept] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self.generation = 0
+        """The newest that this member was in; who is of an older one is not answered."""
+
+    def begin(self, generation: int, step: int) -> None:
+        """A generation begins after this step: what was after it never counted."""
+        with self._changed:
+            self.generation = generation
+            for moment in [each for each in self._kept if each.step > step]:
+                del self._kept[moment]
+            self._changed.notify_all()
+
+    def put_own(self, moment: Moment, rank: int, part: PartFiles) -> None:
+        """This member's own part."""
+        with self._changed:
+            if moment.generation != self.generation:
+                raise ConnectionAbortedError(f"the copy of step {moment.step} was given up")
+            kept = self._kept.setdefault(moment, _Kept())
+            kept.own, kept.parts[rank] = rank, part
+            self._thin_out()
+            self._changed.notify_all()
+
+    def put_copy(self, moment: Moment, rank: int, part: PartFiles) -> None:
+        """The part of another, which is whole and was checked."""
+        with self._changed:
+            self._going_on(moment).parts[rank] = part
+
+    def put_row(
+        self, moment: Moment, row: Row, file: MemoryFile, described: Mapping[int, PartDescription]
+    ) -> None:
+        """Parity, and what the parts are that it is over."""
+        with self._changed:
+            kept = self._going_on(moment)
+            kept.rows[row] = file
+            kept.described.update(described)
+
+    def completed(self, moment: Moment) -> None:
+        """All that this member should keep of a moment is there."""
+        with self._changed:
+            self._going_on(moment).complete = True
+
+    def _going_on(self, moment: Moment) -> _Kept:
+        """What is kept of a moment that is being copied; a new generation ends that."""
+        if moment.generation != self.generation or moment not in self._kept:
+            raise ConnectionAbortedError(f"the copy of step {moment.step} was given up")
+        return self._kept[moment]
+
+    @property
+    def complete_step(self) -> int | None:
+        """The newest step of which all that this member should keep is there."""
+        with self._changed:
+            return max(
+                (each.step for each, kept in self._kept.items() if kept.complete), default=None
+            )
+
+    def forget(self, before: int) -> None:
+        """Drop what is of earlier steps."""
+        with self._changed:
+            for moment in [each for each in self._kept if each.step < before]:
+                del self._kept[moment]
+
+    def close(self) -> None:
+        """Drop all; who waits for something goes away without it."""
+        with self._changed:
+            self._closed = True
+            self._kept.clear()
+            self._changed.notify_all()
+
+    def description(
+        self, moment: Moment, rank: int, wait_seconds: float = 0
+    ) -> PartDescription | None:
+        """What a part is; waited for."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._described(moment, rank) is not None
+                    or self._closed
+                    or self.generation > moment.generation
+                ),
+                wait_seconds,
+            )
+            return self._described(moment, rank)
+
+    def _described(self, moment: Moment, rank: int) -> PartDescription | None:
+        kept = self._kept.get(moment)
+        if kept is None:
+            return None
+        part = kept.parts.get(rank)
+        return part.description if part else kept.described.get(rank)
+
+    def stored(self, moment: Moment, of: int | Row) -> PartFiles | MemoryFile | None:
+        """A rank's part or a row of parity."""
+        with self._changed:
+            kept = self._kept.get(moment)
+            if kept is None:
+                return None
+            return kept.rows.get(of) if isinstance(of, Row) else kept.parts.get(of)
+
+    def holdings(self) -> Holdings:
+        """What is here."""
+        with self._changed:
+            return Holdings(
+                held=tuple(
+                    Held(
+                        moment=moment,
+                        own=kept.own,
+                        copies=tuple(sorted(kept.parts.keys() - {kept.own})),
+                        rows=tuple(kept.rows),
+                    )
+                    for moment, kept in self._kept.items()
+                )
+            )
+
+    def _thin_out(self) -> None:
+        """Drop what there is too much of: what is not complete first, but never the newest."""
+        while len(self._kept) > _MOST_MOMENTS:
+            _, *older = sorted(self._kept, key=lambda each: each.order, reverse=True)
+            unfinished = [moment for moment in older if not self._kept[moment].complete]
+            del self._kept[(unfinished or older)[-1]]

@@ -1,0 +1,194 @@
+"""Reads from the memory of other members."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from paceline.comm.signing import Forged
+from paceline.peers.inventory import Moment, Row
+from paceline.peers.memory_file import MemoryFile, Pool
+from paceline.peers.part_files import PartDescription, PartFiles
+from paceline.peers.protocol import Answer, AskBytes, AskPart, Refusal, Wire
+
+_MOST_DESCRIPTION_BYTES = 1 << 30
+_CONNECT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Where a member's memory can be read."""
+
+    address: str
+    port: int
+    node: str
+
+
+class PeerFailed(ConnectionError):
+    """A member does not answer, or not with what was asked for."""
+
+    def __init__(self, peer: Peer, why: Exception | str) -> None:
+        super().__init__(f"the worker at {peer.address}, port {peer.port}, on {peer.node}: {why}")
+        self.peer = peer
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Some bytes of a rank's part or of a row of parity."""
+
+    of: int | Row
+    begin: int
+    bytes: int
+
+
+class Source:
+    """The memory of another member, over one connection; raises PeerFailed, and nothing else, when
+    that fails."""
+
+    def __init__(self, peer: Peer, secret: bytes, generation: int, patience_seconds: float) -> None:
+        self._peer, self._generation = peer, generation
+        self._patience_seconds = patience_seconds
+        with self._told_of():
+            self._connection = socket.create_connection((peer.address, peer.port), _CONNECT_SECONDS)
+            try:
+                self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                deadline = time.monotonic() + _CONNECT_SECONDS
+                self._wire = Wire(self._connection, secret, called=True, deadline=deadline)
+                # The other end may wait for as long before it says that there is nothing.
+                self._wire.trust(patience_seconds + _CONNECT_SECONDS)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def description(self, moment: Moment, rank: int, *, wait: bool = False) -> PartDescription:
+        """What a rank's part has; with `wait` when it is there."""
+        seconds = self._patience_seconds if wait else 0
+        with self._told_of():
+            self._wire.say(
+                AskPart(generation=self._generation, moment=moment, rank=rank, wait_seconds=seconds)
+            )
+            answer = self._heard()
+            if answer.bytes > _MOST_DESCRIPTION_BYTES:
+                raise Forged(f"a description of {answer.bytes} bytes was announced")
+            body = bytearray(answer.bytes)
+            self._receive(answer, memoryview(body))
+            try:
+                found = PartDescription.model_validate_json(bytes(body))
+            except ValidationError as error:
+                raise Forged(f"{error.error_count()} flaws in what a part says of itself") from None
+            if found.head.step != moment.step:
+                raise Forged(f"a part of step {found.head.step} came for one of {moment.step}")
+            return found
+
+    def copied(self, moment: Moment, rank: int, part: PartDescription, pool: Pool) -> PartFiles:
+        """All files of a rank's part, each of which is what the part says."""
+        files = {}
+        for name, begin, record in part.spans():
+            files[name] = MemoryFile(record.bytes, pool)
+            self.file(moment, rank, begin, files[name], record.blake3)
+        return PartFiles(part, files)
+
+    def file(self, moment: Moment, rank: int, begin: int, into: MemoryFile, blake3: str) -> None:
+        """A file of a rank's part, checked."""
+        self.ask(moment, Stretch(rank, begin, into.size))
+        with self._told_of(), into.view as view:
+            if self._taken(view) != blake3:
+                raise Forged("a file is not what its owner says that it is")
+
+    def ask(self, moment: Moment, stretch: Stretch) -> None:
+        """Ask for bytes, to `take` them later."""
+        with self._told_of():
+            self._wire.say(
+                AskBytes(
+                    generation=self._generation,
+                    moment=moment,
+                    of=stretch.of,
+                    begin=stretch.begin,
+                    bytes=stretch.bytes,
+                )
+            )
+
+    def take(self, into: memoryview) -> None:
+        """The bytes that were asked for, as they were sent."""
+        with self._told_of():
+            self._taken(into)
+
+    def interrupt(self) -> None:
+        """End the connection under whoever waits for it, from another thread."""
+        with suppress(OSError):  # it has ended already
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def _taken(self, into: memoryview) -> str:
+        answer = self._heard()
+        if answer.bytes != len(into):
+            raise Forged(f"{answer.bytes} bytes were announced for {len(into)}")
+        return self._receive(answer, into)
+
+    def _heard(self) -> Answer:
+        answer = self._wire.hear()
+        if isinstance(answer, Refusal):
+            raise PeerFailed(self._peer, answer.why)
+        if not isinstance(answer, Answer):
+            raise Forged(f"a {answer.kind} came in place of an answer")
+        return answer
+
+    def _receive(self, answer: Answer, into: memoryview) -> str:
+        found = self._wire.receive(into)
+        if found != answer.blake3:
+            raise Forged("bytes are not those that were announced")
+        return found
+
+    @contextmanager
+    def _told_of(self) -> Iterator[None]:
+        try:
+            yield
+        except PeerFailed:
+            raise
+        except OSError as error:
+            raise PeerFailed(self._peer, error) from error
+
+
+class Calls:
+    """Connections to several members for as long as one thing is done."""
+
+    def __init__(self, secret: bytes, generation: int, patience_seconds: float) -> None:
+        self._secret, self._generation = secret, generation
+        self._patience_seconds = patience_seconds
+        self._open: dict[Peer, Source] = {}
+        self._lock = threading.Lock()
+        self._interrupted = False
+
+    def source(self, peer: Peer) -> Source:
+        """A member's memory; one thread at a time asks."""
+        with self._lock:
+            known = self._open.get(peer)
+        if known is not None:
+            return known
+        source = Source(peer, self._secret, self._generation, self._patience_seconds)
+        with self._lock:
+            self._open[peer] = source
+            if self._interrupted:
+                source.interrupt()
+        return source
+
+    def interrupt(self) -> None:
+        """Let everything that is going on fail at once, from another thread."""
+        with self._lock:
+            self._interrupted = True
+            for source in self._open.values():
+                source.interrupt()
+
+    def close(self) -> None:
+        """End all connections."""
+        with self._lock:
+            for source in self._open.values():
+                source.close()
+            self._open.clear()

@@ -1,0 +1,137 @@
+"""Answers other members who read from this one's memory."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+from blake3 import blake3
+
+from paceline.comm.signing import Forged
+from paceline.peers.held_copies import Shelf
+from paceline.peers.protocol import Answer, AskBytes, AskPart, Question, Refusal, Wire
+
+_MOST_STRANGERS = 64
+"""Connections at a time that have not yet shown that they know the secret."""
+_STRANGER_SECONDS = 5.0
+"""In which they have to show it."""
+_IDLE_SECONDS = 60.0
+_BREATH_SECONDS = 0.05
+"""Before the next try where no connection can be accepted: descriptors may have run out."""
+
+
+class Server:
+    """Listens on one address; one thread for each connection, which mostly waits for the network
+    or hashes, both without Python's lock."""
+
+    def __init__(self, address: str, secret: bytes, shelf: Shelf) -> None:
+        self._secret, self._shelf = secret, shelf
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._listener = socket.create_server((address, 0), family=family, backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._accepting = threading.Thread(target=self._accept, name="peer memory", daemon=True)
+        self._accepting.start()
+
+    def close(self) -> None:
+        """End all connections."""
+        with self._lock:
+            self._closed.set()
+            open_ones = list(self._connections.items())
+        _end(self._listener)
+        self._accepting.join()
+        for connection, _ in open_ones:
+            _end(connection)
+        for _, thread in open_ones:
+            thread.join()
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                self._closed.wait(_BREATH_SECONDS)
+                continue
+            if not self._strangers.acquire(blocking=False):
+                connection.close()
+                continue
+            thread = threading.Thread(
+                target=self._serve, args=(connection,), name="peer memory", daemon=True
+            )
+            with self._lock:
+                if self._closed.is_set():
+                    connection.close()
+                    break
+                self._connections[connection] = thread
+                thread.start()
+        self._listener.close()
+
+    def _serve(self, connection: socket.socket) -> None:
+        known = False
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            deadline = time.monotonic() + _STRANGER_SECONDS
+            wire = Wire(connection, self._secret, called=False, deadline=deadline)
+            while True:
+                question = wire.hear()
+                if not known:
+                    known = True
+                    self._strangers.release()
+                    wire.trust(_IDLE_SECONDS)
+                if not isinstance(question, AskPart | AskBytes):
+                    raise Forged(f"a {question.kind} came in place of a question")
+                self._answer(wire, question)
+        except OSError:
+            pass  # whoever asked notices it, and tries elsewhere
+        finally:
+            if not known:
+                self._strangers.release()
+            with self._lock:
+                self._connections.pop(connection, None)
+            connection.close()
+
+    def _answer(self, wire: Wire, question: Question) -> None:
+        if question.generation < self._shelf.generation:
+            wire.say(
+                Refusal(
+                    why=f"this is generation {self._shelf.generation}, not {question.generation}"
+                )
+            )
+            return
+        found = self._found(question)
+        if found is None:
+            moment = question.moment
+            wire.say(
+                Refusal(
+                    why=f"that of step {moment.step} of generation {moment.generation} is not here"
+                )
+            )
+            return
+        answer, parts = found
+        wire.say(answer)
+        wire.send(parts)
+
+    def _found(self, question: Question) -> tuple[Answer, Iterable[memoryview]] | None:
+        moment = question.moment
+        if isinstance(question, AskPart):
+            part = self._shelf.description(moment, question.rank, question.wait_seconds)
+            if part is None:
+                return None
+            body = part.model_dump_json().encode()
+            digest = blake3(body).hexdigest()
+            return Answer(bytes=len(body), blake3=digest), [memoryview(body)]
+        begin, count = question.begin, question.bytes
+        stored = self._shelf.stored(moment, question.of)
+        if stored is None or begin + count > stored.size:
+            return None
+        answer = Answer(bytes=count, blake3=stored.blake3(begin, count))
+        return answer, stored.views(begin, count)
+
+
+def _end(connection: socket.socket) -> None:
+    with suppress(OSError):  # it has ended already
+        connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,83 @@
+"""Parity of a group in files: computed from the others' bytes, and a lost one's bytes from it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+
+from paceline.peers.erasure_code import parity_of, rebuilt
+from paceline.peers.inventory import Row, rows_of_stripe, stripe_of_chunk
+from paceline.peers.memory_client import Stretch
+from paceline.peers.memory_file import MemoryFile, Pool
+
+_BLOCK_BYTES = 1 << 20
+"""Read from each member at a time."""
+
+Read = Callable[[Sequence[Stretch]], list[bytearray]]
+"""Gets several stretches at once."""
+
+
+def computed_row(row: Row, sizes: Mapping[int, int], read: Read, pool: Pool) -> MemoryFile:
+    """A row of parity over the parts, of these sizes, of the members of its stripe."""
+    length = max(_chunk_bytes(sizes[rank], row.chunks) for rank in row.data_ranks)
+    file = MemoryFile(length, pool)
+    for begin in range(0, length, _BLOCK_BYTES):
+        count = min(_BLOCK_BYTES, length - begin)
+        blocks = _data_blocks(row, range(row.chunks), sizes, read, begin, count)
+        file.write(begin, parity_of(list(blocks.values()), row.parity, row.row))
+    return file
+
+
+def rebuild(
+    rank: int,
+    group: tuple[int, ...],
+    parity: int,
+    sizes: Mapping[int, int],
+    *,
+    at_hand: Callable[[int | Row], bool],
+    read: Read,
+    begin: int,
+    into: MemoryFile,
+) -> None:
+    """Compute some of a lost part from what is `at_hand` of the others' parts and of parity."""
+    chunks = len(group) - parity
+    size = _chunk_bytes(sizes[rank], chunks)
+    done = 0
+    while done < into.size:
+        chunk, offset = divmod(begin + done, size)
+        rows = rows_of_stripe(group, parity, stripe_of_chunk(group, parity, rank, chunk))
+        count = min(_BLOCK_BYTES, size - offset, into.size - done)
+        data = [number for number, each in enumerate(rows[0].data_ranks) if at_hand(each)]
+        blocks = _data_blocks(rows[0], data, sizes, read, offset, count)
+        chosen = [row for row in rows if at_hand(row)][: chunks - len(data)]
+        found = read([Stretch(row, offset, count) for row in chosen])
+        for row, block in zip(chosen, found, strict=True):
+            blocks[chunks + row.row] = memoryview(block)
+        into.write(done, rebuilt(blocks, chunks, parity, chunk))
+        done += count
+
+
+def _chunk_bytes(total_bytes: int, chunks: int) -> int:
+    """The size of the chunks that a part is cut into; the last may be shorter."""
+    return max(1, ceil(total_bytes / chunks))
+
+
+def _data_blocks(
+    row: Row,
+    numbers: Sequence[int],
+    sizes: Mapping[int, int],
+    read: Read,
+    begin: int,
+    count: int,
+) -> dict[int, memoryview]:
+    """The same stretch of several members' chunks, with zeros behind the end of shorter ones."""
+    blocks = {number: bytearray(count) for number in numbers}
+    wanted: dict[int, Stretch] = {}
+    for number in numbers:
+        rank = row.data_ranks[number]
+        size = _chunk_bytes(sizes[rank], row.chunks)
+        first = number * size + begin
+        there = min(count, size - begin, sizes[rank] - first)
+        if there > 0:
+            wanted[number] = Stretch(rank, first, there)
+    for number, found in zip(wanted, read(list(wanted.values())), strict=True):
+        blocks[number][: len(found)] = found
+    return {number: memoryview(block) for number, block in blocks.items()}

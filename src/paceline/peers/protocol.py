@@ -1,0 +1,134 @@
+"""How members read each other's memory: questions in JSON, signed; answers with the bytes behind.
+
+Nobody can write into another's memory: whoever keeps a copy asks for it. The bytes themselves are
+not signed, but their BLAKE3 hash is, in the message before them.
+"""
+
+import math
+import socket
+import time
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from blake3 import blake3
+from pydantic import Field, NonNegativeInt, TypeAdapter, ValidationError
+
+from paceline.comm.signing import MAC_BYTES, NONCE_BYTES, Forged, Signing, new_nonce
+from paceline.peers.inventory import Moment, Row
+from paceline.specs.base import Spec
+
+MOST_MESSAGE_BYTES = 64 << 10
+_LENGTH_BYTES = 4
+_CHUNK_BYTES = 1 << 20
+"""Hashed while the processor still has it at hand; a peer that takes none in time is given up."""
+
+
+class _Ask(Spec):
+    generation: NonNegativeInt
+    """Of who asks."""
+    moment: Moment
+
+
+class AskPart(_Ask):
+    """What files and tensors there are in a rank's part."""
+
+    kind: Literal["part"] = "part"
+    rank: NonNegativeInt
+    wait_seconds: float = Field(ge=0, le=600)
+    """How long to wait until it is there."""
+
+
+class AskBytes(_Ask):
+    """Some of a rank's part, its files one behind the other, or of a row of parity."""
+
+    kind: Literal["bytes"] = "bytes"
+    of: NonNegativeInt | Row
+    begin: NonNegativeInt
+    bytes: NonNegativeInt
+
+
+class Answer(Spec):
+    """So many bytes follow."""
+
+    kind: Literal["answer"] = "answer"
+    bytes: NonNegativeInt
+    blake3: str = Field(min_length=64, max_length=64)
+
+
+class Refusal(Spec):
+    """There is no answer."""
+
+    kind: Literal["refusal"] = "refusal"
+    why: str
+
+
+Question = AskPart | AskBytes
+_Message = Annotated[Question | Answer | Refusal, Field(discriminator="kind")]
+_ADAPTER: TypeAdapter[Question | Answer | Refusal] = TypeAdapter(_Message)
+
+
+class Wire:
+    """One connection; `called` for the end that has asked for it."""
+
+    def __init__(
+        self, connection: socket.socket, secret: bytes, *, called: bool, deadline: float
+    ) -> None:
+        """All that is heard before `trust` has to come before the deadline."""
+        self._connection, self._deadline = connection, deadline
+        mine = new_nonce()
+        connection.sendall(mine)  # fits into the socket's buffer
+        theirs = self._exactly(NONCE_BYTES)
+        self._signing = Signing(secret, b"peer memory", mine=mine, theirs=theirs, called=called)
+
+    def trust(self, patience_seconds: float) -> None:
+        """The other end knows the secret: from now on it is only not to be silent for so long."""
+        self._deadline = math.inf
+        self._connection.settimeout(patience_seconds)
+
+    def say(self, message: Spec) -> None:
+        """Send a message."""
+        body = message.model_dump_json().encode()
+        head = len(body).to_bytes(_LENGTH_BYTES, "big")
+        self._connection.sendall(head + self._signing.sign(body) + body)
+
+    def hear(self) -> Question | Answer | Refusal:
+        """The next message; an error of the connection where there is none any more."""
+        length = int.from_bytes(self._exactly(_LENGTH_BYTES), "big")
+        if length > MOST_MESSAGE_BYTES:
+            raise Forged(f"a message of {length} bytes was announced")
+        mac = self._exactly(MAC_BYTES)
+        body = self._exactly(length)
+        self._signing.check(mac, body)
+        try:
+            return _ADAPTER.validate_json(body)
+        except ValidationError as error:
+            raise Forged(f"{error.error_count()} flaws in what should be a message") from None
+
+    def send(self, parts: Iterable[memoryview]) -> None:
+        """Send bytes that were announced."""
+        for part in parts:
+            for begin in range(0, len(part), _CHUNK_BYTES):
+                self._connection.sendall(part[begin : begin + _CHUNK_BYTES])
+
+    def receive(self, into: memoryview) -> str:
+        """Fill this with bytes that were announced; their BLAKE3 hash."""
+        digest, at = blake3(), 0
+        while at < len(into):
+            count = self._connection.recv_into(into[at : at + _CHUNK_BYTES])
+            if not count:
+                raise ConnectionResetError("the other end is gone")
+            digest.update(into[at : at + count])
+            at += count
+        return digest.hexdigest()
+
+    def _exactly(self, count: int) -> bytes:
+        found = bytearray(count)
+        at = 0
+        while at < count:
+            if self._deadline < math.inf:
+                self._connection.settimeout(max(1e-3, self._deadline - time.monotonic()))
+            received = self._connection.recv_into(memoryview(found)[at:])
+            if not received:
+                raise ConnectionResetError("the other end is gone")
+            at += received
+        return bytes(found)

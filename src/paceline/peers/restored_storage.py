@@ -1,0 +1,188 @@
+"""A state that is only in the memory of those who are left, read as a checkpoint is."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from paceline.checkpoints.manifest import FileRecord, Manifest, merged
+from paceline.checkpoints.storage import Readable
+from paceline.peers.inventory import Holdings, Moment, Row, Sources
+from paceline.peers.memory_client import Calls, Peer, PeerFailed, Source, Stretch
+from paceline.peers.memory_file import MemoryFile
+from paceline.peers.parity import rebuild
+from paceline.peers.part_files import PartDescription, PartFiles
+from paceline.peers.peer_memory import PeerMemory
+
+Found = TypeVar("Found")
+
+_PATIENCE_SECONDS = 5.0
+"""What is asked for is there, or it never will be."""
+
+
+class PartLost(OSError):
+    """A part of a state cannot be had any more from those who are left."""
+
+
+@contextmanager
+def restored_storage(
+    memory: PeerMemory,
+    moment: Moment,
+    holdings: Mapping[str, Holdings],
+    peers: Mapping[str, Peer],
+    *,
+    name: str,
+    generation: int,
+) -> Iterator[tuple[Manifest, Readable]]:
+    """A block in which the state of a moment can be read from the members that `holdings` is of.
+
+    `name` is that of this member, whose memory is read without the network; `generation` is the one
+    that is about to begin: who is in a newer one does not answer. Who fails meanwhile is left out;
+    raises PartLost when too few are left, or when the memory is interrupted.
+    """
+    calls = memory.calls(generation, _PATIENCE_SECONDS)
+    try:
+        state = _PeersState(memory, moment, holdings, peers, name, calls)
+        yield state.manifest(), state
+    finally:
+        calls.close()
+
+
+class _PeersState:
+    def __init__(
+        self,
+        memory: PeerMemory,
+        moment: Moment,
+        holdings: Mapping[str, Holdings],
+        peers: Mapping[str, Peer],
+        me: str,
+        calls: Calls,
+    ) -> None:
+        self._shelf, self._moment, self._peers = memory.shelf, moment, peers
+        self._me, self._calls = me, calls
+        self._holdings = dict(holdings)
+        self._sources = Sources(moment, holdings)
+        self._described: dict[int, PartDescription] = {}
+        for rank in range(moment.workers):
+            self._described[rank] = self._from_those_left(self._description, rank)
+        self._owners = {
+            file: rank for rank, each in self._described.items() for file in each.part.files
+        }
+
+    def manifest(self) -> Manifest:
+        """What a checkpoint of this state would say of itself."""
+        whole = merged([each.part for each in self._described.values()])
+        return self._described[0].head.model_copy(
+            update={"files": whole.files, "tensors": whole.tensors, "scalars": whole.scalars}
+        )
+
+    @contextmanager
+    def reading(self, step: int, name: str) -> Iterator[Path]:
+        """A block in which a file can be read."""
+        if step != self._moment.step:
+            raise FileNotFoundError(f"this is the state of step {self._moment.step}, not {step}")
+        file = self._from_those_left(self._file, self._owners[name], name)
+        yield file.path
+
+    def _from_those_left(self, get: Callable[..., Found], *arguments: int | str) -> Found:
+        """Leave out who fails until what is wanted is there, or nobody is left to have it from."""
+        while True:
+            try:
+                return get(*arguments)
+            except PeerFailed as failed:
+                self._calls.close()  # answers of others may still be on their way
+                lost = {name for name in self._holdings if self._peers.get(name) == failed.peer}
+                for name in lost:
+                    del self._holdings[name]
+                self._sources = Sources(self._moment, self._holdings)
+                if self._sources.missing():
+                    raise PartLost(
+                        f"too few are left for the state of step {self._moment.step}: {failed}"
+                    ) from failed
+
+    def _description(self, rank: int) -> PartDescription:
+        names = list(self._sources.parts.get(rank, ()))
+        for row in self._sources.rows_about(rank):
+            names += self._sources.rows[row]
+        if self._me in names:
+            here = self._shelf.description(self._moment, rank)
+            if here is not None:
+                return here
+        return self._source(names).description(self._moment, rank)
+
+    def _file(self, rank: int, name: str) -> MemoryFile:
+        spans = self._described[rank].spans()
+        begin, record = next((begin, record) for each, begin, record in spans if each == name)
+        if self._me in self._sources.parts.get(rank, ()):
+            here = self._shelf.stored(self._moment, rank)
+            if isinstance(here, PartFiles) and _is(here.files[name], record):
+                return here.files[name]
+            self._leave_out_own(rank)
+        file = MemoryFile(record.bytes)
+        if rank in self._sources.parts:
+            source = self._source(self._sources.parts[rank])
+            source.file(self._moment, rank, begin, file, record.blake3)
+            return file
+        found = self._sources.rebuilding_group(rank)
+        if found is None:
+            raise PartLost(f"the part of worker {rank} cannot be had any more")
+        group, parity = found
+        rebuild(
+            rank,
+            group,
+            parity,
+            {each: self._described[each].bytes for each in group},
+            at_hand=lambda of: (
+                of in (self._sources.rows if isinstance(of, Row) else self._sources.parts)
+            ),
+            read=self._read,
+            begin=begin,
+            into=file,
+        )
+        if not _is(file, record):
+            raise PartLost(f"{name} could not be computed from what the others of its group have")
+        return file
+
+    def _leave_out_own(self, rank: int) -> None:
+        """What this member has of a rank is damaged: somebody else may have it."""
+        held = tuple(
+            each.model_copy(
+                update={
+                    "own": None if each.own == rank else each.own,
+                    "copies": tuple(other for other in each.copies if other != rank),
+                }
+            )
+            for each in self._holdings[self._me].held
+        )
+        self._holdings[self._me] = Holdings(held=held)
+        self._sources = Sources(self._moment, self._holdings)
+
+    def _read(self, stretches: Sequence[Stretch]) -> list[bytearray]:
+        """All are asked before the first answer is waited for."""
+        blocks: list[bytearray] = []
+        asked: list[tuple[Source, bytearray]] = []
+        for each in stretches:
+            here = self._shelf.stored(self._moment, each.of)
+            if here is not None:
+                blocks.append(bytearray().join(here.views(each.begin, each.bytes)))
+                continue
+            of = each.of
+            source = self._source(
+                self._sources.rows[of] if isinstance(of, Row) else self._sources.parts[of]
+            )
+            source.ask(self._moment, each)
+            blocks.append(bytearray(each.bytes))
+            asked.append((source, blocks[-1]))
+        for source, block in asked:
+            source.take(memoryview(block))
+        return blocks
+
+    def _source(self, names: Sequence[str]) -> Source:
+        others = [name for name in names if name != self._me]
+        if not others:
+            raise PartLost(f"this member no longer has what it had of step {self._moment.step}")
+        return self._calls.source(self._peers[others[0]])
+
+
+def _is(file: MemoryFile, record: FileRecord) -> bool:
+    return file.blake3(0, file.size) == record.blake3

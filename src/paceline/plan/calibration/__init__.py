@@ -1,0 +1,1 @@
+"""Fits the planner's coefficients to measured steps."""

@@ -1,0 +1,252 @@
+"""Fit the planner's numbers to steps that were measured, and say how sure a prediction is.
+
+Logarithms of the numbers start at their guesses and move as far as the measured steps ask for and
+the spread of the guesses allows (a posterior's mode, found by Gauss-Newton with step halving). Rows
+that nothing explains weigh less (Student's t). Without any row, guesses and spreads remain.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.cluster.collectives import Array
+from paceline.plan.cost.coefficients import GUESSES, KIND_SPREAD, Guess, Numbers, spreads
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import Index, Layouts
+from paceline.plan.cost.step_time import StepModel
+from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.measurements.profile import Profile
+from paceline.specs.plans.estimate import Origin
+
+ROUNDS = 25
+SETTLED = 1e-3
+"""Change of a logarithm below which another round is not worth it."""
+FOLDS = 5
+"""Parts of the rows, each predicted by a fit to the others, that set the width of intervals."""
+HALVINGS = 6
+DIFFERENCE = 1e-3
+FREEDOM = 4.0
+"""Of Student's t: small, so that rows far off pull little."""
+NINE_OF_TEN = 1.645
+FEW_ROWS = 1.3
+"""By which few rows widen an interval: close to Student's t with as many degrees of freedom."""
+UNFITTED_NOISE = 0.1
+"""What the form of the model leaves unexplained, before any row says otherwise."""
+MATTERS = 0.05
+"""By which a step changes with a number, in percent for a percent, from which on it matters."""
+LEARNED = 0.7
+"""Of a number's spread before, what is left of it at the most where rows have shown it."""
+FROM_WEAK_TO_FIRM: tuple[Origin, ...] = ("assumed", "published", "measured")
+USUAL_NOISE, NOISE_ROWS = 0.05, 4.0
+"""What fitted models leave unexplained, and for how many rows this counts beside those given."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Layouts of one model on one cluster, and how long their steps took."""
+
+    profile: Profile
+    cluster: Cluster
+    precision: str
+    engine: Engine
+    layouts: Layouts
+    batch: Array
+    seconds: Array = field(default_factory=lambda: np.empty(0))
+    """Measured; empty where only a prediction is wanted."""
+
+    @property
+    def kind(self) -> str:
+        """Device and precision, which have a rate of matrix products of their own."""
+        return f"{self.cluster.device.name} {self.precision}"
+
+    def take(self, index: Index) -> "Steps":
+        """Those of that index."""
+        return replace(
+            self,
+            layouts=self.layouts.take(index),
+            batch=self.batch[index],
+            seconds=self.seconds[index] if len(self.seconds) else self.seconds,
+        )
+
+    def predicted(self, numbers: Numbers) -> Array:
+        """Seconds of a step of each."""
+        model = StepModel(self.profile, self.cluster, self.precision, self.engine, numbers)
+        return model.times(self.layouts, self.batch).total
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Numbers, how they may be wrong together, and what they leave unexplained."""
+
+    numbers: Numbers
+    kinds: dict[str, float]
+    """Logarithm of the matrix rate of each kind of device and precision, by the common one."""
+    covariance: Array
+    """Of the logarithms: of all numbers, then of the kinds."""
+    noise: float
+    """Standard deviation of the logarithm of a step."""
+    width: float
+    """Standard deviations on either side that nine of ten rows stay within."""
+    origins: tuple[Origin, ...]
+    """Of the numbers, in their order."""
+
+    def predict(self, steps: Steps) -> tuple[Array, Array, Array]:
+        """Seconds, and the interval that should hold them nine times out of ten."""
+        log, slope = self._slopes(steps)
+        variance = np.einsum("ij,jk,ik->i", slope, self.covariance, slope) + self.noise**2
+        if steps.kind not in self.kinds:
+            variance = variance + (slope[:, 0] * KIND_SPREAD) ** 2
+        spread = self.width * np.sqrt(variance)
+        return np.exp(log), np.exp(log - spread), np.exp(log + spread)
+
+    def model(self, steps: Steps) -> StepModel:
+        """What computes steps with these numbers."""
+        return StepModel(
+            steps.profile,
+            steps.cluster,
+            steps.precision,
+            steps.engine,
+            self.numbers.faster(float(np.exp(self.kinds.get(steps.kind, 0.0)))),
+        )
+
+    def origin(self, steps: Steps) -> list[Origin]:
+        """Of each layout's prediction: the weakest of the numbers that matter for it."""
+        _, slope = self._slopes(steps)
+        matters = np.abs(slope[:, : len(self.origins)]) > MATTERS
+        return [
+            min(
+                (each for each, used in zip(self.origins, row, strict=True) if used),
+                key=FROM_WEAK_TO_FIRM.index,
+                default="measured",
+            )
+            for row in matters
+        ]
+
+    def _slopes(self, steps: Steps) -> tuple[Array, Array]:
+        logs = np.append(self.numbers.logs, list(self.kinds.values()))
+        return _slopes([steps], logs, list(self.kinds))
+
+
+def guess(guesses: Mapping[str, Guess] = GUESSES) -> Fit:
+    """Before anything was measured."""
+    return Fit(
+        numbers=Numbers.guessed(guesses),
+        kinds={},
+        covariance=np.diag(spreads(guesses) ** 2),
+        noise=UNFITTED_NOISE,
+        width=NINE_OF_TEN,
+        origins=tuple(each.origin for each in guesses.values()),
+    )
+
+
+def fit(measured: Sequence[Steps], guesses: Mapping[str, Guess] = GUESSES) -> Fit:
+    """The numbers that explain what was measured, and how far such fits are off on unseen rows."""
+    found = _mode(measured, guesses)
+    places = np.arange(sum(len(each.layouts) for each in measured)) % FOLDS
+    if len(places) < 2 * FOLDS:
+        return found
+    misses: list[Array] = []
+    for fold in range(FOLDS):
+        partly = _mode(_some(measured, places != fold), guesses)
+        for each in _some(measured, places == fold):
+            seconds, low, _ = partly.predict(each)
+            one = np.log(seconds / low) / partly.width
+            misses.append(np.abs(np.log(each.seconds / seconds)) / one)
+    sizes = np.sort(np.concatenate(misses))
+    place = min(int(np.ceil(0.9 * (len(sizes) + 1))), len(sizes)) - 1
+    return replace(found, width=max(float(sizes[place]), found.width))
+
+
+def _some(measured: Sequence[Steps], mask: npt.NDArray[np.bool_]) -> list[Steps]:
+    """Those rows only."""
+    kept, begin = [], 0
+    for each in measured:
+        inside = np.flatnonzero(mask[begin : begin + len(each.layouts)])
+        begin += len(each.layouts)
+        if len(inside):
+            kept.append(each.take(inside))
+    return kept
+
+
+def _mode(measured: Sequence[Steps], guesses: Mapping[str, Guess]) -> Fit:
+    """The most probable numbers, by Gauss-Newton."""
+    kinds = sorted({each.kind for each in measured})
+    truth = np.log(np.concatenate([each.seconds for each in measured]))
+    start = np.append(Numbers.guessed(guesses).logs, np.zeros(len(kinds)))
+    widths = np.append(spreads(guesses), np.full(len(kinds), KIND_SPREAD))
+    believed = np.diag(widths**-2.0)
+    logs, noise = start, UNFITTED_NOISE
+    for _ in range(ROUNDS):
+        log, slope = _slopes(measured, logs, kinds)
+        error = truth - log
+        weights = (FREEDOM + 1.0) / (FREEDOM + (error / noise) ** 2)
+        known = (slope.T * weights) @ slope / noise**2
+        pull = (slope.T * weights) @ error / noise**2 - believed @ (logs - start)
+        step = np.linalg.solve(known + believed, pull)
+
+        def loss(at: Array, weights: Array = weights / noise**2) -> float:
+            far = truth - _logs(measured, at, kinds)
+            return float((weights * far**2).sum() + (((at - start) / widths) ** 2).sum())
+
+        moved = _walk(loss, logs, step)
+        settled = bool(np.abs(moved - logs).max() < SETTLED)
+        logs = moved
+        error = truth - _logs(measured, logs, kinds)
+        left = len(truth) - np.trace(np.linalg.solve(known + believed, known))
+        squares = (weights * error**2).sum() + NOISE_ROWS * USUAL_NOISE**2
+        noise = float(np.sqrt(squares / (max(left, 0.0) + NOISE_ROWS)))
+        if settled:
+            break
+    covariance = np.linalg.inv(known + believed)
+    narrowed = np.sqrt(np.diag(covariance)) < LEARNED * widths
+    return Fit(
+        numbers=Numbers.from_logs(logs[: len(GUESSES)]),
+        kinds=dict(zip(kinds, logs[len(GUESSES) :].tolist(), strict=True)),
+        covariance=covariance,
+        noise=noise,
+        width=NINE_OF_TEN * (1.0 + FEW_ROWS / len(truth)),
+        origins=tuple(
+            "measured" if learned else each.origin
+            for each, learned in zip(guesses.values(), narrowed, strict=False)
+        ),
+    )
+
+
+def _walk(loss: Callable[[Array], float], logs: Array, step: Array) -> Array:
+    """Along `step` as far as it helps."""
+    before = loss(logs)
+    for halving in range(HALVINGS):
+        there = logs + step * 0.5**halving
+        if loss(there) < before:
+            return there
+    return logs
+
+
+def _logs(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array:
+    return np.asarray(_evaluated(measured, logs[np.newaxis], kinds)[0])
+
+
+def _slopes(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> tuple[Array, Array]:
+    """Logarithms of the predictions, and how they change with that of each number and kind."""
+    count = len(GUESSES)
+    moves = np.eye(len(logs))[:count] * DIFFERENCE
+    found = _evaluated(measured, np.vstack([logs, logs + moves]), kinds)
+    slope = ((found[1:] - found[0]) / DIFFERENCE).T
+    of = np.concatenate([np.full(len(each.layouts), each.kind) for each in measured])
+    # A kind's rate multiplies the common one, which is the first number.
+    own = np.array([[kind == name for name in kinds] for kind in of], dtype=np.float64)
+    return found[0], np.hstack([slope, own.reshape(len(of), len(kinds)) * slope[:, :1]])
+
+
+def _evaluated(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array:
+    """Logarithms of the predictions, a row for each row of `logs`."""
+    count = len(GUESSES)
+    numbers = Numbers.from_logs(logs[:, :count])
+    rates = dict(zip(kinds, logs[0, count:], strict=True))
+    columns = [
+        each.predicted(numbers.faster(float(np.exp(rates.get(each.kind, 0.0)))))
+        for each in measured
+    ]
+    return np.log(np.concatenate(columns, axis=1))

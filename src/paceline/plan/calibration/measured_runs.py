@@ -1,0 +1,67 @@
+"""What runs have shown: their steps as rows to fit to, and the numbers that they leave behind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.plan.calibration.calibrate import Fit, Steps
+from paceline.plan.cost.coefficients import GUESSES
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import Layouts
+from paceline.specs.measurements.cluster import Cluster, FittedNumber
+from paceline.specs.measurements.profile import Profile
+from paceline.specs.plans.layout import Layout
+from paceline.specs.plans.sync import Sync
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run as the planner sees it."""
+
+    profile: Profile
+    layout: Layout
+    nodes: int
+    devices_per_node: int
+    batch: int
+    step_seconds: float
+    """Of a usual step; on average, where not all exchange something."""
+    sync: Sync = field(default_factory=Sync)
+
+
+def rows(runs: Sequence[Ran], cluster: Cluster) -> list[Steps]:
+    """Each run's step, on as many of the cluster's nodes as it had."""
+    return [
+        Steps(
+            profile=run.profile,
+            cluster=cluster.model_copy(
+                update={"nodes": run.nodes, "devices_per_node": run.devices_per_node}
+            ),
+            precision=run.layout.precision,
+            engine=Engine.of_paceline(run.profile, cluster, run.layout.precision, run.sync),
+            layouts=Layouts.of([run.layout], micro_batch=-(-run.batch // run.layout.data_workers)),
+            batch=np.array([float(run.batch)]),
+            seconds=np.array([run.step_seconds]),
+        )
+        for run in runs
+    ]
+
+
+def fitted_numbers(found: Fit) -> dict[str, FittedNumber]:
+    """All numbers as the runs have left them, for the cluster's file.
+
+    Those that the runs did not show moved together with the others: leaving them out would spoil
+    what the others explain.
+    """
+    logs, covariance = found.numbers.logs, found.covariance
+    if len(found.kinds) == 1:  # its own rate of products is the cluster's
+        kind = len(GUESSES)
+        mix = np.eye(kind + 1)[:kind]
+        mix[0, kind] = 1.0
+        logs = mix @ np.append(logs, list(found.kinds.values()))
+        covariance = mix @ covariance @ mix.T
+    spreads = np.sqrt(np.diag(covariance))
+    return {
+        name: FittedNumber(value=float(np.exp(logs[place])), spread=float(spreads[place]))
+        for place, name in enumerate(GUESSES)
+    }

@@ -1,0 +1,1 @@
+"""The cost model: time, memory and energy of many layouts at once."""

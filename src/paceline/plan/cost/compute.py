@@ -1,0 +1,205 @@
+"""What one layer takes for one micro-batch on one device: products, bytes moved, launches, sums."""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from paceline.cluster.collectives import COLLECTIVES, Array
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.device_groups import group_of
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import RECOMPUTE, Index, Layouts
+from paceline.plan.cost.measured_times import between_sizes
+from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.measurements.profile import LayerCost, Matmul, Timing
+
+BACKWARD = 2.0
+"""Products and bytes of backward, by those of forward."""
+BACKWARD_LAUNCHES = 1.5
+"""Operations that the host launches in backward, by those of forward: autograd's are lighter."""
+TILE = 128.0 * 128.0
+"""Elements of a product that one unit computes at a time."""
+UNHIDDEN = 0.25
+"""Of sums over slices, what remains although they are overlapped: the first and the last part."""
+COMPILED = 0.5
+"""Bytes and operations between matrix products that a compiler leaves."""
+EVERY_SECOND = 0.36
+"""Of the products of a Llama block, those at even places: keys, output, second of the MLP."""
+LOW_PRECISION = ("fp8", "fp4")
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Seconds of one layer for one micro-batch."""
+
+    forward: Array
+    backward: Array
+    again: Array
+    tensor: Array
+
+    all: Array
+    """Together."""
+
+    def take(self, place: Index) -> "Passes":
+        """Of those layouts."""
+        return Passes(*(getattr(self, each.name)[..., place] for each in fields(self)))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Seconds of one layer for one micro-batch, by what they are spent on."""
+
+    core: Array
+    """Of attention, on the device."""
+    between: Array
+    """Between matrix products, on the device."""
+    busy: Array
+    """The device, in all."""
+    launches: Array
+    """The host."""
+    forward: Array
+    backward: Array
+
+
+class Compute:
+    """A device with its host and its neighbours."""
+
+    def __init__(self, cluster: Cluster, precision: str, engine: Engine, numbers: Numbers) -> None:
+        self._cluster = cluster
+        self._engine = engine
+        self._numbers = numbers
+        device = cluster.device
+        efficiency = device.matmul_efficiency * device.sustained * numbers.matmul_rate
+        self._low = precision in LOW_PRECISION
+        self._rate = device.peak(precision) * efficiency
+        self._attention_rate = device.peak("bf16" if self._low else precision) * efficiency
+        self.memory_rate = device.memory_bytes_per_second * numbers.memory_rate
+        """Bytes per second between matrix products."""
+
+    def passes(self, layer: LayerCost, layouts: Layouts) -> Passes:
+        """Of one layer for one micro-batch."""
+        work = self._work(layer, layouts)
+        if layer.timing is not None:
+            work = self._as_timed(layer, layer.timing, layouts, work)
+        again = self._again(layer, layouts, work)
+        if not layer.reductions:
+            none = np.zeros_like(work.forward)
+            return Passes(
+                work.forward, work.backward, again, none, work.forward + work.backward + again
+            )
+        overlap = self._engine.overlap_tensor
+        sums = self._sums(layer, layouts)
+        hidden = np.maximum(sums - self._numbers.overlap * work.busy, UNHIDDEN * sums)
+        forward_sums = sums if overlap == "no" else hidden
+        backward_sums = hidden if overlap == "both" else sums
+        # Sums run on the device: they cost nothing while it would wait for the host.
+        if layer.timing is None:
+            forward_sums = _later(work.busy + forward_sums, work.launches) - work.forward
+            backward_sums = (
+                _later(BACKWARD * work.busy + backward_sums, BACKWARD_LAUNCHES * work.launches)
+                - work.backward
+            )
+        tensor = forward_sums * (1.0 + self._sums_again(layer, layouts)) + backward_sums
+        together = work.forward + work.backward + again + tensor
+        return Passes(work.forward, work.backward, again, tensor, together)
+
+    def _work(self, layer: LayerCost, layouts: Layouts) -> "_Work":
+        """What the device and its host have to do, sums over slices left out."""
+        products = [each for each in layer.matmuls if not each.attention]
+        core = self._moved(layer.moved_bytes_attention / layouts.tensor, layouts)
+        for each in layer.matmuls:
+            if each.attention:
+                core = core + self._matmul(each, layouts, fused=not layer.moved_bytes_attention)
+        whole = np.where(layouts.sequence > 0, layouts.tensor, 1.0)
+        between = self._moved(
+            layer.moved_bytes / layouts.tensor + layer.moved_bytes_whole / whole, layouts
+        )
+        busy = core + between
+        for each in products:
+            busy = busy + self._matmul(each, layouts, fused=False)
+        fused = COMPILED if self._engine.compiled else 1.0
+        launches = fused * layer.kernels * self._numbers.launch_seconds
+        forward = _later(busy, launches)
+        backward = _later(BACKWARD * busy, BACKWARD_LAUNCHES * launches)
+        return _Work(core, between, busy, launches, forward, backward)
+
+    def _as_timed(
+        self, layer: LayerCost, timing: Timing, layouts: Layouts, work: "_Work"
+    ) -> "_Work":
+        """As long as the whole layer was measured to take, changed by slices as computed."""
+        one = np.ones_like(layouts.tensor)
+        unsliced = self._work(layer, replace(layouts, tensor=one, sequence=0.0 * one))
+        samples, rate = layouts.micro_batch, self._numbers.matmul_rate
+        forward = between_sizes(samples, timing.samples, timing.forward_seconds)
+        backward = between_sizes(samples, timing.samples, timing.backward_seconds)
+        by = forward / unsliced.forward / rate
+        return _Work(
+            core=work.core * by,
+            between=work.between * by,
+            busy=work.busy * by,
+            launches=work.launches * by,
+            forward=work.forward * by,
+            backward=work.backward * backward / unsliced.backward / rate,
+        )
+
+    def _again(self, layer: LayerCost, layouts: Layouts, work: "_Work") -> Array:
+        repeated = self._repeated(layer, layouts)
+        selected, whole = work.between, work.forward
+        if self._engine.keeps_every_second:
+            selected = selected + EVERY_SECOND * (work.busy - work.core - work.between)
+        if self._engine.stops_early and layer.repeated:
+            whole = whole - self._matmul(layer.matmuls[-1], layouts, fused=False)
+        some = np.where(repeated == RECOMPUTE.index("attention"), work.core, selected)
+        some = np.where(repeated > 0, some, 0.0)
+        return np.where(repeated == RECOMPUTE.index("block"), whole, some)
+
+    def _sums_again(self, layer: LayerCost, layouts: Layouts) -> Array:
+        """Of a layer's sums over slices in forward, the part that is repeated in backward."""
+        repeated = self._repeated(layer, layouts)
+        # The sum in the middle of a block or, along the sequence, what is gathered before products.
+        selective = 0.5 * (repeated == RECOMPUTE.index("selective"))
+        block = repeated == RECOMPUTE.index("block")
+        if not self._engine.stops_early:
+            return np.asarray(selective + block)
+        last = np.where(layouts.sequence > 0, 0.25, 0.5)
+        return np.asarray(selective + block * (1.0 - last))
+
+    def _repeated(self, layer: LayerCost, layouts: Layouts) -> Array:
+        return layouts.recompute if layer.repeated else 0.0 * layouts.recompute
+
+    def _sums(self, layer: LayerCost, layouts: Layouts) -> Array:
+        """Over the slices of a layer, in forward."""
+        group = group_of(self._cluster, self._numbers, layouts.tensor, 1.0)
+        nbytes = layer.output_bytes * layouts.micro_batch
+        return layer.reductions * COLLECTIVES["all-reduce"](nbytes, group)
+
+    def _matmul(self, matmul: Matmul, layouts: Layouts, fused: bool) -> Array:
+        """Computing, reading and writing, and the units that have no tile to work on."""
+        numbers = self._numbers
+        inner = matmul.inner / (layouts.tensor if matmul.sliced == "inner" else 1.0)
+        columns = matmul.columns / (layouts.tensor if matmul.sliced == "columns" else 1.0)
+        repeats = matmul.repeats / (layouts.tensor if matmul.sliced == "repeats" else 1.0)
+        rows = matmul.rows * (1.0 if matmul.each_sample else layouts.micro_batch)
+        repeats = matmul.count * repeats * (layouts.micro_batch if matmul.each_sample else 1.0)
+        flops = 2.0 * matmul.computed * rows * inner * columns * repeats
+        if fused:
+            return flops / (self._attention_rate * numbers.attention_rate)
+        rate = self._attention_rate if matmul.attention else self._rate
+        read = rows * inner / matmul.reused
+        moved = 2.0 * (read + inner * columns + rows * columns) * repeats
+        if self._low and not matmul.attention:
+            moved = moved + self._engine.cast_bytes * (read + inner * columns)
+        idle = (
+            matmul.count * numbers.unfilled_units * self._cluster.device.units * TILE * 2.0 * inner
+        )
+        return (flops + idle) / rate + numbers.small_matmul * moved / self.memory_rate
+
+    def _moved(self, nbytes: Array | float, layouts: Layouts) -> Array:
+        fused = COMPILED if self._engine.compiled else 1.0
+        return np.asarray(fused * nbytes * layouts.micro_batch / self.memory_rate)
+
+
+def _later(device: Array, host: Array) -> Array:
+    """The later of the two, with a soft corner: parts of a block wait for one or the other."""
+    both = np.square(np.square(device)) + np.square(np.square(host))
+    return np.asarray(np.sqrt(np.sqrt(both)))

@@ -1,0 +1,56 @@
+"""Which devices communicate: groups of a layout, placed on a cluster."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from paceline.cluster.collectives import MODELS, Array, Group
+from paceline.cluster.collectives.measured import Measured, ProbedGroup, measured
+from paceline.plan.cost.coefficients import Numbers
+from paceline.specs.measurements.cluster import Cluster, CollectiveCost, Link
+
+
+def group_of(cluster: Cluster, numbers: Numbers, members: Array, stride: Array | float) -> Group:
+    """`members` that are `stride` devices apart, while all such groups are at work."""
+    per_node = np.clip(np.floor(cluster.devices_per_node / stride), 1.0, members)
+    group = Group(
+        members=members,
+        per_node=per_node,
+        inside_latency=np.asarray(cluster.inside.latency_seconds),
+        inside_rate=cluster.inside.bytes_per_second * numbers.inside_rate,
+        between_latency=np.asarray(cluster.between.latency_seconds),
+        between_rate=cluster.network_bytes_per_second * numbers.between_rate,
+        call=numbers.call_seconds,
+    )
+    if not cluster.collectives:
+        return group
+    found = _measured(
+        cluster.collectives, cluster.inside, cluster.between, cluster.network_bytes_per_second
+    )
+    return ProbedGroup(**vars(group), measured=found)
+
+
+@lru_cache
+def _measured(
+    costs: tuple[CollectiveCost, ...], inside: Link, between: Link, network: float
+) -> Mapping[str, Measured]:
+    """What corrects the model, held against it with the numbers as they are guessed.
+
+    So a measured line is taken as it is; numbers that are fitted move it as far as they have moved
+    from their guess.
+    """
+    guessed = Numbers.guessed()
+
+    def seen(members: Array, per_node: Array) -> Group:
+        return Group(
+            members=members,
+            per_node=per_node,
+            inside_latency=np.asarray(inside.latency_seconds),
+            inside_rate=inside.bytes_per_second * guessed.inside_rate,
+            between_latency=np.asarray(between.latency_seconds),
+            between_rate=network * guessed.between_rate,
+            call=guessed.call_seconds,
+        )
+
+    return measured(costs, MODELS, seen)

@@ -1,0 +1,137 @@
+"""How much memory a layout takes on its fullest device, by what it holds; many layouts at once."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from paceline.cluster.collectives import Array
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
+from paceline.plan.cost.synchronization import kept as kept_to_agree
+from paceline.specs.measurements.profile import LayerCost, Profile
+
+IN_PLACE = 0.6
+"""Of the ten bytes of a logit, what remains where the loss overwrites it."""
+KEPT_EVERY_SECOND = 0.62
+"""Of the inputs and results of products of a Llama block, those without the even products'."""
+GATHERED_BLOCKS = 2.0
+"""Blocks whose whole weights a worker with shards holds: the one at work and the next."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes on a device by what they hold, for every layout."""
+
+    weights: Array
+    gradients: Array
+    optimizer: Array
+    gathered: Array
+    """Whole weights of the blocks at work, gathered from the other shards."""
+    activations: Array
+    """Kept for backward, of all micro-batches that are under way."""
+    working: Array
+    """What the block at work needs besides: computed again, or on its way."""
+    logits: Array
+    """The last stage's outputs and their gradients."""
+    agreeing: Array
+    """What replicas keep to agree: where they last did, what compression lost."""
+    base: Array
+
+    @property
+    def total(self) -> Array:
+        """All of it."""
+        return np.asarray(sum(getattr(self, each.name) for each in fields(self)))
+
+
+def memory(profile: Profile, layouts: Layouts, batch: Array | float, engine: Engine) -> Bytes:
+    """On the fuller of the first and the last stage: those between hold less than the first."""
+    first = stage(profile, layouts, batch, engine, last=False)
+    last = stage(profile, layouts, batch, engine, last=True)
+    fuller = last.total > first.total
+    return Bytes(
+        *(
+            np.where(fuller, getattr(last, each.name), getattr(first, each.name))
+            for each in fields(Bytes)
+        )
+    )
+
+
+def stage(
+    profile: Profile, layouts: Layouts, batch: Array | float, engine: Engine, last: bool
+) -> Bytes:
+    """On the first or on the last stage; the same where there is no pipeline."""
+    before, block, after = profile.layers
+    piped = layouts.pipeline > 1
+    tied = after.parameters == 0
+    blocks = layouts.blocks(block.count)
+    if last:  # has one block less where stages do not divide the blocks (time.py)
+        blocks = blocks - (blocks * layouts.pipeline > block.count)
+    # A tied output matrix stands once more on the last stage of a pipeline.
+    output = before.parameters if tied else after.parameters
+    whole = before.parameters + after.parameters
+    ends = np.where(piped, output if last else before.parameters, whole)
+    held = (blocks * block.parameters + ends) / layouts.tensor
+    held = held + blocks * block.parameters_whole + before.parameters_whole
+    held = held + (after.parameters_whole if last else np.where(piped, 0, after.parameters_whole))
+    divided = np.where(layouts.optimizer_shards > 0, layouts.data_workers, layouts.shards)
+    at_work = GATHERED_BLOCKS * (block.parameters / layouts.tensor + block.parameters_whole)
+    at_work = np.where(engine.gather_once & piped, held, at_work)
+    kept, repeated = _kept(block, layouts, engine)
+    micro_batches = layouts.micro_batches(batch)
+    # Gradients that are summed only after the last micro-batch stand whole on every shard.
+    whole_gradients = (micro_batches > 1) & (not engine.reduce_always)
+    under_way = _under_way(layouts, micro_batches, last)
+    samples = layouts.micro_batch
+    sliced = np.where(layouts.sequence > 0, layouts.tensor, 1.0)
+    ends_kept = np.where(piped & last, 0.0, before.saved_bytes_whole / sliced)
+    of_logits = IN_PLACE if engine.loss_in_place else 1.0
+    logits = of_logits * after.saved_bytes / layouts.tensor + after.saved_bytes_whole / sliced
+    zero = np.zeros_like(held)
+    of_block = block.parameters / layouts.tensor + block.parameters_whole
+    handed = block.output_bytes
+    return Bytes(
+        weights=held * engine.weight_bytes / layouts.shards,
+        gradients=held * engine.gradient_bytes / np.where(whole_gradients, 1.0, layouts.shards),
+        optimizer=held * engine.state_bytes / divided,
+        gathered=np.where(layouts.shards > 1, at_work * engine.gathered_bytes, 0.0),
+        activations=under_way
+        * (samples * (blocks * kept + ends_kept) + engine.kept_cast_bytes * blocks * of_block)
+        + np.where(piped & engine.buffers_for_all, samples * micro_batches * handed, 0.0),
+        working=samples * repeated,
+        logits=samples * logits if last else np.where(piped, 0.0, samples * logits),
+        agreeing=zero
+        if engine.sync.by_engine
+        else held * kept_to_agree(engine.sync, layouts.replicas) / layouts.shards,
+        base=zero + engine.base_bytes,
+    )
+
+
+def _kept(block: LayerCost, layouts: Layouts, engine: Engine) -> tuple[Array, Array]:
+    """Of one block and one sample: what is kept until backward, and what is there again then."""
+    sliced = np.where(layouts.sequence > 0, layouts.tensor, 1.0)
+    core = block.saved_bytes_attention / layouts.tensor
+    rest = block.saved_bytes / layouts.tensor + block.saved_bytes_whole / sliced
+    products = block.product_bytes / layouts.tensor + block.product_bytes_whole / sliced
+    if engine.keeps_every_second:
+        products = KEPT_EVERY_SECOND * products
+    by_mode = {
+        "none": rest + core,
+        "selective": products + core,
+        "attention": rest,
+        "block": block.output_bytes / sliced,
+    }
+    chosen = layouts.recompute.astype(np.intp)
+    kept = np.choose(chosen, [by_mode[mode] for mode in RECOMPUTE])
+    return kept, np.maximum(rest + core - kept, 0.0)
+
+
+def _under_way(layouts: Layouts, micro_batches: Array, last: bool) -> Array:
+    """Micro-batches that a stage has sent forward and not seen back (Megatron's schedules).
+
+    Interleaved, a worker begins with (v-1)p + 1 chunks, and two more for every stage behind it.
+    """
+    stages, chunks = layouts.pipeline, layouts.chunks
+    behind = 0.0 * stages if last else stages - 1.0
+    interleaved = ((chunks - 1.0) * stages + 1.0 + 2.0 * behind) / chunks
+    most = np.where(chunks > 1, interleaved, 1.0 + behind)
+    return np.minimum(most, micro_batches)

@@ -1,0 +1,189 @@
+"""How much of a training's time is spent on training: failures, checkpoints, time slots.
+
+Failures come independently of each other, as often on every device (a Poisson process); each costs
+the work since the last checkpoint, or the last copy in the memory of peers, and a recovery.
+`docs/planning.md` has the formulas, `docs/goodput.md` what they give.
+"""
+
+import math
+from dataclasses import dataclass
+
+from paceline.specs.errors import PacelineError
+from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.plans.estimate import Origin
+
+LLAMA3_FAILURES_PER_DEVICE_HOUR = 419 / (54 * 24 * 16_384)
+"""419 unexpected stops in 54 days on 16,384 H100 (The Llama 3 herd of models, 2024)."""
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """How often to save, and what is left for training."""
+
+    interval_seconds: float
+    """Of training between two checkpoints; infinite where nothing fails."""
+    fraction: float
+    """Of all time, what is training that is not lost again."""
+    origin: Origin
+    """Of the failure rate."""
+
+
+def failures_per_device_hour(cluster: Cluster) -> tuple[float, Origin]:
+    """As the cluster's file says, else as in the training of Llama 3."""
+    if cluster.failures_per_device_hour is not None:
+        return cluster.failures_per_device_hour, "measured"
+    return LLAMA3_FAILURES_PER_DEVICE_HOUR, "published"
+
+
+def best_interval(checkpoint_seconds: float, between_failures_seconds: float) -> float:
+    """Seconds of training between checkpoints that lose the least (Daly 2006).
+
+    Where checkpoints are much shorter than the time between failures this is Young's square root.
+    """
+    if checkpoint_seconds >= 2 * between_failures_seconds:
+        return between_failures_seconds
+    part = checkpoint_seconds / (2 * between_failures_seconds)
+    root = math.sqrt(2 * checkpoint_seconds * between_failures_seconds)
+    return root * (1 + math.sqrt(part) / 3 + part / 9) - checkpoint_seconds
+
+
+def useful_fraction(
+    interval_seconds: float,
+    checkpoint_seconds: float,
+    recovery_seconds: float,
+    between_failures_seconds: float,
+) -> float:
+    """Of all time, what is training that is not lost again (Daly 2006).
+
+    Exact where failures are a Poisson process; they may strike checkpoints and recoveries too.
+    """
+    mean = between_failures_seconds
+    took = mean * math.exp(recovery_seconds / mean)
+    took *= math.expm1((interval_seconds + checkpoint_seconds) / mean)
+    return interval_seconds / took
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How a training comes back from the failure of a node."""
+
+    detection_seconds: float
+    """From a failure until the others have noticed."""
+    restart_seconds: float
+    """From then until training goes on from a checkpoint on disk."""
+    checkpoint_seconds: float
+    """That training stands still for such a checkpoint (above 0)."""
+    uncovered: float = 1.0
+    """Share of the failures after which the state is only on disk; all without copies in peers."""
+    regroup_seconds: float = 0.0
+    """After other failures: from noticing until training goes on from what peers hold."""
+    copy_interval_seconds: float = 1.0
+    """Of training between copies to peers; a step where replicas are copies of each other."""
+    copy_seconds: float = 0.0
+    """That training stands still for such a copy."""
+    return_seconds: float = 0.0
+    """From a failure until the node, or another in its place, can be used again."""
+    spares: int = 0
+    """Nodes beyond those that train, which take the places of lost ones at once."""
+    nodes_per_replica: int = 1
+    """Nodes that stand still where one is lost and no spare is left."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.uncovered <= 1:
+            raise PacelineError(
+                f"{self.uncovered} of the failures are said to leave the state only on disk",
+                fix="give a share between 0 and 1",
+            )
+
+    def checkpoint_interval(self, between_failures_seconds: float) -> float:
+        """Seconds of training between checkpoints on disk that lose the least."""
+        if self.uncovered == 0:
+            return math.inf
+        return best_interval(self.checkpoint_seconds, between_failures_seconds / self.uncovered)
+
+    def useful_fraction(self, nodes: int, between_failures_seconds: float) -> float:
+        """Of what so many nodes could do that never fail, what is done and not lost again.
+
+        The two ways back are independent Poisson processes, one inside the other: what is left
+        after failures that peers cover is the time in which others strike.
+        """
+        covered = restored = 1.0
+        if self.uncovered < 1:
+            covered = useful_fraction(
+                self.copy_interval_seconds,
+                self.copy_seconds,
+                self.detection_seconds + self.regroup_seconds,
+                between_failures_seconds / (1 - self.uncovered),
+            )
+        if self.uncovered > 0:
+            restored = useful_fraction(
+                self.checkpoint_interval(between_failures_seconds),
+                self.checkpoint_seconds,
+                self.detection_seconds + self.restart_seconds,
+                between_failures_seconds / self.uncovered,
+            )
+        missing = nodes_short(self.return_seconds / between_failures_seconds, self.spares)
+        working = max(0.0, 1 - missing * self.nodes_per_replica / nodes)
+        return covered * restored * working
+
+
+def goodput(cluster: Cluster, recovery: Recovery) -> Goodput:
+    """Of a training on all devices of the cluster that saves as often as is best."""
+    rate, origin = failures_per_device_hour(cluster)
+    if rate == 0:
+        return Goodput(math.inf, 1.0, origin)
+    between = HOUR / (rate * cluster.devices)
+    fraction = recovery.useful_fraction(cluster.nodes, between)
+    return Goodput(recovery.checkpoint_interval(between), fraction, origin)
+
+
+def nodes_short(away: float, spares: int) -> float:
+    """Nodes that are missing in the mean where `away` are, by a Poisson distribution, being
+    mended or replaced, and spares stand in for the first ones."""
+    short, chance = away - spares, math.exp(-away)
+    for count in range(spares):
+        short += (spares - count) * chance
+        chance *= away / (count + 1)
+    return max(0.0, short)
+
+
+def predicted_goodput(
+    kill_every_seconds: float,
+    *,
+    workers: int,
+    detection_seconds: float,
+    regroup_seconds: float,
+    again_seconds: float = 0.0,
+    away_seconds: float = 0.0,
+) -> float:
+    """The share of its undisturbed throughput that a run has when a worker is killed evenly often.
+
+    Each kill costs the time until the others go on, work that is done again (`again_seconds`), and
+    the share of one worker until it is back, `away_seconds` after the kill.
+    """
+    stopped = detection_seconds + regroup_seconds
+    smaller = max(0.0, away_seconds - stopped) / workers
+    return max(0.0, 1 - (stopped + again_seconds + smaller) / kill_every_seconds)
+
+
+def time_slots(
+    training_seconds: float,
+    slot_seconds: float,
+    start_seconds: float,
+    checkpoint_seconds: float,
+    fraction: float = 1.0,
+) -> int:
+    """Turns under a scheduler's time limit: each starts up, trains and saves before it is over.
+
+    `training_seconds` are those of all steps, `start_seconds` those from a turn's begin to its
+    first step, `fraction` is the goodput between.
+    """
+    left = slot_seconds - start_seconds - checkpoint_seconds
+    if left <= 0:
+        raise PacelineError(
+            f"a time slot of {slot_seconds:.0f} s is over before the first step: starting takes"
+            f" {start_seconds:.0f} s and saving {checkpoint_seconds:.0f} s",
+            fix="ask for longer time slots",
+        )
+    return max(math.ceil(training_seconds / (left * fraction)), 1)

@@ -1,0 +1,1 @@
+"""The search: all layouts on every number of nodes, ranked."""

@@ -1,0 +1,112 @@
+"""The best layout on some nodes, with the way in which its replicas agree."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from paceline.plan.calibration.calibrate import Fit
+from paceline.plan.search.layout_estimate import Trained
+from paceline.plan.search.ranking import Found, search
+from paceline.specs.errors import PacelineError
+from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.measurements.profile import Profile
+from paceline.specs.plans.estimate import Estimate
+from paceline.specs.plans.sync import Sync
+
+Profiles = Mapping[Trained, Profile]
+"""A model, as it is in each precision that may be chosen."""
+
+EXPOSED = 0.1
+"""Of a step with plain all-reduce, what it waits for links from which on other ways are tried."""
+WORTH_IT = 1.05
+"""Times sooner at the same loss, from which on another way than plain all-reduce is taken: what it
+does to learning is assumed, and plain all-reduce does nothing to it."""
+STEPS_ALONE = (8, 16, 32, 64, 128)
+CANDIDATES = (
+    Sync(compress="int8"),
+    *(Sync(mode="local", every=every, overlap=every // 8) for every in STEPS_ALONE),
+    *(
+        Sync(mode="diloco", every=every, overlap=every // 8, compress="int8")
+        for every in STEPS_ALONE
+    ),
+)
+"""Beside plain all-reduce. An exchange that is on its way for an eighth of the steps to the next is
+hidden by them, and what comes of it is not much older."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The layout on some number of nodes that learns fastest."""
+
+    nodes: int
+    precision: Trained
+    found: Found
+    estimate: Estimate
+    others: tuple["Best", ...] = ()
+    """Other ways to agree that were looked at and lost, plain all-reduce first."""
+
+    @property
+    def samples_per_second(self) -> float:
+        """Of the whole training."""
+        return self.estimate.batch / self.estimate.step_seconds.value
+
+    @property
+    def learned_per_second(self) -> float:
+        """The same, less what the way to agree is assumed to learn less from a sample."""
+        return self.samples_per_second / self.estimate.extra_samples
+
+    @property
+    def layouts_scored(self) -> int:
+        """That were looked at in one precision; plain all-reduce has been tried on all of them."""
+        return (self.others[0] if self.others else self).found.scored
+
+    @property
+    def waiting(self) -> float:
+        """Of a step, what it waits for links: sums, transfers, stages with nothing to do."""
+        parts = self.estimate.seconds
+        links = sum(parts[each] for each in ("tensor", "transfer", "bubble", "data"))
+        return links / self.estimate.step_seconds.value
+
+
+def best_on(
+    profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: Sync | None = None
+) -> Best | None:
+    """The fastest layout on all nodes of a cluster; none where none fits or divides the batch.
+
+    Where `sync` leaves open how replicas agree, all-reduce, unless another way is worth it.
+    """
+    if sync is not None:
+        return _best_with(sync, profiles, cluster, batch, found)
+    plain = _best_with(Sync(), profiles, cluster, batch, found)
+    if plain is None or plain.nodes == 1 or plain.waiting <= EXPOSED:
+        return plain
+    return _worth_it(
+        plain, lambda candidate: _best_with(candidate, profiles, cluster, batch, found)
+    )
+
+
+def _best_with(
+    sync: Sync, profiles: Profiles, cluster: Cluster, batch: int, found: Fit
+) -> Best | None:
+    bests = []
+    for precision, profile in profiles.items():
+        try:
+            scored = search(profile, cluster, batch, found, precision, sync)
+        except PacelineError:
+            continue
+        if len(scored.seconds):
+            estimate = scored.best(found, 1, precision)[0]
+            bests.append(Best(cluster.nodes, precision, scored, estimate))
+    return max(bests, key=lambda each: each.learned_per_second, default=None)
+
+
+def _worth_it(plain: Best, best_with: Callable[[Sync], Best | None]) -> Best:
+    """The best way to agree, with those that lost."""
+    found = [best for sync in CANDIDATES if (best := best_with(sync)) is not None]
+    best = max(found, key=lambda each: each.learned_per_second, default=plain)
+    if best.learned_per_second < WORTH_IT * plain.learned_per_second:
+        return plain
+    kinds: dict[tuple[str, str], Best] = {}
+    for each in sorted(found, key=lambda each: -each.learned_per_second):
+        sync = each.estimate.sync
+        kinds.setdefault((sync.mode, sync.compress), each)
+    return replace(best, others=(plain, *(each for each in kinds.values() if each is not best)))

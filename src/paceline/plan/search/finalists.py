@@ -1,0 +1,96 @@
+"""The best layouts of a search, simulated event by event."""
+
+import numpy as np
+
+from paceline.cluster.collectives import Array
+from paceline.plan.calibration.calibrate import Steps
+from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.compute import Compute, Passes
+from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
+from paceline.plan.cost.pipeline_simulation import DRAWS, Pipeline, Simulated, simulate
+from paceline.plan.cost.step_time import StepModel
+
+BUCKETS = 10
+"""Of a stage's gradients: as in the closed form, a tenth of them follows the last backward."""
+
+
+def simulated(steps: Steps, numbers: Numbers, draws: int = DRAWS, seed: int = 0) -> list[Simulated]:
+    """The step of every layout in `steps`, with workers that differ as `numbers` say."""
+    return simulate(pipelines(steps, numbers), float(numbers.jitter), draws, seed)
+
+
+def pipelines(steps: Steps, numbers: Numbers) -> list[Pipeline]:
+    """What the parts of every layout's step take, as the closed form has them.
+
+    Sums over replicas compete with computing in the simulation. What shards gather and scatter does
+    so in the closed form only: what that leaves exposed follows the last backward.
+    """
+    layouts, batch, engine = steps.layouts, steps.batch, steps.engine
+    times = _model(steps, numbers, engine.overlap_data).times(layouts, batch)
+    whole = _model(steps, numbers, overlap=False).times(layouts, batch)
+    compute = Compute(steps.cluster, steps.precision, engine, numbers)
+    passes = [compute.passes(each, layouts) for each in steps.profile.layers]
+    every_micro_batches = layouts.micro_batches(batch)
+    found = []
+    for index in range(len(layouts)):
+        one = np.array([index])
+        chunks = int(layouts.chunks[index])
+        micro_batches = int(every_micro_batches[index])
+        # What the closed form has behind the last backward: of shards, and of replicas that agree
+        # in another way than by their gradients.
+        follows = layouts.shards[index] > 1 or engine.sync.replicas_differ
+        piped = layouts.pipeline[index] > 1
+        # The closed form has a worker hand over what it computed before it goes on.
+        handover = float(times.transfer[index]) / (2 * micro_batches * chunks)
+        forward, backward = _stages(steps, layouts.take(one), [each.take(one) for each in passes])
+        exposed = float(times.data[index]) if follows else 0.0
+        found.append(
+            Pipeline(
+                schedule="interleaved" if chunks > 1 else "1f1b",
+                micro_batches=micro_batches,
+                forward_seconds=forward + handover,
+                backward_seconds=backward + handover,
+                gradient_seconds=0.0 if follows else float(whole.data[index]) / chunks,
+                buckets=BUCKETS,
+                overlap=engine.overlap_data and (engine.overlap_piped or not piped),
+                after_seconds=float(times.optimizer[index] + times.host[index]) + exposed,
+                members=float(layouts.data_workers[index] * layouts.tensor[index]),
+            )
+        )
+    return found
+
+
+def _model(steps: Steps, numbers: Numbers, overlap: bool) -> StepModel:
+    engine = steps.engine.model_copy(update={"overlap_data": overlap})
+    return StepModel(steps.profile, steps.cluster, steps.precision, engine, numbers)
+
+
+def _stages(steps: Steps, layout: Layouts, passes: list[Passes]) -> tuple[Array, Array]:
+    """Seconds of forward and of backward, by worker and chunk."""
+    workers, chunks = int(layout.pipeline[0]), int(layout.chunks[0])
+    before, block, after = passes
+    # Slices are summed in forward, in backward, and where a block is computed again.
+    repeated = layout.recompute[0] == RECOMPUTE.index("block")
+    blocks = _blocks(steps.profile.block.count, workers * chunks)
+    ends = np.zeros((2, workers * chunks))
+    ends[0, 0], ends[1, -1] = 1.0, 1.0
+
+    def stages(of: list[float]) -> Array:
+        seconds = blocks * of[1] + ends[0] * of[0] + ends[1] * of[2]
+        return np.asarray(seconds.reshape(chunks, workers).T)
+
+    forward = [
+        float((each.forward + each.tensor / (3 if repeated else 2))[0])
+        for each in (before, block, after)
+    ]
+    every = [float(each.all[0]) for each in (before, block, after)]
+    return stages(forward), stages(every) - stages(forward)
+
+
+def _blocks(count: int, stages: int) -> Array:
+    """As even as can be; the last has one less, then the first, then those before the last."""
+    missing = -count % stages
+    blocks = np.full(stages, float(-(-count // stages)))
+    order = [stages - 1, 0, *range(stages - 2, 0, -1)]
+    blocks[order[:missing]] -= 1.0
+    return blocks

@@ -1,0 +1,177 @@
+"""All layouts of a model on a cluster, those that fit, the fastest first."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.cluster.collectives import Array
+from paceline.plan.calibration.calibrate import Fit, Steps
+from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import RECOMPUTE, TWICE_AROUND, Index, Layouts
+from paceline.plan.cost.memory import memory
+from paceline.plan.cost.synchronization import extra
+from paceline.plan.search.layout_estimate import MEMORY_SPREAD, Trained, estimates
+from paceline.specs.errors import PacelineError
+from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.measurements.profile import Profile
+from paceline.specs.plans.estimate import Estimate
+from paceline.specs.plans.sync import Sync
+
+MOST_TENSOR = 16
+"""Workers that slice a layer: beyond two nodes of eight no published run does."""
+MOST_SAMPLES = 256
+"""In a micro-batch."""
+MODES = ("none", "selective", "block")
+
+
+@dataclass(frozen=True)
+class Found:
+    """Layouts that fit, those that learn fastest first, and those that do not."""
+
+    steps: Steps
+    seconds: Array
+    too_large: Layouts
+    too_large_held: Array
+    """Bytes on the fullest device."""
+
+    @property
+    def scored(self) -> int:
+        """Layouts that were looked at."""
+        return len(self.seconds) + len(self.too_large)
+
+    def best(self, found: Fit, count: int, precision: Trained) -> list[Estimate]:
+        """The first of them, with their parts and intervals."""
+        return self.chosen(found, np.arange(min(count, len(self.seconds))), precision)
+
+    def chosen(self, found: Fit, places: Index, precision: Trained) -> list[Estimate]:
+        """Those at these places, with their parts and intervals."""
+        return estimates(found, self.steps.take(places), precision)
+
+
+def search(
+    profile: Profile,
+    cluster: Cluster,
+    batch: int,
+    found: Fit,
+    precision: Trained = "bf16",
+    sync: Sync = Sync(),  # noqa: B008 -- frozen
+) -> Found:
+    """Score every layout of `batch` samples on all devices of the cluster.
+
+    Where replicas are to agree in a way of their own, only layouts that have some.
+    """
+    engine = Engine.of_paceline(profile, cluster, precision, sync)
+    layouts = every(profile, cluster, batch)
+    if sync != Sync() and cluster.devices > 1:
+        if sync.mode == "canonical":
+            layouts = _by_part(layouts, sync, batch)
+        layouts = _replicated(layouts, sync, precision)
+    steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
+    held = memory(profile, layouts, float(batch), engine).total
+    fits = held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes
+    fitting = steps.take(np.flatnonzero(fits))
+    seconds = found.model(steps).times(fitting.layouts, float(batch)).total
+    order = np.argsort(seconds * extra(sync, fitting.layouts.replicas), kind="stable")
+    return Found(
+        steps=fitting.take(order),
+        seconds=seconds[order],
+        too_large=layouts.take(np.flatnonzero(~fits)),
+        too_large_held=held[~fits],
+    )
+
+
+def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
+    """All that Paceline can run: degrees x micro-batch x recomputation x interleaving."""
+    rows: list[Array] = []
+    for tensor in _tensor_degrees(profile, cluster):
+        left = cluster.devices // tensor
+        for pipeline in _divisors(left):
+            data = left // pipeline
+            if pipeline > profile.block.count or batch % data:
+                continue
+            twice = TWICE_AROUND * pipeline <= profile.block.count
+            rows.append(_degrees(tensor, pipeline, data, batch // data, twice=twice))
+    if not rows:
+        raise PacelineError(
+            f"a batch of {batch} cannot be divided over {cluster.devices} devices",
+            fix="give a batch that a divisor of the devices divides",
+        )
+    return Layouts(*np.concatenate(rows).T)
+
+
+def _by_part(layouts: Layouts, sync: Sync, batch: int) -> Layouts:
+    """Those of replicas alone whose forwards are of one part each; all, if there are none."""
+    size = np.ceil(batch / (sync.parts or layouts.replicas))
+    whole = layouts.replicas == layouts.devices
+    fits = whole & (layouts.micro_batch >= size)
+    if not fits.any():
+        return layouts
+    return layouts.take(
+        np.flatnonzero(fits & (layouts.micro_batch == layouts.micro_batch[fits].min()))
+    )
+
+
+def _replicated(layouts: Layouts, sync: Sync, precision: Trained) -> Layouts:
+    """Those whose replicas can agree that way; if none can, why the one with most cannot."""
+    refused: dict[float, PacelineError] = {}
+    for replicas in np.unique(layouts.replicas):
+        one = int(np.flatnonzero(layouts.replicas == replicas)[0])
+        try:
+            sync.check(layouts.layout(one, precision))
+        except PacelineError as error:
+            refused[float(replicas)] = error
+    kept = np.flatnonzero(~np.isin(layouts.replicas, list(refused)))
+    if not len(kept):
+        raise refused[max(refused)]
+    return layouts.take(kept)
+
+
+def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) -> Array:
+    """All layouts with these degrees, as rows in the order of the fields of `Layouts`.
+
+    `twice`: there are blocks for two stages on every worker.
+    """
+    shards = np.array(_divisors(data), dtype=np.float64)
+    samples = np.array([each for each in _divisors(share) if each <= MOST_SAMPLES])
+    modes = np.array([RECOMPUTE.index(each) for each in MODES])
+    chunks = np.array([1.0, TWICE_AROUND] if pipeline > 1 and twice else [1.0])
+    sequence = np.array([0.0, 1.0] if tensor > 1 and pipeline == 1 else [0.0])
+    grid = np.meshgrid(shards, samples, modes, chunks, sequence, indexing="ij")
+    shard, sample, mode, chunk, along = (each.ravel() for each in grid)
+    whole = np.ones_like(shard)
+    columns = (
+        data / shard,
+        shard,
+        whole * tensor,
+        whole * pipeline,
+        sample,
+        mode,
+        chunk,
+        along,
+        whole,  # shards free gathered weights after forward
+        0.0 * whole,
+    )
+    rows = np.stack(columns, axis=1)
+    # A pipeline passes whole rounds of micro-batches.
+    return np.asarray(rows[(share / sample) % pipeline == 0])
+
+
+def _tensor_degrees(profile: Profile, cluster: Cluster) -> list[int]:
+    """Those that divide the devices and what they slice."""
+    products = [each for each in profile.block.matmuls if each.sliced != "whole"]
+    if not products:
+        return [1]
+    sizes = [
+        {"columns": each.columns, "inner": each.inner, "repeats": each.repeats}[each.sliced]
+        for each in products
+    ]
+    return [
+        each
+        for each in _divisors(cluster.devices)
+        if each <= MOST_TENSOR and not any(size % each for size in sizes)
+    ]
+
+
+def _divisors(number: int) -> list[int]:
+    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
+    return sorted({*small, *(number // each for each in small)})

@@ -1,0 +1,157 @@
+"""One forward of a model, watched: what each of its regions computes, moves and keeps."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from paceline.profile.matmuls import Product, products_of
+from paceline.profile.regions import Regions
+
+Role = Literal["columns", "rows", "vocabulary"]
+"""How tensor parallelism slices a layer: a linear one along its outputs or its inputs, an embedding
+along its vocabulary."""
+Sliced = Literal["columns", "inner", "repeats", "whole"]
+
+
+@dataclass
+class Seen:
+    """What happened in one region. Bytes are counted apart where slices divide them."""
+
+    products: list[tuple[Product, Sliced]] = field(default_factory=list)
+    operators: int = 0
+    moved: Counter[bool] = field(default_factory=Counter)
+    """Bytes read and written by all other operators; the key says whether slices divide them."""
+    saved: Counter[bool] = field(default_factory=Counter)
+    """Bytes kept for backward."""
+    results: Counter[bool] = field(default_factory=Counter)
+    """Bytes that products return."""
+    output: int = 0
+    """Bytes that the region hands on."""
+    reductions: int = 0
+    """Layers sliced along their inputs or vocabulary, after which slices are summed."""
+    parameters: Counter[bool] = field(default_factory=Counter)
+    """Of the modules that were called here first; the key says whether slices divide them."""
+
+
+def watched(
+    model: nn.Module,
+    roles: Mapping[str, Role],
+    forward: Callable[[], Any],
+    loss: Callable[[Any], torch.Tensor],
+) -> list[Seen]:
+    """What happens in `loss(forward())`, region by region: before, every block, after."""
+    regions = Regions(model)
+    watch = _Watch(model, regions)
+    with ExitStack() as stack:
+        stack.enter_context(regions.followed(left=watch.hand_on))
+        stack.enter_context(watch.following(roles))
+        stack.enter_context(watch.saving())
+        stack.enter_context(watch)
+        output = forward()
+        regions.now = regions.last
+        watch.hand_on(regions.last, output)
+        loss(output)
+    return watch.seen
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, model: nn.Module, regions: Regions) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen = [Seen() for _ in range(regions.last + 1)]
+        self._model = model
+        self._regions = regions
+        self._divided = False
+        """Between a layer sliced along its outputs and the next one sliced along its inputs."""
+        self._role: Role | None = None
+        self._found: set[int] = set()
+        # Keeping a storage keeps its number from being used again.
+        self._kept = {
+            each.untyped_storage()._cdata: each.untyped_storage()
+            for each in [*model.parameters(), *model.buffers()]
+        }
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Let an operator run, and count it."""
+        result = function(*args, **(kwargs or {}))
+        if function.namespace != "prim" and not function.is_view:
+            self._count(function, args, kwargs or {}, result)
+        return result
+
+    def _count(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
+        seen = self.seen[self._regions.now]
+        found = products_of(function, args, result)
+        seen.operators += 1
+        if not found:
+            seen.moved[self._divided] += _bytes((args, kwargs)) + _bytes(result)
+            return
+        sliced: Sliced = "whole"
+        if self._role in ("columns", "rows"):
+            sliced = "columns" if self._role == "columns" else "inner"
+        elif self._divided:
+            sliced = "repeats"
+        seen.products += [(each, sliced) for each in found]
+        seen.results[sliced in ("columns", "repeats")] += _bytes(result)
+
+    def hand_on(self, number: int, outputs: Any) -> None:
+        """A region has ended."""
+        self.seen[number].output = sum(
+            each.nbytes
+            for each in tree_leaves(outputs)
+            if isinstance(each, torch.Tensor) and each.is_floating_point()
+        )
+
+    def saving(self) -> Any:
+        """A block in which what backward needs is counted."""
+        return torch.autograd.graph.saved_tensors_hooks(self._save, lambda kept: kept)
+
+    def _save(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._kept:
+            self._kept[storage._cdata] = storage
+            self.seen[self._regions.now].saved[self._divided] += storage.nbytes()
+        return tensor
+
+    @contextmanager
+    def following(self, roles: Mapping[str, Role]) -> Iterator[None]:
+        """A block in which modules say when they are called."""
+        with ExitStack() as stack:
+            for name, module in self._model.named_modules():
+                if module._parameters:
+                    enter = self._enter(roles.get(name))
+                    stack.callback(module.register_forward_pre_hook(enter).remove)
+                if name in roles:
+                    stack.callback(module.register_forward_hook(self._leave).remove)
+            yield
+
+    def _enter(self, role: Role | None) -> Callable[[nn.Module, Any], None]:
+        def enter(module: nn.Module, args: Any) -> None:
+            del args
+            self._role = role
+            parameters = self.seen[self._regions.now].parameters
+            for name, each in module._parameters.items():
+                if each is not None and id(each) not in self._found:
+                    self._found.add(id(each))
+                    divided = role is not None and not (role == "rows" and name == "bias")
+                    parameters[divided] += each.numel()
+
+        return enter
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        del module, args, output
+        self._divided = self._role == "columns"
+        if self._role != "columns":
+            self.seen[self._regions.now].reductions += 1
+        self._role = None
+
+
+def _bytes(values: Any) -> int:
+    return sum(each.nbytes for each in tree_leaves(values) if isinstance(each, torch.Tensor))

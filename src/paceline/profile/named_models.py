@@ -1,0 +1,138 @@
+"""Models in one line of text: a family with its dimensions, or a well-known name.
+
+    gpt: layers=96 width=12288 heads=96 seq=2k vocab=51200
+    llama2-7b
+    llama2-7b: seq=8k
+
+Numbers may end in k, which is 1024.
+"""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from pydantic import ValidationError
+
+from paceline.profile.families import FAMILIES, Family
+from paceline.specs.base import Spec
+from paceline.specs.errors import PacelineError
+from paceline.specs.measurements.profile import Profile
+
+KILO = 1024
+WRITTEN = {"hidden": "width"}
+"""Fields of shapes that people write by another name."""
+FIELDS = {written: field for field, written in WRITTEN.items()}
+
+
+class KnownModel(Spec):
+    """A model that many know by its name."""
+
+    model: str
+    """A line of this language."""
+    parameters: float
+    """As published."""
+    source: str
+
+
+def profile_of(text: str) -> Profile:
+    """What a step of the model costs that is described by `text`."""
+    name, family, shape = _read(text)
+    return family.profile(shape).model_copy(update={"name": name} if name in known() else {})
+
+
+def shape_of(text: str) -> Spec:
+    """The dimensions of the model that is described by `text`."""
+    return _read(text)[2]
+
+
+@cache
+def known() -> dict[str, KnownModel]:
+    """Well-known models by name."""
+    table = tomllib.loads(files("paceline.profile").joinpath("known.toml").read_text())
+    return {name: KnownModel.model_validate(entry) for name, entry in table.items()}
+
+
+def _read(text: str) -> tuple[str, Family, Spec]:
+    name, _, written = (part.strip() for part in text.partition(":"))
+    dimensions: dict[str, str] = {}
+    kind = name
+    if name in known():
+        kind, _, usual = known()[name].model.partition(":")
+        dimensions = _pairs(usual)
+    if kind not in FAMILIES:
+        raise PacelineError(
+            f"there is no family of models {name!r}",
+            fix=f"begin with one of {', '.join(FAMILIES)} and a colon, as in"
+            f" {_example('gpt')!r}, or give one of {', '.join(known())}",
+        )
+    dimensions |= _pairs(written)
+    return name, FAMILIES[kind], _shape(kind, dimensions)
+
+
+def _pairs(written: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for piece in written.split():
+        key, equals, value = piece.partition("=")
+        if not (key and equals and value):
+            raise PacelineError(
+                f"{piece!r} is not a dimension", fix="write key=value, with a space between two"
+            )
+        if key in found:
+            raise PacelineError(f"{key} is given twice", fix="leave one of them out")
+        found[key] = value
+    return found
+
+
+def _shape(kind: str, dimensions: dict[str, str]) -> Spec:
+    family = FAMILIES[kind]
+    keys = [WRITTEN.get(each, each) for each in family.shape.model_fields]
+    for key in dimensions:
+        if key not in keys:
+            raise PacelineError(
+                f"{kind} has no dimension {key!r}", fix=f"use some of {', '.join(keys)}"
+            )
+    values = {FIELDS.get(key, key): _number(value) for key, value in dimensions.items()}
+    try:
+        return family.shape.model_validate(values)
+    except ValidationError as error:
+        raise _explained(kind, dimensions, error) from None
+
+
+def _number(value: str) -> int | str:
+    """As a number where it is one; else as it is, for words such as yes and no."""
+    if value.isdecimal():
+        return int(value)
+    if value[-1] in "kK" and value[:-1].isdecimal():
+        return int(value[:-1]) * KILO
+    return value
+
+
+def _explained(kind: str, dimensions: dict[str, str], error: ValidationError) -> PacelineError:
+    """What is missing, or else the first that is wrong."""
+    wrong: list[tuple[str, Any]] = []
+    missing: list[str] = []
+    for item in error.errors():
+        field = str(item["loc"][0])
+        key = WRITTEN.get(field, field)
+        if item["type"] == "missing":
+            missing.append(key)
+        else:
+            wrong.append((key, item))
+    if missing:
+        return PacelineError(
+            f"{kind} needs {', '.join(missing)}", fix=f"write, for example, {_example(kind)!r}"
+        )
+    key, item = wrong[0]
+    if item["type"].startswith("int_"):
+        return PacelineError(
+            f"{key}={dimensions[key]} is not a number",
+            fix=f"write {key}=2048 or {key}=2k",
+        )
+    return PacelineError(
+        f"{key}={dimensions[key]} cannot be: {item['msg']}", fix=f"give another {key}"
+    )
+
+
+def _example(kind: str) -> str:
+    return f"{kind}: {FAMILIES[kind].example}"

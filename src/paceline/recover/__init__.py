@@ -1,1 +1,0 @@
-"""What survives a failure: checkpoints, written so that none is ever torn or silently wrong."""

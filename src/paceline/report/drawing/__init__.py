@@ -1,0 +1,1 @@
+"""What all reports share: charts, tables, templates, PDF and number formats."""

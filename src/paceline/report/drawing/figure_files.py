@@ -1,0 +1,52 @@
+"""Pictures for papers and slides: black on white, each a file of its own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.packages import drawing_packages
+
+PictureForm = Literal["svg", "png"]
+WIDTH_PIXELS = 480
+PNG_SCALE = 3.0
+"""Some 300 dots per inch where a picture is as wide as a column of text."""
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+"""Where none of these is installed, vl-convert has one of its own."""
+
+
+def on_paper(picture: Picture) -> dict[str, Any]:
+    """The picture's specification with a size of its own, and colours that need no page."""
+    spec: dict[str, Any] = _black(picture.spec)
+    config = spec["config"] | {"font": FONT}
+    return spec | {"width": WIDTH_PIXELS, "background": "white", "config": config}
+
+
+def write_pictures(pictures: Sequence[Picture], folder: Path, form: PictureForm) -> list[Path]:
+    """A file for each, named by what it shows."""
+    _, vl_convert = drawing_packages()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for picture in pictures:
+        file = folder / f"{picture.key}.{form}"
+        if form == "svg":
+            file.write_text(as_svg(picture, vl_convert))
+        else:
+            file.write_bytes(vl_convert.vegalite_to_png(on_paper(picture), scale=PNG_SCALE))
+        files.append(file)
+    return files
+
+
+def as_svg(picture: Picture, vl_convert: ModuleType) -> str:
+    """One picture as text of an SVG file."""
+    svg: str = vl_convert.vegalite_to_svg(on_paper(picture))
+    return svg
+
+
+def _black(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {key: _black(value) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_black(value) for value in part]
+    return "black" if part == "currentColor" else part

@@ -1,0 +1,85 @@
+"""Numbers with their units, formatted the same in the terminal and on the page."""
+
+import math
+
+
+def duration(seconds: float) -> str:
+    """`less than 1 ms`, `840 ms`, `1.84 s`, `12.3 s`, `4 min 05 s`, `3 h 07 min`, `2 d 04 h`."""
+    if seconds < 0.9995:
+        return "less than 1 ms" if 0 < seconds < 0.0005 else f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02} h"
+
+
+def milliseconds(seconds: float) -> str:
+    """`0.42`, `8.31`, `123` or `12,040` ms, without the unit."""
+    value = seconds * 1000
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def rate(per_second: float) -> str:
+    """`0.42`, `81.3` or `12,040`, without the unit."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def loss(value: float | None) -> str:
+    """Four significant digits; a dash where there is none."""
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "infinite"
+    return f"{value:#.4g}".rstrip(".")
+
+
+def size(number_of_bytes: int) -> str:
+    """`812 B`, `4.1 kB`, `2.0 MB`."""
+    value = float(number_of_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def energy(joules: float) -> str:
+    """`812 mJ`, `4.1 J`, `2.3 kJ`, `1.1 MJ`, `12.4 kWh`."""
+    if joules >= 3.6e6:
+        return f"{joules / 3.6e6:,.3g} kWh" if joules < 3.6e9 else f"{joules / 3.6e6:,.0f} kWh"
+    for unit, scale in (("MJ", 1e6), ("kJ", 1e3), ("J", 1.0)):
+        if joules >= scale:
+            return f"{joules / scale:.3g} {unit}"
+    return f"{joules * 1e3:.3g} mJ"
+
+
+def money(amount: float) -> str:
+    """`less than 0.01`, `0.42`, `1,234.50`, in whatever currency prices were given."""
+    return f"{amount:,.2f}" if amount >= 0.01 or not amount else "less than 0.01"
+
+
+def mass(grams: float) -> str:
+    """`0.42 g`, `81.3 g`, `2.1 kg`, `4.3 t`."""
+    for unit, scale in (("t", 1e6), ("kg", 1e3)):
+        if grams >= scale:
+            return f"{grams / scale:,.3g} {unit}"
+    return f"{grams:.3g} g"
+
+
+def count(number: int, thing: str) -> str:
+    """`1 worker`, `4 workers`."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def percent(share: float) -> str:
+    """`0 %`, `0.03 %`, `1.2 %`, `48 %`, `100 %`."""
+    value = 100 * share
+    if value and value < 0.01:
+        return "less than 0.01 %"
+    return f"{value:.0f} %" if value >= 10 or not value else f"{value:.2g} %"

@@ -1,0 +1,54 @@
+"""What the live view says of what went wrong while the run went on."""
+
+from paceline.report.drawing import units
+from paceline.report.reading.failure import plain
+from paceline.report.reading.run_state import RunState
+from paceline.report.run.fault_history import FaultEvent, FaultFigures, fault_figures
+from paceline.report.run.interruptions import source_words
+
+LAST_FAULTS = 2
+
+
+def fault_lines(state: RunState) -> list[str]:
+    """How many workers are left, what was lost, and the last faults; nothing without any."""
+    if not (state.faults or state.regroups):
+        return []
+    figures = fault_figures(state)
+    return [_standing(figures), *map(_sentence, figures.events[-LAST_FAULTS:])]
+
+
+def faults_in_short(state: RunState) -> list[str]:
+    """The same in a few words, for a line in a log."""
+    if not (state.faults or state.regroups):
+        return []
+    figures = fault_figures(state)
+    words = [f"{figures.workers}/{figures.planned_workers} workers"]
+    if figures.goodput.share is not None:
+        words.append(f"goodput {units.percent(figures.goodput.share)}")
+    return words
+
+
+def _standing(figures: FaultFigures) -> str:
+    parts = [f"{figures.workers:,} of {units.count(figures.planned_workers, 'planned worker')}"]
+    good = figures.goodput
+    if good.share is not None:
+        parts.append(
+            f"goodput {units.percent(good.share)}, {units.duration(good.lost_seconds)} lost"
+        )
+    counts = {
+        "regroup": figures.regroups,
+        "lost worker": figures.lost_workers,
+        "slow worker": figures.slow_workers,
+        "refused step": figures.refused_steps,
+    }
+    parts.append(", ".join(units.count(count, name) for name, count in counts.items() if count))
+    return "  ".join(parts)
+
+
+def _sentence(event: FaultEvent) -> str:
+    where = "" if event.step is None else f"step {event.step}: "
+    cost = [] if event.lost_seconds is None else [f"{units.duration(event.lost_seconds)} lost"]
+    if event.source is not None:
+        cost.append(f"state from {source_words(event.source)}")
+    what = event.what.replace("_", " ") + (f" ({', '.join(cost)})" if cost else "")
+    return plain(f"{where}{what}, {event.who}: {event.why}")

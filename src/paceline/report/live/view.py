@@ -1,0 +1,291 @@
+"""The live view of a run in the terminal."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from paceline.report.drawing import units
+from paceline.report.live.fault_lines import fault_lines, faults_in_short
+from paceline.report.reading.failure import plain
+from paceline.report.reading.merged_generations import first_failure
+from paceline.report.reading.reader import RunReader
+from paceline.report.reading.run_state import RunState
+from paceline.report.run.interruptions import resumed_sentence
+from paceline.report.run.worker_status import (
+    SILENT_SECONDS,
+    Standing,
+    listed,
+    most_urgent,
+    standings,
+)
+from paceline.specs import AnyEvent, Run
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+# rich is imported in the functions: commands that show nothing live should not wait for it.
+
+RECENT_STEPS = 50
+MOST_ROWS = 16
+LINES_AROUND_TABLE = 10
+PLAIN_LINE_SECONDS = 10.0
+SETTLE_SECONDS = 5.0
+"""So long after a worker failed the others may still say why; a launcher's last word ends it."""
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_STATUS_STYLE = {
+    "waiting": "yellow",
+    "running": "cyan",
+    "finished": "green",
+    "stopped": "yellow",
+    "failed": "bold red",
+}
+_NOBODY = "no worker has started yet"
+_WORD_STYLE = {"ok": "green", "slow": "yellow", "silent": "yellow", "failed": "bold red"}
+
+
+def view(state: RunState, *, width: int = 80, rows: int = MOST_ROWS) -> "RenderableType":
+    """One screen on a run: where it stands, how it learns, how its workers do.
+
+    With more than `rows` workers only those that failed, are silent or are slowest are listed.
+    """
+    from rich.console import Group  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    parts: list[RenderableType] = [_headline(state), _progress(state, width), _learning(state)]
+    recovery = _recovery(state)
+    if recovery:
+        parts.append(Text(recovery, style="dim"))
+    faults = fault_lines(state)
+    parts += [Text(words, style="yellow", no_wrap=True, overflow="ellipsis") for words in faults]
+    rows = max(3, rows - len(faults))
+    problem = _problem(state)
+    if problem:
+        parts.append(Text(problem, style="bold red" if state.status == "failed" else "yellow"))
+    if state.workers:
+        parts += [Text(""), *_workers(standings(state), rows)]
+    return Group(*parts)
+
+
+def watch(
+    run: Run,
+    console: "Console",
+    *,
+    interval_seconds: float = 0.5,
+    until: Callable[[], bool] | None = None,
+    tell: Callable[[list[AnyEvent]], None] | None = None,
+) -> RunState:
+    """Show a run until it is over or `until()` is true; a run that is over is shown once.
+
+    Where there is no terminal a plain line is printed every ten seconds, the screen at the end.
+    `tell` gets all events as they are read.
+    """
+    states = _follow(RunReader(run, tell), interval_seconds, until)
+    return _show_screen(states, console) if console.is_terminal else _show_lines(states, console)
+
+
+def line(state: RunState) -> str:
+    """The run in one plain line, for logs."""
+    total = state.planned_steps
+    parts: list[str] = [state.status]
+    if state.step:
+        parts.append(f"step {state.step[-1]}" + (f"/{total}" if total else ""))
+        parts.append(f"loss {units.loss(state.loss[-1])}")
+        parts.append(f"{units.rate(_recent_rate(state))} samples/s")
+    parts += faults_in_short(state)
+    left = left_seconds(state)
+    if left is not None and not state.over:
+        parts.append(f"{units.duration(left)} left")
+    troubled = [one for one in standings(state) if one.word != "ok"]
+    parts += [f"worker {one.worker.rank} {one.text}" for one in most_urgent(troubled, 3)]
+    return "  ".join(parts)
+
+
+def left_seconds(state: RunState) -> float | None:
+    """Time to the last step at the pace of the recent steps; the first ones are often slow."""
+    if not state.step or state.planned_steps is None:
+        return None
+    recent = state.seconds[-RECENT_STEPS:]
+    return max(0, state.planned_steps - state.step[-1]) * math.fsum(recent) / len(recent)
+
+
+def sparkline(values: list[float], columns: int) -> str:
+    """Values as a row of blocks, the mean of each stretch; a blank where none is finite."""
+    columns = min(columns, len(values))
+    means = []
+    for column in range(columns):
+        part = values[column * len(values) // columns : (column + 1) * len(values) // columns]
+        finite = [value for value in part if math.isfinite(value)]
+        means.append(math.fsum(finite) / len(finite) if finite else math.nan)
+    finite_means = [mean for mean in means if math.isfinite(mean)]
+    low, high = min(finite_means, default=0.0), max(finite_means, default=0.0)
+    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(
+        _BLOCKS[round((mean - low) * scale)] if math.isfinite(mean) else " " for mean in means
+    )
+
+
+def _headline(state: RunState) -> "Text":
+    from rich.text import Text  # noqa: PLC0415
+
+    text = Text(plain(state.job.name), style="bold")
+    text.append("  ")
+    text.append(state.status, style=_STATUS_STYLE[state.status])
+    if state.started:
+        first = state.started[0]
+        text.append(
+            f"  {units.count(first.workers, 'worker')} on {units.count(first.nodes, 'node')},"
+            + plain(f" {first.device}, {first.backend} over {first.interface}"),
+            style="dim",
+        )
+    elif not state.over:
+        waits = "the workers have not started again yet" if state.restarts else _NOBODY
+        text.append(f"  {waits}", style="dim")
+    if state.restarts:
+        text.append(f"  restarted {state.restarts} ×", style="yellow")
+    return text
+
+
+def _progress(state: RunState, width: int) -> "RenderableType":
+    from rich.progress_bar import ProgressBar  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    done, total = state.step[-1] if state.step else 0, state.planned_steps
+    words = f"step {done}/{total}" if total else f"step {done}"
+    if total:
+        words += f"  {100 * done // total} %"
+    left = left_seconds(state)
+    if state.over:
+        words += f"  in {units.duration(math.fsum(state.seconds))}"
+    elif left is not None:
+        words += f"  {units.duration(left)} left"
+    grid = Table.grid(padding=(0, 2))
+    bar_width = max(10, min(50, width - len(words) - 2))
+    grid.add_row(ProgressBar(total=total or 1, completed=done, width=bar_width), words)
+    return grid
+
+
+def _learning(state: RunState) -> "Text":
+    from rich.text import Text  # noqa: PLC0415
+
+    if not state.step:
+        return Text("")
+    text = Text("loss ")
+    text.append(units.loss(state.loss[-1]), style="bold")
+    text.append(f"  {sparkline(state.loss, 24)}  ", style="cyan")
+    text.append(units.rate(_recent_rate(state)), style="bold")
+    text.append(" samples/s")
+    return text
+
+
+def _recovery(state: RunState) -> str:
+    """How the run came back, and how much of it is safe."""
+    restarts = [each for each in state.interruptions if each.regrouped is None]
+    parts = [plain(resumed_sentence(restarts))]
+    if state.checkpoints:
+        safe = f"last checkpoint: step {state.checkpoints[-1].step}"
+        age = state.checkpoint_age_seconds
+        if age is not None and not state.over:
+            safe += f", {f'{age:.0f} s' if age < 60 else units.duration(age)} ago"
+        parts.append(safe)
+    return "  ".join(filter(None, parts))
+
+
+def _problem(state: RunState) -> str | None:
+    if state.status == "failed":
+        first = first_failure(state.last_failures)
+        if first is not None:
+            return plain(f"worker {first.rank} on {first.node}: {first.message}")
+        code = state.ended.exit_code if state.ended else "unknown"
+        return f"the job ended with exit code {code}"
+    if state.step and not math.isfinite(state.loss[-1]):
+        return f"the loss is {units.loss(state.loss[-1])}: see the learning rate and the data"
+    if state.status == "running" and state.quiet_seconds > 6 * SILENT_SECONDS:
+        return (
+            f"nothing heard from any node for {units.duration(state.quiet_seconds)};"
+            " squeue or logs/ say whether the job is still there"
+        )
+    return None
+
+
+def _workers(found: list[Standing], rows: int) -> "list[Text | Table]":
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    shown = listed(found, rows)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("worker", "node", "step", "ms/step", "state"):
+        table.add_column(heading, justify="left" if heading in ("node", "state") else "right")
+    for one in shown:
+        window = one.worker.state
+        table.add_row(
+            str(one.worker.rank),
+            Text(plain(one.worker.node)),
+            str(window.step) if window else "–",
+            units.milliseconds(one.step_seconds) if one.step_seconds is not None else "–",
+            Text(one.text, style=_WORD_STYLE.get(one.word, "")),
+        )
+    if len(shown) == len(found):
+        return [table]
+    well = sum(one.word == "ok" for one in found)
+    note = (
+        f"{len(shown)} of {len(found):,} workers: those in trouble, then the slowest;"
+        f" {well:,} are ok"
+    )
+    return [table, Text(note, style="dim")]
+
+
+def _recent_rate(state: RunState) -> float:
+    """Samples a second: over the recent steps while the run goes on, over all when it is over."""
+    if state.over and state.finished is not None and state.finished.seconds > 0:
+        return state.finished.samples / state.finished.seconds
+    steps = len(state.step) if state.over else RECENT_STEPS
+    seconds = math.fsum(state.seconds[-steps:])
+    return sum(state.samples[-steps:]) / seconds if seconds > 0 else 0.0
+
+
+def _follow(
+    reader: RunReader, interval_seconds: float, until: Callable[[], bool] | None
+) -> Iterator[RunState]:
+    while True:
+        # Asked before reading, so that all that was written before it turned true is read.
+        last = until is not None and until()
+        began = time.monotonic()
+        state = reader.refresh()
+        reading_seconds = time.monotonic() - began
+        yield state
+        if last or _settled(state):
+            return
+        # Thousands of nodes on a shared file system are not asked twice a second.
+        time.sleep(max(interval_seconds, 4 * reading_seconds))
+
+
+def _settled(state: RunState) -> bool:
+    """Over, and nothing that would explain it is to be expected."""
+    return state.over and (state.ended is not None or state.quiet_seconds > SETTLE_SECONDS)
+
+
+def _screen(state: RunState, console: "Console") -> "RenderableType":
+    rows = max(3, min(MOST_ROWS, console.height - LINES_AROUND_TABLE))
+    return view(state, width=console.width, rows=rows)
+
+
+def _show_screen(states: Iterator[RunState], console: "Console") -> RunState:
+    from rich.live import Live  # noqa: PLC0415
+
+    with Live(console=console, auto_refresh=False) as live:
+        for state in states:
+            live.update(_screen(state, console), refresh=True)
+    return state
+
+
+def _show_lines(states: Iterator[RunState], console: "Console") -> RunState:
+    printed_at = -math.inf
+    for state in states:
+        if not state.over and time.monotonic() - printed_at >= PLAIN_LINE_SECONDS:
+            printed_at = time.monotonic()
+            console.print(line(state), markup=False, highlight=False, soft_wrap=True)
+    console.print(_screen(state, console))
+    return state

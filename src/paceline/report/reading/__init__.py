@@ -1,0 +1,1 @@
+"""From the event files of a run folder to what is known of the run."""

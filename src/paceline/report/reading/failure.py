@@ -1,0 +1,131 @@
+"""Why a run failed: the worker that failed first, and the last lines it printed."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.report.reading.run_state import RunState
+from paceline.specs import JOINS, Run, worker_in_words
+
+LOG_LINES = 15
+TAIL_BYTES = 1 << 20
+"""A log can be gigabytes long; the last lines of a rank are looked for in this much of it."""
+
+_SRUN_ERROR = re.compile(
+    r"^srun: error: (?P<nodes>[^\s:]+): tasks? (?P<ranks>\d+(?:[,-]\d+)*): (?P<what>.+)$"
+)
+_NODE_FAILURE = re.compile(r"^srun: error: (?P<what>Node failure on (?P<nodes>\S+))")
+_CANCELLED = re.compile(
+    r"error: \*\*\* (?:JOB|STEP) \S+ ON (?P<nodes>\S+) (?P<what>CANCELLED AT .+?) \*\*\*"
+)
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True)
+class FailureCause:
+    """The worker that failed first; `node` and `rank` are unset where nothing names them."""
+
+    node: str | None
+    rank: int | None
+    message: str
+    log_lines: list[str]
+    log_file: Path | None
+
+    @property
+    def where(self) -> str:
+        """The worker in words."""
+        if self.rank is None:
+            return "the job" if self.node is None else f"node {self.node}"
+        return worker_in_words(self.rank) + (f" on node {self.node}" if self.node else "")
+
+
+def cause(state: RunState, run: Run) -> FailureCause | None:
+    """What made the run fail; nothing while no worker failed and the job ended well.
+
+    A worker that raised an error is the cause before one that was killed, and that one before a
+    worker that merely lost its peer.
+    """
+    failures = sorted(state.failures, key=lambda failure: (failure.lost_peer, failure.time))
+    if failures and not failures[0].lost_peer:
+        return _with_log(run, failures[0].node, failures[0].rank, failures[0].message)
+    if state.status != "failed":
+        return None
+    failures = sorted(state.last_failures, key=lambda failure: (failure.lost_peer, failure.time))
+    found = _from_batch_log(run, victims={failure.rank for failure in failures})
+    if found is not None:
+        return found
+    if failures:
+        return _with_log(run, failures[0].node, failures[0].rank, failures[0].message)
+    code = state.ended.exit_code if state.ended else "unknown"
+    when = " after the last step" if state.finished else ""
+    message = f"the job ended with exit code {code}{when}; no worker said why"
+    log = _batch_log(run)
+    return FailureCause(None, None, message, list(_tail(log))[-LOG_LINES:], _existing(log))
+
+
+def plain(text: str) -> str:
+    """Text from a user's program without what would move or colour a terminal."""
+    return _CONTROL.sub("", _ANSI.sub("", text))
+
+
+def _from_batch_log(run: Run, victims: set[int]) -> FailureCause | None:
+    for line in _tail(_batch_log(run)):
+        if match := _SRUN_ERROR.match(line):
+            ranks = _numbers(match["ranks"])
+            if victims.issuperset(ranks):
+                continue
+            rank = next(rank for rank in ranks if rank not in victims)
+            return _with_log(run, _first_node(match["nodes"]), rank, match["what"])
+        if match := _NODE_FAILURE.match(line) or _CANCELLED.search(line):
+            return _with_log(run, _first_node(match["nodes"]), None, match["what"])
+    return None
+
+
+def _with_log(run: Run, node: str, rank: int | None, message: str) -> FailureCause:
+    log = run.logs / f"{Path(node).name}.log"
+    # srun --label pads the rank to the width of the highest one.
+    led = re.compile(r"\s*(\d+|joins): ?(.*)")
+    lines = []
+    for line in _tail(log):
+        match = led.match(line)
+        if rank is None or match is None:
+            lines.append(line)
+        elif (JOINS if match[1] == "joins" else int(match[1])) == rank:
+            lines.append(match[2])
+    return FailureCause(node, rank, plain(message), lines[-LOG_LINES:], _existing(log))
+
+
+def _batch_log(run: Run) -> Path:
+    return run.logs / "batch.log"
+
+
+def _existing(log: Path) -> Path | None:
+    return log if log.is_file() else None
+
+
+def _tail(log: Path) -> Iterator[str]:
+    if not log.is_file():
+        return
+    with log.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - TAIL_BYTES))
+        text = stream.read().decode(errors="replace")
+    for line in text.splitlines():
+        yield plain(line)
+
+
+def _numbers(ranges: str) -> list[int]:
+    """Slurm's `0,2-4` as numbers."""
+    numbers: list[int] = []
+    for part in filter(None, ranges.split(",")):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def _first_node(nodes: str) -> str:
+    """`n2` of Slurm's `n[2-3,7]`."""
+    return re.sub(r"\[(\w+)[^\]]*\].*", r"\1", nodes)

@@ -1,0 +1,193 @@
+"""The generations of a run told as one story: which steps count, and what lay between."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from paceline.report.reading.generation import Columns, Start
+from paceline.specs import Failed, Finished, Lost, Regrouped, worker_in_words
+
+RECENT_STEPS = 50
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """An end of training that was not the end of the run."""
+
+    generation: int
+    """Of the workers that it interrupted."""
+    cause: str
+    reached: int
+    """The last step before it that is known of."""
+    at: float
+    """When training last got on, in Unix seconds."""
+    workers: int | None
+    resumed: int | None = None
+    """The step that the next start went on from, 0 for the beginning; None before it did."""
+    back_at: float | None = None
+    """When the next start began to train."""
+    workers_after: int | None = None
+    regrouped: Regrouped | None = None
+    """How those who were left went on; unset where the run was started again."""
+    again_seconds: float = 0.0
+    """What the steps had taken that were taken again."""
+    unwritten_seconds: float = 0.0
+    """Estimated: what steps had taken that count, but of which nobody could write any more."""
+
+    @property
+    def lost_steps(self) -> int | None:
+        """Steps that had to be taken again."""
+        return None if self.resumed is None else max(0, self.reached - self.resumed)
+
+    @property
+    def away_seconds(self) -> float | None:
+        """How long nothing was trained."""
+        return None if self.back_at is None else max(0.0, self.back_at - self.at)
+
+    @property
+    def lost_seconds(self) -> float | None:
+        """How much longer the run takes because of it."""
+        away = self.away_seconds
+        return None if away is None else away + self.again_seconds
+
+
+@dataclass(frozen=True)
+class Story:
+    """What all generations of a run have come to."""
+
+    columns: Columns
+    """The steps that count: those that a later generation took again are the later one's."""
+    interruptions: list[Interruption]
+
+
+def told(starts: Sequence[Start]) -> Story:
+    """The story of generations in their order.
+
+    A start that ended before it trained interrupted nothing: it belongs to the interruption before
+    it.
+    """
+    if len(starts) == 1 and not _awaits_another(starts):
+        return Story(starts[0].columns, [])
+    columns = Columns()
+    found: list[Interruption] = []
+    trained = [number for number, start in enumerate(starts) if start.trained]
+    for place, number in enumerate(trained):
+        start = starts[number]
+        after = trained[place + 1] if place + 1 < len(trained) else None
+        resumed = _resumed(start, starts[trained[place - 1]] if place else None)
+        if resumed is not None:
+            columns.cut(resumed)
+        columns.extend(start.columns)
+        regrouped = starts[after].regrouped if after is not None else None
+        if after is not None and regrouped is not None:
+            cause = _cause_of_regroup(starts[number:after], regrouped)
+            found.append(_regroup(start, regrouped, columns, cause))
+        elif number < len(starts) - 1 or _awaits_another(one_start(starts)):
+            next_start = starts[after] if after is not None else None
+            found.append(_restart(one_start(starts[: number + 1]), next_start, columns))
+    return Story(columns, found)
+
+
+def one_start(generations: Sequence[Start]) -> Sequence[Start]:
+    """The last of them that began inside the same processes."""
+    first = len(generations) - 1
+    while first > 0 and generations[first].regrouped is not None:
+        first -= 1
+    return generations[first:]
+
+
+def finished(start: Sequence[Start]) -> Finished | None:
+    """The last word of the workers of a start, whichever of its generations it names."""
+    return next((each.finished for each in reversed(start) if each.finished), None)
+
+
+def _resumed(start: Start, before: Start | None) -> int | None:
+    """The step that it went on from; where workers were lost before, nobody may have written yet
+    that the others regrouped, and silence does not mean the beginning."""
+    silent = start.regrouped is None and not start.columns.step and not start.resumed
+    if silent and before is not None and any(isinstance(each, Lost) for each in before.faults):
+        return None
+    return start.resumed
+
+
+def _restart(before: Sequence[Start], after: Start | None, columns: Columns) -> Interruption:
+    resumed = _resumed(after, before[-1]) if after else None
+    return Interruption(
+        generation=before[-1].generation,
+        cause=_cause_of_end(before),
+        reached=columns.step[-1] if columns.step else 0,
+        at=before[-1].last_time,
+        workers=before[-1].number_of_workers,
+        resumed=resumed,
+        back_at=after.began_time if after else None,
+        workers_after=after.number_of_workers if after else None,
+        again_seconds=columns.seconds_after(resumed) if resumed is not None else 0.0,
+    )
+
+
+def _regroup(before: Start, regrouped: Regrouped, columns: Columns, cause: str) -> Interruption:
+    """A regroup; of steps that no worker 0 lived to write, only their number is known."""
+    written = columns.step[-1] if columns.step else 0
+    reached = max(written, regrouped.step + regrouped.steps_again)
+    recent = columns.seconds[-RECENT_STEPS:]
+    pace = median(recent) if recent else 0.0
+    left = regrouped.time - regrouped.seconds
+    known = before.columns.time[-1] if before.columns.step else before.began_time
+    room = 0.0 if known is None else max(0.0, left - known)
+    counted = min(room, pace * max(0, regrouped.step - written))
+    again = min(room - counted, pace * (reached - max(written, regrouped.step)))
+    return Interruption(
+        generation=before.generation,
+        cause=cause,
+        reached=reached,
+        at=left - room + counted + again,
+        workers=before.number_of_workers,
+        resumed=regrouped.step,
+        back_at=regrouped.time,
+        workers_after=regrouped.workers,
+        regrouped=regrouped,
+        again_seconds=columns.seconds_after(regrouped.step) + again,
+        unwritten_seconds=counted,
+    )
+
+
+def _cause_of_regroup(generations: Sequence[Start], regrouped: Regrouped) -> str:
+    """Who was lost first; several were often lost by the same."""
+    lost = [each for start in generations for each in start.faults if isinstance(each, Lost)]
+    if not lost:
+        return regrouped.why
+    first = min(lost, key=lambda each: (each.generation, each.time, each.rank))
+    others = len({(each.generation, each.rank) for each in lost}) - 1
+    words = f"worker {first.rank} on {first.lost_node} lost"
+    if others:
+        words += f", and {others} more"
+    return f"{words}: {first.why}"
+
+
+def _cause_of_end(start: Sequence[Start]) -> str:
+    """Why a start ended before the run's end, in a few words."""
+    done = finished(start)
+    if done is not None:
+        causes = {"interrupted": "time limit", "preempted": "preempted", "stopped": "stopped"}
+        return causes.get(done.outcome, "started again after its end")
+    first = first_failure(start[-1].failures)
+    if first is not None and not first.lost_peer:
+        return f"{worker_in_words(first.rank)}: {(first.message.splitlines() or ['failed'])[0]}"
+    if first is not None:
+        return "a worker was lost"
+    ended = next((each.ended for each in reversed(start) if each.ended), None)
+    if ended is not None and ended.exit_code:
+        return f"exit code {ended.exit_code}"
+    return "cut off"
+
+
+def first_failure(failures: Sequence[Failed]) -> Failed | None:
+    """The one that was not a consequence of others, if there is one."""
+    return min(failures, key=lambda each: (each.lost_peer, each.time), default=None)
+
+
+def _awaits_another(start: Sequence[Start]) -> bool:
+    """Whether the scheduler ended it and it is in the queue again."""
+    done = finished(start)
+    ended = any(each.ended is not None for each in start)
+    return done is not None and done.outcome in ("interrupted", "preempted") and not ended

@@ -1,0 +1,65 @@
+"""Read a run's folder, as often as wanted, and say what is known of the run."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from paceline.report.reading.run_state import RunState
+from paceline.specs import AnyEvent, Run, event_adapter
+
+
+class RunReader:
+    """Reads a run's events incrementally: each `refresh` reads only what is new."""
+
+    def __init__(self, run: Run, tell: Callable[[list[AnyEvent]], None] | None = None) -> None:
+        self._events = run.events
+        self._offsets: dict[Path, int] = {}
+        self._state = RunState(job=run.job, plan=run.plan)
+        self._first_look = True
+        self._tell = tell
+
+    def refresh(self) -> RunState:
+        """Read what is new in `events/*.jsonl`; the same state object, brought up to date.
+
+        Who asked to be told gets the events themselves.
+        """
+        now_monotonic, now_unix = time.monotonic(), time.time()
+        told: list[AnyEvent] = []
+        for file in sorted(self._events.glob("*.jsonl")):
+            # File by file: the events of a large run would not fit into memory together.
+            for event in self._new_events(file):
+                # Nodes' clocks may differ from ours, so an event counts as written when we see it.
+                # Only what was there before we looked is dated by the clock that wrote it.
+                age = max(0.0, now_unix - event.time) if self._first_look else 0.0
+                self._state.take(event, now_monotonic - age)
+                if self._tell is not None:
+                    told.append(event)
+        self._first_look = False
+        if self._tell is not None:
+            self._tell(told)
+        return self._state
+
+    def _new_events(self, file: Path) -> Iterator[AnyEvent]:
+        for line in self._new_lines(file):
+            try:
+                yield event_adapter.validate_json(line)
+            except ValidationError:
+                self._state.unreadable_lines += 1
+
+    def _new_lines(self, file: Path) -> list[bytes]:
+        offset = self._offsets.get(file, 0)
+        # A folder on a shared file system may list a file a moment before it can be opened.
+        with contextlib.suppress(FileNotFoundError):
+            if file.stat().st_size <= offset:
+                return []
+            with file.open("rb") as stream:
+                stream.seek(offset)
+                text = stream.read()
+            # What follows the last line's end is still being written: next time.
+            whole = text.rfind(b"\n") + 1
+            self._offsets[file] = offset + whole
+            return [line for line in text[:whole].split(b"\n") if line.strip()]
+        return []

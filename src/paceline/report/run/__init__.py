@@ -1,0 +1,1 @@
+"""The report of one run: each file computes and draws one topic."""

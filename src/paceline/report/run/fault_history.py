@@ -1,0 +1,202 @@
+"""Everything that went wrong in a run, in its order: who, what, why, and what it cost."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Literal
+
+from paceline.report.drawing import units
+from paceline.report.reading.merged_generations import Interruption, first_failure
+from paceline.report.reading.run_state import RunState
+from paceline.report.run.goodput import GoodputFigures, goodput_figures, refused_step_seconds
+from paceline.report.run.interruptions import trouble_figures
+from paceline.specs import Failed, Lost, Refused, Regrouped, Slow, Source, worker_in_words
+from paceline.specs.base import Spec
+
+What = Literal[
+    "lost", "failed", "regrouped", "interrupted", "slow", "refused", "not_saved", "damaged"
+]
+
+
+class FaultEvent(Spec):
+    """Something that went wrong, or how the run came back from it."""
+
+    time: float
+    """Unix seconds, by the clock of the node that wrote it."""
+    generation: int
+    what: What
+    step: int | None
+    """The last step that is known of before it; of `regrouped`, the one to go on from."""
+    who: str
+    why: str
+    lost_seconds: float | None = None
+    """Away, in steps taken again, or in a refused step; unset where that is not known."""
+    source: Source | None = None
+    """Where the workers have their state from."""
+    joined: int = 0
+    """Workers that came new."""
+
+
+class FaultFigures(Spec):
+    """What went wrong in a run, and how much of its time was left."""
+
+    goodput: GoodputFigures
+    workers: int
+    planned_workers: int
+    lost_workers: int
+    """How often one was lost."""
+    joined_workers: int
+    regroups: int
+    slow_workers: int
+    """How often one was said to hold the others up."""
+    refused_steps: int
+    steps_again: int
+    events: list[FaultEvent]
+    """In their order."""
+
+    @property
+    def seen(self) -> bool:
+        """Whether anything went wrong while the run went on."""
+        return bool(self.lost_workers or self.regroups or self.slow_workers or self.refused_steps)
+
+
+def fault_figures(state: RunState) -> FaultFigures:
+    """Of a run so far."""
+    lost, regroups = _lost(state), state.regroups
+    return FaultFigures(
+        goodput=goodput_figures(state),
+        workers=state.number_of_workers or state.job.workers,
+        planned_workers=state.job.workers,
+        lost_workers=len(lost),
+        joined_workers=sum(len(each.joined) for each in regroups),
+        regroups=len(regroups),
+        slow_workers=sum(isinstance(each, Slow) for each in state.faults),
+        refused_steps=sum(isinstance(each, Refused) for each in state.faults),
+        steps_again=sum(each.lost_steps or 0 for each in state.interruptions),
+        events=sorted(
+            _events(state, lost),
+            key=lambda each: (each.generation, each.time, each.what, each.who),
+        ),
+    )
+
+
+def _events(state: RunState, lost: dict[tuple[int, int], Lost]) -> Iterator[FaultEvent]:
+    reached = _Reached(state)
+    for one in lost.values():
+        yield _event(one, "lost", reached.at(one), _worker(one.rank, one.lost_node), one.why)
+    for failure in _failures(state):
+        if (failure.generation, failure.rank) not in lost:
+            why = (failure.message.splitlines() or ["failed"])[0]
+            who = _worker(failure.rank, failure.node)
+            yield _event(failure, "failed", reached.at(failure), who, why)
+    for each in state.interruptions:
+        yield _interrupted(each)
+    cost = refused_step_seconds(state)
+    for fault in state.faults:
+        if isinstance(fault, Slow):
+            yield _slow(fault)
+        elif isinstance(fault, Refused):
+            why = f"{fault.what}: {fault.message}"
+            found = _event(fault, "refused", fault.step, _workers(fault.ranks), why)
+            yield found.model_copy(update={"lost_seconds": cost})
+    for bad in trouble_figures(state):
+        yield FaultEvent(
+            time=bad.time,
+            generation=bad.generation,
+            what=bad.kind,
+            step=bad.step,
+            who="a checkpoint" if bad.worker is None else f"worker {bad.worker}",
+            why=bad.message,
+        )
+
+
+def _event(
+    event: Lost | Failed | Slow | Refused, what: What, step: int | None, who: str, why: str
+) -> FaultEvent:
+    return FaultEvent(
+        time=event.time, generation=event.generation, what=what, step=step, who=who, why=why
+    )
+
+
+def _slow(fault: Slow) -> FaultEvent:
+    why = f"{fault.times:.2f} × as long as the median worker: {fault.why}"
+    return _event(fault, "slow", fault.step, _worker(fault.rank, fault.slow_node), why)
+
+
+def _interrupted(each: Interruption) -> FaultEvent:
+    regrouped = each.regrouped
+    if regrouped is not None:
+        return FaultEvent(
+            time=regrouped.time,
+            generation=regrouped.generation,
+            what="regrouped",
+            step=regrouped.step,
+            who=_members(regrouped),
+            why=regrouped.why,
+            lost_seconds=each.lost_seconds,
+            source=regrouped.source,
+            joined=len(regrouped.joined),
+        )
+    source: Source | None = None
+    if each.resumed is not None:
+        source = "checkpoint" if each.resumed else "beginning"
+    return FaultEvent(
+        time=each.at,
+        generation=each.generation,
+        what="interrupted",
+        step=each.reached,
+        who="the run",
+        why=each.cause,
+        lost_seconds=each.lost_seconds,
+        source=source,
+    )
+
+
+def _members(event: Regrouped) -> str:
+    words = units.count(event.workers, "worker")
+    if event.joined:
+        words += f", {len(event.joined):,} of them new"
+    return f"{words}, {event.idle:,} standing by" if event.idle else words
+
+
+def _worker(rank: int, node: str) -> str:
+    return f"{worker_in_words(rank)} on {node}"
+
+
+def _workers(ranks: list[int]) -> str:
+    names = ", ".join(map(str, ranks[:8]))
+    more = f" and {len(ranks) - 8:,} more" * (len(ranks) > 8)
+    return f"worker{'s' * (len(ranks) != 1)} {names}{more}" if ranks else "nobody named"
+
+
+def _lost(state: RunState) -> dict[tuple[int, int], Lost]:
+    """By generation and rank: where worker 0 is lost, two may say who else is."""
+    found: dict[tuple[int, int], Lost] = {}
+    for each in state.faults:
+        if isinstance(each, Lost):
+            key = each.generation, each.rank
+            found[key] = min(each, found.get(key, each), key=lambda one: (one.time, one.node))
+    return found
+
+
+def _failures(state: RunState) -> Iterator[Failed]:
+    """The first of each generation that was not a consequence: others mostly say the same."""
+    by_generation: dict[int, list[Failed]] = {}
+    for failure in (*state.earlier_failures, *state.failures):
+        by_generation.setdefault(failure.generation, []).append(failure)
+    for failures in by_generation.values():
+        first = first_failure(failures)
+        if first is not None and not first.lost_peer:
+            yield first
+
+
+class _Reached:
+    """How far the run had come when something ended a generation."""
+
+    def __init__(self, state: RunState) -> None:
+        self._ends = state.interruptions
+        self._generations = [each.generation for each in self._ends]
+        self._last = state.step[-1] if state.step else None
+
+    def at(self, event: Lost | Failed) -> int | None:
+        place = bisect_left(self._generations, event.generation)
+        return self._ends[place].reached if place < len(self._ends) else self._last

@@ -1,0 +1,110 @@
+"""How much of a run's time was training that counts, and where the rest went."""
+
+import math
+from statistics import median
+
+from paceline.report.drawing import units
+from paceline.report.reading.run_state import RunState
+from paceline.specs import Refused
+from paceline.specs.base import Spec
+
+ENOUGH_STEPS = 1000
+"""Of which the median is taken: those of a long run take too long to sort for a live view."""
+
+
+class GoodputFigures(Spec):
+    """What became of the time from the beginning of the first step to the end of the last one; its
+    parts add up to it."""
+
+    share: float | None
+    """Training that counts, over all of it; unset before the first step."""
+    wall_seconds: float
+    training_seconds: float
+    """In steps that count."""
+    regroup_seconds: float
+    """Nothing was trained until those who were left went on."""
+    restart_seconds: float
+    """Nothing was trained until the run was started again, also while it waited in the queue."""
+    again_seconds: float
+    """In steps that were taken again later."""
+    refused_seconds: float
+    """In steps that were refused; estimated, each as long as the median step."""
+    other_seconds: float
+    """Between steps, with nothing wrong."""
+
+    @property
+    def lost_seconds(self) -> float:
+        """How much sooner the run would have come as far without faults."""
+        return (
+            self.regroup_seconds + self.restart_seconds + self.again_seconds + self.refused_seconds
+        )
+
+
+def goodput_figures(state: RunState) -> GoodputFigures:
+    """Of a run so far, by the clock of worker 0's node."""
+    found = state.interruptions
+    away = {
+        regrouped: math.fsum(
+            each.away_seconds or 0.0 for each in found if (each.regrouped is not None) is regrouped
+        )
+        for regrouped in (True, False)
+    }
+    again = math.fsum(each.again_seconds for each in found)
+    unwritten = math.fsum(each.unwritten_seconds for each in found)
+    counted = math.fsum(state.seconds) + unwritten
+    # Clocks may jump, and those of two nodes differ: what was measured within one process is sure.
+    wall = max(_between(state), counted + again + math.fsum(away.values()))
+    rest = max(0.0, wall - again - math.fsum(away.values()))
+    refused = min(rest, refused_step_seconds(state) * _refused(state))
+    # Workers measure from step to step, so a step that follows a refused one has that in it.
+    training = min(counted, max(0.0, rest - refused))
+    return GoodputFigures(
+        share=min(1.0, training / wall) if wall > 0 else None,
+        wall_seconds=wall,
+        training_seconds=training,
+        regroup_seconds=away[True],
+        restart_seconds=away[False],
+        again_seconds=again,
+        refused_seconds=refused,
+        other_seconds=max(0.0, rest - refused - training),
+    )
+
+
+def refused_step_seconds(state: RunState) -> float:
+    """What a refused step is taken to have cost: nobody has measured it."""
+    some = state.seconds[:: 1 + len(state.seconds) // ENOUGH_STEPS]
+    return median(some) if some else 0.0
+
+
+def goodput_sentence(figures: GoodputFigures) -> str:
+    """What is left for training, and what took the rest; nothing before the first step."""
+    if figures.share is None:
+        return ""
+    lost = {
+        "regrouping": figures.regroup_seconds,
+        "away until the run was started again": figures.restart_seconds,
+        "in steps that were taken again": figures.again_seconds,
+        "in refused steps (estimated)": figures.refused_seconds,
+    }
+    parts = [f"{units.duration(seconds)} {name}" for name, seconds in lost.items() if seconds]
+    words = (
+        f"Goodput {units.percent(figures.share)}: of"
+        f" {units.duration(figures.wall_seconds)} from the first step on,"
+        f" {units.duration(figures.training_seconds)} were training that counts"
+    )
+    if parts:
+        words += f"; lost were {units.duration(figures.lost_seconds)}: {', '.join(parts)}"
+    return f"{words}."
+
+
+def _between(state: RunState) -> float:
+    """From the beginning of the first step to the end of the last, or to the last return."""
+    began = state.first_step_time
+    if began is None:
+        return 0.0
+    ends = [each.back_at for each in state.interruptions if each.back_at is not None]
+    return max([*ends, *state.time[-1:]], default=began) - began
+
+
+def _refused(state: RunState) -> int:
+    return sum(isinstance(each, Refused) for each in state.faults)

@@ -1,0 +1,111 @@
+"""What a plan said beside what the run took."""
+
+from statistics import fmean, median, quantiles
+from types import ModuleType
+
+from paceline.report.drawing import units
+from paceline.report.drawing.chart import BLUE, VERMILION, Picture, finish
+from paceline.report.reading.run_state import RunState
+from paceline.specs.base import Spec
+
+HEIGHT_PIXELS = 90
+FEWEST_STEPS = 3
+"""Below which a median says nothing."""
+
+
+class PredictionFigures(Spec):
+    """The time of a step, predicted and measured."""
+
+    predicted_seconds: float
+    low_seconds: float
+    """Nine of ten runs were expected between this and `high_seconds`."""
+    high_seconds: float
+    measured_seconds: float
+    """Median over the steps; their mean where replicas do not exchange the same in every step."""
+    measured_low_seconds: float
+    """The twentieth part of the steps was shorter."""
+    measured_high_seconds: float
+    """The twentieth part of the steps was longer."""
+    off: float
+    """Of the measured time, by which the prediction is too long; negative where too short."""
+    within: bool
+    """Whether the measured time lies in the interval."""
+
+
+def prediction_figures(state: RunState) -> PredictionFigures | None:
+    """None where no plan said anything, or where the run does not follow it."""
+    estimate = state.plan.estimate
+    if estimate is None or (estimate.layout, estimate.sync) != (state.plan.layout, state.plan.sync):
+        return None
+    if len(state.seconds) < FEWEST_STEPS or {each.batch for each in state.started} != {
+        estimate.batch
+    }:
+        return None
+    alike = not state.plan.sync.replicas_differ
+    said, took = estimate.step_seconds, (median if alike else fmean)(state.seconds)
+    parts = quantiles(state.seconds, n=20, method="inclusive")
+    return PredictionFigures(
+        predicted_seconds=said.value,
+        low_seconds=said.low,
+        high_seconds=said.high,
+        measured_seconds=took,
+        measured_low_seconds=parts[0],
+        measured_high_seconds=parts[-1],
+        off=said.value / took - 1,
+        within=said.low <= took <= said.high,
+    )
+
+
+def prediction_sentence(figures: PredictionFigures) -> str:
+    """`A step took 24 ms; the plan said 22 ms (20 to 25 ms): 8 % too short.`"""
+    how = "too long" if figures.off > 0 else "too short"
+    return (
+        f"A step took {units.duration(figures.measured_seconds)}; the plan said"
+        f" {units.duration(figures.predicted_seconds)}"
+        f" ({units.duration(figures.low_seconds)} to {units.duration(figures.high_seconds)}):"
+        f" {units.percent(abs(figures.off))} {how},"
+        f" {'within' if figures.within else 'outside of'} its interval."
+    )
+
+
+def prediction_picture(figures: PredictionFigures, altair: ModuleType) -> Picture:
+    """Two intervals, one above the other."""
+    rows = [
+        {
+            "what": "predicted",
+            "middle": 1e3 * figures.predicted_seconds,
+            "low": 1e3 * figures.low_seconds,
+            "high": 1e3 * figures.high_seconds,
+        },
+        {
+            "what": "measured",
+            "middle": 1e3 * figures.measured_seconds,
+            "low": 1e3 * figures.measured_low_seconds,
+            "high": 1e3 * figures.measured_high_seconds,
+        },
+    ]
+    color = altair.Color(
+        "what:N",
+        legend=None,
+        scale=altair.Scale(domain=["predicted", "measured"], range=[BLUE, VERMILION]),
+    )
+    base = altair.Chart(altair.Data(values=rows)).encode(
+        y=altair.Y("what:N", title=None, sort=["predicted", "measured"]), color=color
+    )
+    x = altair.X("low:Q", title="Milliseconds per step").scale(zero=True)
+    label = "Two intervals of the time of a step, predicted and measured"
+    chart = altair.layer(
+        base.mark_bar(height=10, opacity=0.4).encode(x=x, x2="high"),
+        base.mark_point(filled=True, size=120, opacity=1).encode(
+            x="middle:Q",
+            tooltip=[altair.Tooltip("middle:Q", title="ms", format=",.4~r")],
+        ),
+    ).properties(width="container", height=HEIGHT_PIXELS)
+    return Picture(
+        "prediction",
+        "Predicted beside measured",
+        prediction_sentence(figures)
+        + " Bars: the interval that holds nine of ten, of the prediction and of the steps.",
+        label,
+        finish(chart, label),
+    )

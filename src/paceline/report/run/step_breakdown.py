@@ -1,0 +1,236 @@
+"""Where the time of a step goes, whom the others wait for, and what that says in words."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median_low
+from types import ModuleType
+from typing import Any
+
+from paceline.report.drawing import units
+from paceline.report.drawing.chart import Picture, finish
+from paceline.report.reading.failure import plain
+from paceline.report.reading.run_state import RunState
+from paceline.specs import PARTS, Limit, Part
+from paceline.specs.base import Spec
+from paceline.specs.runs.events import own_seconds
+
+SLOW_FACTOR = 1.3
+"""A worker is slow that is busy for so much longer than the median worker."""
+MOST_BARS = 16
+BAR_PIXELS = 22
+WORTH_SAYING, WORTH_MENDING = 0.02, 0.1
+"""Of a step."""
+
+# Okabe-Ito; what is computed in blues, what is waited for in warm colours.
+COLORS: dict[Part, str] = {
+    "forward": "#56B4E9",
+    "backward": "#0072B2",
+    "pipeline": "#0072B2",
+    "update": "#009E73",
+    "exchange": "#D55E00",
+    "data": "#E69F00",
+    "save": "#CC79A7",
+    "other": "#888888",
+}
+MEANINGS: dict[Part, str] = {
+    "data": "waited for data",
+    "forward": "computed forward",
+    "backward": "computed backward",
+    "pipeline": "worked in the pipeline or waited for its other stages",
+    "exchange": "waited for other workers",
+    "update": "updated the weights",
+    "save": "stood still for checkpoints",
+    "other": "went to the rest",
+}
+_REASONS: dict[Part, str] = {
+    "data": "data",
+    "forward": "compute",
+    "backward": "compute",
+    "pipeline": "compute",
+    "update": "compute",
+    "save": "checkpoints",
+    "other": "other",
+}
+
+
+class SlowWorker(Spec):
+    """A worker that the others wait for."""
+
+    rank: int
+    node: str
+    slowness: float
+    """How long it is busy in a step, over how long the median worker is."""
+    reason: str
+    """What it is busy longer with: compute, data, checkpoints or other."""
+
+
+class Breakdown(Spec):
+    """Where the time of a step goes."""
+
+    seconds: dict[Part, float]
+    """By part, mean over the workers; parts of no time are left out."""
+    network_seconds: float
+    """Of `exchange`: what the worker waits that waits least, since it comes last. The rest is
+    waiting for workers that are slower, or later."""
+    slow: list[SlowWorker]
+    """The slowest first."""
+    limit: Limit
+    limit_share: float
+    """What that has of a step; of `compute`, what computing has."""
+
+    @property
+    def step_seconds(self) -> float:
+        """All parts together."""
+        return sum(self.seconds.values())
+
+    def share(self, *parts: Part) -> float:
+        """What these parts have of a step."""
+        return sum(self.seconds.get(part, 0.0) for part in parts) / (self.step_seconds or 1.0)
+
+
+def reason(parts: Mapping[Part, float], usual: Mapping[Part, float]) -> str:
+    """What a worker is busy longer with than is usual."""
+    longer: dict[str, float] = {}
+    for part, word in _REASONS.items():
+        more = parts.get(part, 0.0) - usual.get(part, 0.0)
+        longer[word] = longer.get(word, 0.0) + more
+    return max(longer, key=lambda word: longer[word])
+
+
+def usual_parts(of_workers: Mapping[int, Mapping[Part, float]]) -> dict[Part, float]:
+    """What each part takes on the median worker; of two, on the faster."""
+    return {
+        part: median_low(parts.get(part, 0.0) for parts in of_workers.values()) for part in PARTS
+    }
+
+
+def breakdown(state: RunState) -> Breakdown | None:
+    """None where no worker has said what its time goes to."""
+    found = {rank: worker.mean_parts for rank, worker in state.workers.items() if worker.mean_parts}
+    if not found:
+        return None
+    seconds = {part: fmean(each.get(part, 0.0) for each in found.values()) for part in PARTS}
+    usual = usual_parts(found)
+    own = {rank: own_seconds(parts, sum(parts.values())) for rank, parts in found.items()}
+    middle = median_low(own.values())
+    slow = [
+        SlowWorker(
+            rank=rank,
+            node=state.workers[rank].node,
+            slowness=own[rank] / middle,
+            reason=reason(found[rank], usual),
+        )
+        for rank in sorted(own, key=lambda rank: -own[rank])
+        if middle > 0 and own[rank] > SLOW_FACTOR * middle
+    ]
+    network = min(parts.get("exchange", 0.0) for parts in found.values())
+    # What a step would be shorter by: one worker's delay is the whole cluster's.
+    lost: dict[Limit, float] = {
+        "network": network,
+        "data": usual["data"],
+        "checkpoints": usual["save"],
+        "other": usual["other"],
+    }
+    if slow:
+        lost["slow worker"] = own[slow[0].rank] - middle
+    else:
+        lost["uneven steps"] = seconds["exchange"] - network
+    whole = sum(seconds.values())
+    limit = max(lost, key=lambda each: lost[each])
+    if lost[limit] < WORTH_MENDING * whole:
+        limit, lost["compute"] = "compute", whole - sum(lost.values())
+    return Breakdown(
+        seconds={part: value for part, value in seconds.items() if value},
+        network_seconds=network,
+        slow=slow,
+        limit=limit,
+        limit_share=lost[limit] / whole if whole else 0.0,
+    )
+
+
+def breakdown_sentence(found: Breakdown) -> str:
+    """`Of a step's 42 ms, 61 % computed, 30 % waited for other workers, …`"""
+    computing = found.share("forward", "backward", "update", "pipeline")
+    said = [f"{units.percent(computing)} computed"]
+    rest = sorted(("exchange", "data", "save", "other"), key=lambda part: -found.share(part))  # type: ignore[arg-type]
+    for part in rest:
+        share = found.share(part)  # type: ignore[arg-type]
+        if share >= WORTH_SAYING:
+            said.append(f"{units.percent(share)} {MEANINGS[part]}")  # type: ignore[index]
+    words = f"Of a step's {units.duration(found.step_seconds)}, {_listed(said)}."
+    if found.share("exchange") >= WORTH_SAYING:
+        words += (
+            f" {units.duration(found.network_seconds)} of the waiting is the exchange itself,"
+            " which the last to come waits for as well."
+        )
+    for each in found.slow[:1]:
+        words += (
+            f" Worker {each.rank} on {plain(each.node)} is slow: busy {each.slowness:.2f} times as"
+            f" long as the median worker, with {each.reason}."
+        )
+    if len(found.slow) > 1:
+        words += f" {units.count(len(found.slow) - 1, 'other')} beside it."
+    return words
+
+
+def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> Picture:
+    """A bar for each worker, divided."""
+    workers = [worker for worker in state.workers.values() if worker.mean_parts]
+    shown = sorted(workers, key=lambda worker: worker.rank)
+    if len(shown) > MOST_BARS:
+        # Those that are busy longest and shortest, which say what there is to say.
+        shown = sorted(workers, key=lambda one: one.mean_parts.get("exchange", 0.0), reverse=True)
+        shown = shown[: MOST_BARS // 2] + shown[-MOST_BARS // 2 :]
+    order = [part for part in COLORS if part in found.seconds]
+    rows = [
+        {
+            "worker": f"{worker.rank} on {plain(worker.node)}",
+            "part": part,
+            "order": order.index(part),
+            "ms": float(f"{1e3 * worker.mean_parts.get(part, 0.0):.5g}"),
+        }
+        for worker in shown
+        for part in order
+    ]
+    label = "A bar for each worker, divided by what the time of its steps goes to"
+    chart = (
+        altair.Chart(altair.Data(values=rows))
+        .mark_bar(height={"band": 0.75})
+        .encode(
+            y=altair.Y("worker:N", title="Worker", sort=None),
+            x=altair.X("ms:Q", title="Milliseconds per step, mean", stack="zero"),
+            order="order:O",
+            color=part_colors(order, altair),
+            tooltip=[
+                altair.Tooltip("worker:N", title="worker"),
+                altair.Tooltip("part:N", title="part"),
+                altair.Tooltip("ms:Q", title="ms", format=",.4~r"),
+            ],
+        )
+        .properties(width="container", height=max(120, BAR_PIXELS * len(shown)))
+    )
+    caption = breakdown_sentence(found)
+    if len(shown) < len(workers):
+        caption += (
+            f" Drawn: of {len(workers):,} workers the {len(shown)} that wait most and least for"
+            " the others."
+        )
+    return Picture("breakdown", "Where a step's time goes", caption, label, finish(chart, label))
+
+
+def meanings(order: Sequence[Part]) -> str:
+    """`forward (computed forward), …`."""
+    return ", ".join(f"{part} ({MEANINGS[part]})" for part in order)
+
+
+def part_colors(order: Sequence[Part], altair: ModuleType) -> Any:
+    """The colours of parts, with a legend above."""
+    return altair.Color(
+        "part:N",
+        title=None,
+        scale=altair.Scale(domain=order, range=[COLORS[part] for part in order]),
+        legend=altair.Legend(orient="top", columns=4, labelColor="currentColor"),
+    )
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

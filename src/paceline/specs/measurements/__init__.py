@@ -1,0 +1,1 @@
+"""Measurements and counts: clusters, models, dry runs and studies."""

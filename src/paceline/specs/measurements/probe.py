@@ -1,0 +1,64 @@
+"""What the workers of a probe measured, before anything is fitted; a run's `probe.json`."""
+
+from typing import Literal
+
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+
+from paceline.specs.base import Spec
+from paceline.specs.measurements.cluster import MatmulRate, Operation
+from paceline.specs.measurements.profile import TrainingProfile
+
+
+class ProbedWorker(Spec):
+    """One worker and its device."""
+
+    node: str
+    device: str
+    kind: Literal["accelerator", "cpu"]
+    units: PositiveInt
+    memory_bytes: PositiveInt
+    launch_seconds: PositiveFloat
+    """The host's time for a small operation, while all workers are at it."""
+    memory_bytes_per_second: PositiveFloat
+    """Read and written by a large copy."""
+    matmuls: tuple[MatmulRate, ...]
+    best_flops: PositiveFloat
+    """The best moment of the same small products on every worker: what peers are compared by."""
+    watts: PositiveFloat | None = None
+    """The device's power limit, where it can be read."""
+
+
+class CollectiveTime(Spec):
+    """How long one call took: the median over calls, then over the groups at work side by side."""
+
+    operation: Operation
+    members: PositiveInt
+    members_per_node: PositiveInt
+    nbytes: PositiveInt
+    """Of the whole tensor that is summed, gathered, scattered or sent."""
+    seconds: PositiveFloat
+
+
+class PairRate(Spec):
+    """What two nodes sent each other while nobody else used their links."""
+
+    nodes: tuple[NonNegativeInt, NonNegativeInt]
+    """Their numbers."""
+    bytes_per_second: PositiveFloat
+
+
+class Probed(Spec):
+    """All that a probe measured."""
+
+    nodes: PositiveInt
+    devices_per_node: PositiveInt
+    backend: str
+    """What carries the collectives; `none` where there is one worker."""
+    interface: str
+    """The network interface of worker 0 towards the others."""
+    workers: tuple[ProbedWorker, ...]
+    """By rank."""
+    collectives: tuple[CollectiveTime, ...] = ()
+    pairs: tuple[PairRate, ...] = ()
+    profile: TrainingProfile | None = None
+    """Of the training that was to be timed, if any."""

@@ -1,0 +1,1 @@
+"""A plan: layout, synchronization, checkpoints, faults, and what it is expected to take."""

@@ -1,0 +1,1 @@
+"""A run: its job, its folder, its workers and the events that it records."""

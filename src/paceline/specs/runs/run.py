@@ -1,0 +1,187 @@
+"""A run is a folder: the interface between the rooms that run and the rooms that look."""
+
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.specs.errors import PacelineError
+from paceline.specs.plans.plan import Plan
+from paceline.specs.runs.job import Job
+
+BATCH_ALIVE_SECONDS = 2
+"""How often the script of a job under Slurm says that it lives."""
+_MODE = 0o755
+"""Of a run's folders: also where a group shares files, nobody else puts his own secret there."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one run and the names of what is in it."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.name
+
+    @property
+    def plan_file(self) -> Path:
+        """The plan that the run follows."""
+        return self.path / "plan.toml"
+
+    @property
+    def job_file(self) -> Path:
+        """What was started."""
+        return self.path / "job.toml"
+
+    @property
+    def versions_file(self) -> Path:
+        """Which software the run was started with."""
+        return self.path / "versions.toml"
+
+    @property
+    def script_file(self) -> Path:
+        """The sbatch script, for a run under Slurm."""
+        return self.path / "job.sbatch"
+
+    @property
+    def events(self) -> Path:
+        """JSON lines, one file per node."""
+        return self.path / "events"
+
+    @property
+    def logs(self) -> Path:
+        """What the workers printed: one file per node, each line led by `rank: `."""
+        return self.path / "logs"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The run's checkpoints, where the plan names no other place for them."""
+        return self.path / "checkpoints"
+
+    @property
+    def ledger(self) -> Path:
+        """Which samples entered every step, if that is written down."""
+        return self.path / "ledger"
+
+    @property
+    def trace(self) -> Path:
+        """What workers did in a few steps, one file each, if that was recorded."""
+        return self.path / "trace"
+
+    @property
+    def lock_file(self) -> Path:
+        """Locked by the supervisor that trains the run on one machine."""
+        return self.path / "lock"
+
+    @property
+    def slurm_job_file(self) -> Path:
+        """The number of the run's last job under Slurm."""
+        return self.path / "slurm-job"
+
+    @property
+    def outcome_file(self) -> Path:
+        """There when the training is over for good: the exit code, as its last workers said it."""
+        return self.path / "outcome"
+
+    @property
+    def requeue_file(self) -> Path:
+        """There when the time limit, or a want of workers, stopped the run and it wants to go
+        on."""
+        return self.path / "requeue"
+
+    @property
+    def alive_file(self) -> Path:
+        """Written again and again by the script of a job under Slurm while it lives."""
+        return self.path / "batch-alive"
+
+    @property
+    def rendezvous(self) -> Path:
+        """Where worker 0 says, signed, at which address the others find it."""
+        return self.path / "rendezvous"
+
+    @property
+    def newest_generation(self) -> int | None:
+        """The last generation of workers that is known to have begun; None before the first."""
+        found = self.rendezvous.glob("leader-*.json")
+        names = (path.stem.removeprefix("leader-") for path in found)
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    def has_begun(self, generation: int) -> bool:
+        """Whether the workers of a generation have met, or those of a later one."""
+        newest = self.newest_generation
+        return newest is not None and newest >= generation
+
+    @property
+    def secret_file(self) -> Path:
+        """The job's secret, mode 0600; signs all that workers say to each other while meeting."""
+        return self.path / "secret"
+
+    @property
+    def metrics_token_file(self) -> Path:
+        """What a scraper of the run's metrics must show, mode 0600; made when first needed."""
+        return self.path / "prometheus-token"
+
+    @property
+    def listeners_log(self) -> Path:
+        """What the process says that tells listeners of the run."""
+        return self.logs / "listeners.log"
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, read from the folder."""
+        return Plan.read(self.plan_file)
+
+    @property
+    def job(self) -> Job:
+        """The job, read from the folder."""
+        return Job.read(self.job_file)
+
+    @classmethod
+    def create(cls, parent: Path, job: Job, plan: Plan) -> "Run":
+        """Make a new folder `<name>-<time>` under `parent`, with the plan, the job and a secret."""
+        run = cls(_new_folder(parent, job.name))
+        for folder in (run.events, run.logs, run.rendezvous):
+            folder.mkdir(_MODE)
+        plan.write(run.plan_file)
+        job.write(run.job_file)
+        descriptor = os.open(run.secret_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> "Run":
+        """The run in an existing folder."""
+        run = cls(path.absolute())
+        if not run.job_file.is_file():
+            raise PacelineError(
+                f"{path} is not a run's folder: it has no job.toml",
+                fix="give the folder that `paceline run` or `paceline submit` printed,"
+                " runs/<name>-<time> by default",
+            )
+        return run
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    parent = parent.absolute()
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for attempt in range(100):
+            suffix = f"-{attempt + 1}" if attempt else ""
+            path = parent / f"{name}-{stamp}{suffix}"
+            try:
+                path.mkdir(_MODE)
+            except FileExistsError:
+                continue
+            return path
+    except OSError as error:
+        raise PacelineError(
+            f"no run folder can be made in {parent}: {error.strerror}",
+            fix="give another parent with --runs DIR",
+        ) from None
+    raise PacelineError(f"{parent} has 100 runs of this second", fix="give another --name")

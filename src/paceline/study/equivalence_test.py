@@ -1,0 +1,87 @@
+"""Whether a training learns as well: two settings, compared seed by seed.
+
+A seed decides the first weights and the order of the samples, so two runs with one seed have most
+of their luck in common. What is tested is therefore the mean of their differences (a paired t
+test). Were nothing in common, that would only cost half of the degrees of freedom.
+
+That no difference was found does not say that there is none. "The same" is said where two
+one-sided tests (Schuirmann, A comparison of the two one-sided tests procedure and the power
+approach, 1987) reject, at 5 % each, that the difference is as large as the margin: where its 90 %
+interval lies inside.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from paceline.specs import Comparison, Interval, Learned, Verdict
+from paceline.specs.measurements.quality import LOSSES
+from paceline.study.student import interval
+
+FEWEST_SEEDS = 2
+
+
+def comparisons(
+    runs: Sequence[Learned], base: Sequence[Learned], margin: float, *, failed: bool
+) -> tuple[Comparison, ...]:
+    """Each measure that both have, beside the base's; `margin` is by the base's mean. `failed`: of
+    the runs that should have been, some failed."""
+    measures = dict.fromkeys(name for run in runs for name in run.values)
+    found = (
+        _comparison(name, _by_seed(runs, name), _by_seed(base, name), margin, failed=failed)
+        for name in measures
+    )
+    return tuple(each for each in found if each is not None)
+
+
+def verdict_of(differences: Sequence[float], margin: float, measure: str) -> Verdict:
+    """What may be said of a measure that differs so much with each seed."""
+    if len(differences) < FEWEST_SEEDS:
+        return "unknown"
+    if max(map(abs, _ends(interval(differences, 0.90)))) <= margin:
+        return "same"
+    low, high = _ends(interval(differences))
+    if low > 0:
+        return "worse" if measure in LOSSES else "higher"
+    if high < 0:
+        return "better" if measure in LOSSES else "lower"
+    return "unknown"
+
+
+def _comparison(
+    measure: str,
+    values: Mapping[int, float],
+    base: Mapping[int, float],
+    margin: float,
+    *,
+    failed: bool,
+) -> Comparison | None:
+    seeds = sorted(values.keys() & base.keys())
+    if not seeds:
+        return None
+    differences = [values[seed] - base[seed] for seed in seeds]
+    allowed = margin * abs(fmean(base.values()))
+    return Comparison(
+        measure=measure,
+        value=interval(list(values.values())),
+        base=interval(list(base.values())),
+        difference=interval(differences),
+        within=interval(differences, 0.90),
+        margin=allowed,
+        seeds=len(seeds),
+        verdict="failed" if failed else verdict_of(differences, allowed, measure),
+    )
+
+
+def _by_seed(runs: Sequence[Learned], measure: str) -> dict[int, float]:
+    return {
+        run.seed_plus: value
+        for run in runs
+        if math.isfinite(value := run.values.get(measure, math.nan))
+    }
+
+
+def _ends(found: Interval) -> tuple[float, float]:
+    assert found.low is not None
+    assert found.high is not None
+    return found.low, found.high

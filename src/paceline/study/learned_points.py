@@ -1,0 +1,103 @@
+"""From the runs of a study of quality to how well each point learned."""
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from statistics import fmean
+
+from paceline.report import RunState
+from paceline.specs import Learned, LearnedPoint, Point, Quality, Run, Stretch, Study
+from paceline.specs.measurements.quality import EVALUATED_LOSS, LOSS
+from paceline.study.equivalence_test import comparisons
+from paceline.study.study_folder import States, attempts, finished
+
+LAST = 0.1
+"""Of the samples, over which the final loss is a mean."""
+MOST_STRETCHES = 100
+
+
+def quality(study: Study, states: States) -> Quality:
+    """What is known so far; `states`: the runs there are, by the name of their repetition."""
+    base = base_of(study.points)
+    ended = [finished(study, point, states) for point in study.points]
+    # Points may see some samples more, where these fill the last batch.
+    end = min((sum(state.samples) for _, state in ended[base]), default=None)
+    runs = [[_learned(*each, end) for each in point] for point in ended]
+    points = []
+    for number, (point, mine) in enumerate(zip(study.points, runs, strict=True)):
+        failed = _failed(study, point, states)
+        points.append(
+            LearnedPoint(
+                runs=tuple(mine),
+                curve=curve([state for _, state in ended[number]]),
+                comparisons=()
+                if number == base
+                else comparisons(mine, runs[base], study.margin, failed=failed),
+            )
+        )
+    return Quality(base=base, margin=study.margin, points=tuple(points))
+
+
+def base_of(points: Sequence[Point]) -> int:
+    """The number of the point with the fewest workers and the smallest batch; of several, the first
+    that was asked for."""
+    return min(
+        range(len(points)), key=lambda number: (points[number].workers, points[number].batch_times)
+    )
+
+
+def mean_between(
+    losses: Sequence[float], samples: Sequence[int], begin: float, end: float
+) -> float | None:
+    """Of the losses of steps, weighted by those of their samples which lie between two positions in
+    all samples; None where no step has any."""
+    ends = list(accumulate(samples))
+    weights = [
+        max(0.0, min(last, end) - max(last - count, begin))
+        for last, count in zip(ends, samples, strict=True)
+    ]
+    return _mean(losses, weights) if any(weights) else None
+
+
+def curve(states: Sequence[RunState]) -> tuple[Stretch, ...]:
+    """The loss over the samples, of runs which took alike steps, in at most a hundred stretches."""
+    if not states:
+        return ()
+    steps = min(len(state.loss) for state in states)
+    ends = [0, *accumulate(states[0].samples[:steps])]
+    count = min(MOST_STRETCHES, steps)
+    edges = [round(number * steps / count) for number in range(count + 1)]
+    found = []
+    for first, last in pairwise(edges):
+        means = [_mean(state.loss[first:last], state.samples[first:last]) for state in states]
+        found.append(
+            Stretch(samples=ends[last], mean=fmean(means), low=min(means), high=max(means))
+        )
+    return tuple(found)
+
+
+def _mean(losses: Sequence[float], weights: Sequence[float]) -> float:
+    # What does not count may be not a number.
+    products = (loss * each for loss, each in zip(losses, weights, strict=True) if each)
+    return math.fsum(products) / sum(weights)
+
+
+def _failed(study: Study, point: Point, states: States) -> bool:
+    """Whether a seed was tried, and came to no end; one that still goes on has not failed."""
+    return any(
+        tried and all(state.over and state.status != "finished" for _, state in tried)
+        for tried in attempts(study, point, states)
+    )
+
+
+def _learned(run: Run, state: RunState, end: int | None) -> Learned:
+    seen = sum(state.samples)
+    end = end or seen
+    values = {}
+    loss = mean_between(state.loss, state.samples, (1 - LAST) * end, end)
+    if loss is not None:
+        values[LOSS] = loss
+    if state.evaluations:
+        last = state.evaluations[-1]
+        values |= {EVALUATED_LOSS: last.loss, **last.metrics}
+    return Learned(run=run.path.name, seed_plus=state.job.seed_plus, samples=seen, values=values)

@@ -1,0 +1,149 @@
+"""A real Slurm for the testbed: its settings, its daemons on the head, what it says of nodes."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+
+from paceline.specs.errors import PacelineError
+from paceline.testbed.commands import run
+from paceline.testbed.state_folder import StateFolder
+from paceline.testbed.testbed_spec import HEAD, HEAD_ADDRESS, node_address, node_names
+
+_SLOTS_PER_NODE = 8
+_LEAST_MEMORY_MEGABYTES = 512
+_CONTROLLER_PORT = 6817
+_NODE_PORT = 6818
+_START_SECONDS = 20.0
+_GRACE_SECONDS = 30
+"""That a job has for its last steps when another needs its nodes."""
+
+
+def write_settings(state: StateFolder, nodes: int) -> None:
+    """Write slurm.conf and munge's key, and make the folders that the daemons want."""
+    for folder in ("controller", "spool"):
+        (state.path / folder).mkdir()
+    key = state.path / "munge.key"
+    key.touch(mode=0o600)
+    key.write_bytes(os.urandom(128))
+    state.slurm_conf.write_text(_settings(state, nodes, _machine_memory_megabytes()))
+
+
+def start_controller(state: StateFolder) -> None:
+    """Start munged and slurmctld on the head; return when slurmctld takes connections."""
+    path = state.path
+    munged = [
+        "munged",
+        "--foreground",
+        "--force",  # the folders above ours may have modes that munged does not like
+        "--num-threads=2",
+        f"--socket={state.munge_socket}",
+        *(f"--{kind}-file={path / 'munge'}.{kind}" for kind in ("key", "pid", "seed")),
+    ]
+    _start_daemon(munged, state, is_ready=state.munge_socket.exists)
+    _start_daemon(["slurmctld", "-D"], state, is_ready=_controller_listens)
+
+
+def node_states() -> dict[str, str]:
+    """What Slurm says of each node: idle, allocated, down, ...; with * when it doesn't answer."""
+    lines = run(["sinfo", "--noheader", "--Node", "--partition=main", "--format=%N %T"])
+    return dict(line.split() for line in lines.splitlines())
+
+
+def mark_down(node: str) -> None:
+    """Tell Slurm what it may not have noticed yet; the node's next registration undoes it."""
+    run(["scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power was cut"])
+
+
+def _settings(state: StateFolder, nodes: int, machine_megabytes: int) -> str:
+    path = state.path
+    node_megabytes = max(_LEAST_MEMORY_MEGABYTES, machine_megabytes // nodes)
+    machines = "\n".join(
+        f"NodeName={name} NodeAddr={node_address(name)} CPUs={_SLOTS_PER_NODE}"
+        f" RealMemory={node_megabytes} State=UNKNOWN"
+        for name in node_names(nodes)
+    )
+    partition = f"Nodes=ALL State=UP MaxMemPerNode={node_megabytes}"
+    return f"""\
+ClusterName=testbed
+SlurmctldHost={HEAD}({HEAD_ADDRESS})
+SlurmctldPort={_CONTROLLER_PORT}
+SlurmdPort={_NODE_PORT}
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={path / "controller"}
+SlurmdSpoolDir={path / "spool"}/%n
+SlurmctldPidFile={path / "slurmctld.pid"}
+SlurmdPidFile={path}/%n.pid
+SlurmctldSyslogDebug=quiet
+SlurmdSyslogDebug=quiet
+
+# cred_expire is also how long a requeued job waits before it starts again (120 s by default).
+AuthType=auth/munge
+AuthInfo=socket={state.munge_socket},cred_expire=10
+MailProg=/bin/true
+MpiDefault=none
+SwitchType=switch/none
+PropagateResourceLimits=NONE
+
+# No cgroups: a namespace of an ordinary user may not have any.
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+
+# Slots and memory as set below, whatever slurmd finds.
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+DefMemPerCPU={node_megabytes // _SLOTS_PER_NODE}
+
+# A power cut is noticed soon, and a node that comes back is used at once.
+SlurmdTimeout=10
+SlurmctldTimeout=10
+MessageTimeout=5
+InactiveLimit=0
+KillWait=5
+ReturnToService=2
+JobRequeue=1
+RequeueExit=75
+
+# Whoever is in a hurry has others make room; these are warned, and go back into the queue.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
+
+{machines}
+PartitionName=main Default=YES MaxTime=1-00:00:00 GraceTime={_GRACE_SECONDS} {partition}
+PartitionName=short Default=NO MaxTime=00:10:00 GraceTime={_GRACE_SECONDS} {partition}
+PartitionName=urgent Default=NO MaxTime=00:10:00 PriorityTier=2 {partition}
+"""
+
+
+def _machine_memory_megabytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+
+
+def _start_daemon(command: list[str], state: StateFolder, *, is_ready: Callable[[], bool]) -> None:
+    program = command[0]
+    with state.log(program).open("ab") as log:
+        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    deadline = time.monotonic() + _START_SECONDS
+    while not is_ready():
+        if daemon.poll() is not None or time.monotonic() > deadline:
+            raise PacelineError(
+                f"{program} did not start", fix=f"see the last lines of {program}.log"
+            )
+        time.sleep(0.01)
+
+
+def _controller_listens() -> bool:
+    try:
+        socket.create_connection((HEAD_ADDRESS, _CONTROLLER_PORT), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""Starting the process that holds a testbed, so that nothing is left if that fails half-way."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import paceline
+from paceline.specs.errors import PacelineError
+from paceline.testbed.commands import (
+    HOLDER_MODULE,
+    KEEP,
+    end_holders,
+    holders_of,
+    namespace_options,
+    search_path,
+)
+from paceline.testbed.requests import connect
+from paceline.testbed.state_folder import (
+    StateFolder,
+    locked_parent_folder,
+    remove_empty_parent_folder,
+)
+from paceline.testbed.testbed_spec import TestbedSpec
+
+# A process shows no arguments for a moment while it turns into another program.
+_LOOKS = 3
+
+
+class HolderStart:
+    """A holder that is being started; unless `keep` is reached, leaving the block ends it."""
+
+    def __init__(self, state: StateFolder, spec: TestbedSpec) -> None:
+        self._state = state
+        self._spec = spec
+        self._lifeline: int | None = None
+
+    def __enter__(self) -> Self:
+        with locked_parent_folder():
+            if holders_of(self._state.path):
+                raise PacelineError(
+                    f"the testbed {self._spec.name!r} is up already, or being started",
+                    fix=f"take it down first: paceline testbed down --name {self._spec.name}"
+                    ", or choose another --name",
+                )
+            self._state.remove()  # what an `up` that was killed half-way left
+            self._state.create()
+            (self._state.path / "spec.json").write_text(json.dumps(asdict(self._spec)))
+            self._lifeline = _start_holder(self._state)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            end_holders(self._state.path)
+            self._state.remove()
+            remove_empty_parent_folder()
+
+    def wait_until_it_answers(self, deadline: float) -> None:
+        """Return when the holder takes requests: switch, nodes and slurmctld are there."""
+        looks_in_vain = 0
+        while True:
+            try:
+                connect(self._state.socket).close()
+                return
+            except (FileNotFoundError, ConnectionRefusedError):
+                looks_in_vain = 0 if holders_of(self._state.path) else looks_in_vain + 1
+            if looks_in_vain == _LOOKS:
+                raise self.failure("its first process ended")
+            if time.monotonic() > deadline:
+                raise self.failure("it took too long")
+            time.sleep(0.05)
+
+    def keep(self) -> None:
+        """Let the testbed outlive this process."""
+        assert self._lifeline is not None
+        os.write(self._lifeline, KEEP)
+        os.close(self._lifeline)
+        self._lifeline = None
+
+    def failure(self, reason: str) -> PacelineError:
+        """What to raise when the start fails: the reason, and the end of each log."""
+        return PacelineError(
+            f"the testbed {self._spec.name!r} did not start: {reason}\n"
+            + self._state.last_log_lines(),
+            fix="mend what the logs above name; see docs/testbed.md, 'When it does not start'",
+        )
+
+
+def _start_holder(state: StateFolder) -> int:
+    """Start the holder, detached; return the pipe end whose closing ends it until it is kept."""
+    package_parent = str(Path(paceline.__file__).parents[1])
+    modules = os.pathsep.join(filter(None, [package_parent, os.environ.get("PYTHONPATH")]))
+    in_namespaces = ["setsid", "--fork", "unshare", *namespace_options()]
+    holder = [sys.executable, "-P", "-m", HOLDER_MODULE, str(state.path)]
+    its_end, our_end = os.pipe()
+    try:
+        with state.log("holder").open("ab") as log:
+            subprocess.run(
+                [*in_namespaces, *holder],
+                stdin=its_end,
+                stdout=log,
+                stderr=log,
+                cwd="/",  # it must not keep the caller's folder busy
+                env={**os.environ, "PATH": search_path(), "PYTHONPATH": modules},
+                check=True,
+                timeout=15,
+            )
+    except BaseException:
+        os.close(our_end)
+        raise
+    finally:
+        os.close(its_end)
+    return our_end

@@ -1,0 +1,1 @@
+"""A training that survives lost workers: regroup, state transfer, checkpoints."""

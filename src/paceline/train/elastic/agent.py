@@ -1,0 +1,199 @@
+"""One worker among the others through all generations: how it is told, and how it meets them."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from paceline.cluster import interfaces
+from paceline.cluster.interfaces import Interface
+from paceline.comm import devices
+from paceline.comm.groups import Groups, forget_failed_group
+from paceline.comm.rendezvous import (
+    Meeting,
+    announce_leader,
+    awaited_leader,
+    found_leader,
+    hosted_store,
+    reached_store,
+    secret_of,
+)
+from paceline.comm.sockets import Sockets
+from paceline.membership.service import Begin, Hooks, Membership
+from paceline.specs import Faults, Member, Placement, Roster, Run
+from paceline.train.elastic.peer_copies import Copies, copy_every
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import TCPStore
+
+
+class Gathering:
+    """Brings a worker from one generation to the next."""
+
+    def __init__(
+        self,
+        run: Run,
+        node: str,
+        interface: Interface,
+        secret: bytes,
+        fitting: Callable[[int], int],
+    ) -> None:
+        self._interface, self._secret = interface, secret
+        self._first_generation = run.job.first_generation
+        self.roster: Roster | None = None
+        """The generation that this worker was told of last."""
+        self._opened: TCPStore | None = None
+        self.sockets = Sockets(self._foreign_ports)
+        self.faults: Faults = run.plan.faults
+        every = copy_every(self.faults, run.plan.layout, run.plan.sync)
+        self.copies = Copies(secret, interface.address, self.faults, every) if every else None
+        """The state in the memory of workers, where the plan has that."""
+        self._membership = Membership(
+            secret,
+            interface.address,
+            node,
+            self.faults,
+            Hooks(
+                interrupt=self.interrupt,
+                end_itself=_end_itself,
+                open_store=self._open_store,
+                announce=lambda roster, leader: announce_leader(
+                    run, secret, roster.generation, leader
+                ),
+                find_leader=lambda: found_leader(run, secret),
+                fitting=fitting,
+                is_over=run.outcome_file.exists,
+                planned=run.plan.layout.workers,
+            ),
+            memory_port=self.copies.port if self.copies else 0,
+        )
+
+    @property
+    def member(self) -> Member:
+        """This worker, as the others know it."""
+        return self._membership.member
+
+    @property
+    def name(self) -> str:
+        """This worker's in the generation that it was told of last; while it comes to know of it,
+        the others may have gone on, and it asks for a place under another name."""
+        assert self.roster is not None
+        return next(each.name for each in self.roster.members if each.is_process_of(self.member))
+
+    @property
+    def ended(self) -> bool:
+        """Whether the generation has ended."""
+        return self._membership.ended
+
+    @property
+    def regrouped(self) -> bool:
+        """Whether the generation is not the one that the run was started with."""
+        return self.roster is not None and self.roster.generation > self._first_generation
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for a place that the training has."""
+        return self._membership.wanted
+
+    def may_retire(self) -> bool:
+        """Whether this worker may end itself, since another waits and can have its place."""
+        return self._membership.may_retire()
+
+    def begin(self, roster: Roster) -> None:
+        """The first generation has begun."""
+        self.roster = roster
+        self._membership.begin(roster)
+
+    def opening(self) -> AbstractContextManager[None]:
+        """A block that opens the connections of a generation's groups."""
+        return self.sockets.opening()
+
+    def next(self, facts: dict[str, Any], why: str | None) -> Begin:
+        """Wait for the next generation, for a reason, or standing by without one."""
+        if self.roster is None:
+            begin = self._membership.join(facts)
+        else:
+            begin = self._membership.leave(facts, why)
+        self.roster = begin.roster
+        return begin
+
+    def regroup(self, groups: Groups, facts: dict[str, Any], why: str | None) -> Begin:
+        """Leave groups that are broken, or to be changed, and join those of the next generation.
+
+        Returns when this worker has a rank in a generation whose groups could be made, with what
+        its members know of their trainings. Everything that holds a group has let go of it.
+        """
+        while True:
+            groups.leave()
+            begin = self.next(facts, why)
+            groups.placement = Placement.in_roster(begin.roster, self.name)
+            if groups.placement.rank >= groups.placement.workers:
+                why = None
+                continue
+            try:
+                with self.opening():
+                    meeting = self.meet(begin)
+                groups.rejoin(groups.placement, meeting)
+            except RuntimeError as error:
+                self.interrupt()
+                forget_failed_group()
+                why = f"a group could not be made: {error}"
+                continue
+            return begin
+
+    def meet(self, begin: Begin) -> Meeting:
+        """Come to where the members of a generation meet."""
+        opened = self._opened
+        if opened is None or (begin.address, begin.port) != (opened.host, opened.port):
+            opened = reached_store(begin.address, begin.port, lambda: self.ended)
+        self._opened = None
+        return Meeting(opened, self._secret, self._interface)
+
+    def fail(self, message: str) -> None:
+        """Tell the others that the training cannot go on."""
+        self._membership.fail(message)
+
+    def close(self) -> None:
+        """The training is over for this worker."""
+        self._membership.close()
+        if self.copies:
+            self.copies.close()
+
+    def interrupt(self) -> None:
+        """Make whoever waits in an exchange of the generation leave it."""
+        if self.copies:
+            self.copies.interrupt()
+        devices.abort_exchanges()
+        self.sockets.shut()
+
+    def _open_store(self) -> int:
+        with self.opening():
+            self._opened = hosted_store(self._interface, None)
+        return self._opened.port
+
+    def _foreign_ports(self) -> set[int]:
+        """Those on which the members' controls listen."""
+        members = self.roster.members if self.roster else ()
+        controls = {self.member.port, *(each.port for each in members)}
+        return controls | {self.member.memory_port, *(each.memory_port for each in members)}
+
+
+def _end_itself() -> None:
+    """As if it had been killed: whoever started this worker starts it again."""
+    print("this worker cannot leave an exchange that is broken: it ends itself", file=sys.stderr)
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def gathered(
+    run: Run, placement: Placement, meeting: Meeting | None, fitting: Callable[[int], int]
+) -> Gathering:
+    """The control of a worker that has met the others, or of one that comes later."""
+    if meeting is not None:
+        return Gathering(run, placement.node, meeting.interface, meeting.secret, fitting)
+    secret = secret_of(run)
+    leader = awaited_leader(run, secret)
+    interface = interfaces.towards(leader.address)
+    return Gathering(run, placement.node, interface, secret, fitting)

@@ -1,0 +1,97 @@
+"""How a worker comes to its groups, and how it knows that they are broken."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+import torch.distributed as dist
+
+from paceline.comm.groups import Groups
+from paceline.comm.rendezvous import MEETING_TIMEOUT_SECONDS, NotMet, meet
+from paceline.membership.service import Ended
+from paceline.specs import Member, Placement, Roster, Run, RunOver
+from paceline.train.elastic.agent import Gathering, gathered
+
+GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
+"""What an error of an exchange says when the other end is gone."""
+
+
+def is_loss(error: BaseException, agent: Gathering | None) -> bool:
+    """Whether an error comes from an exchange whose other end is gone, or was made to end."""
+    if not isinstance(error, RuntimeError) or isinstance(error, torch.OutOfMemoryError):
+        return False
+    signs = (
+        *GONE,
+        "Socket is not connected",
+        "Connection refused",
+        "Timed out waiting",
+        "writev",
+        "readv",
+        "failed to recv",
+        "failed to send",
+    )
+    lost = isinstance(error, dist.DistError) or any(sign in str(error) for sign in signs)
+    return lost or (agent is not None and agent.ended)
+
+
+@contextmanager
+def joined(
+    run: Run, placement: Placement, device: torch.device, port: int | None
+) -> Iterator[Groups]:
+    """The groups of this worker, left at a good end; a lost peer ends the run."""
+    with joined_elastic(run, placement, device, port, None) as (groups, _):
+        yield groups
+
+
+@contextmanager
+def joined_elastic(
+    run: Run | None,
+    placement: Placement,
+    device: torch.device,
+    port: int | None,
+    fitting: Callable[[int], int] | None,
+) -> Iterator[tuple[Groups, Gathering | None]]:
+    """The groups of this worker, left at a good end, and the agent that replaces them.
+
+    `fitting`: how many of a number of members can train; without it there is no agent, and a lost
+    peer ends the run.
+    """
+    if run is None or (placement.workers == 1 and not placement.joins):
+        yield Groups(placement, device, None), None
+        return
+    meeting = None if placement.joins else meet(run, placement, port)
+    agent = gathered(run, placement, meeting, fitting) if fitting else None
+    try:
+        groups = Groups(placement, device, meeting, agent.opening if agent else nullcontext)
+        if agent and not placement.joins:
+            agent.begin(_first_roster(groups, agent.member))
+    except dist.DistStoreError as error:
+        raise NotMet(
+            f"the workers did not all meet within {MEETING_TIMEOUT_SECONDS:.0f} s: {error}",
+            fix=f"see in {run.logs} which of them said nothing, and how its node is",
+        ) from error
+    try:
+        yield groups, agent
+    except BaseException as error:
+        # The groups are left as they are: taking leave of peers that are gone can hang.
+        if agent and not isinstance(error, Ended | RunOver):
+            agent.fail(f"worker {groups.placement.rank} failed: {error}")
+        raise
+    groups.leave()
+    if agent:
+        agent.close()
+
+
+def _first_roster(groups: Groups, own: Member) -> Roster:
+    """Those whom the launcher has started, as all of them know it."""
+    placement = groups.placement
+    members = groups.collected("member", own.model_dump_json())
+    if placement.rank == 0:
+        found = Roster(
+            generation=placement.generation,
+            members=tuple(Member.model_validate_json(each) for each in members),
+            training=placement.workers,
+        )
+        groups.say("roster", found.model_dump_json())
+        return found
+    return Roster.model_validate_json(groups.heard("roster"))

@@ -1,0 +1,93 @@
+"""A training's whole state from one worker to another that has none, or an older one."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+import torch.distributed as dist
+
+from paceline.checkpoints.manifest import Contents, StoredTensor
+from paceline.checkpoints.tensor_files import dtype_name
+from paceline.comm.dtensor import held
+from paceline.comm.groups import Groups
+from paceline.train.state.training_state import TrainedState
+
+_MESSAGE_BYTES = 64 << 20
+
+
+def pairs(steps: list[int]) -> dict[int, int]:
+    """Who gets the state from whom, where workers hold that of these steps: every worker that has
+    not the newest from one that has, as evenly as can be."""
+    newest = max(steps)
+    donors = [rank for rank, step in enumerate(steps) if step == newest]
+    needy = [rank for rank, step in enumerate(steps) if step != newest]
+    return {rank: donors[number % len(donors)] for number, rank in enumerate(needy)}
+
+
+def hand_over(
+    state: TrainedState, groups: Groups, given_by: Mapping[int, int], *, step: int
+) -> None:
+    """Give the state after a step to those who need it, or take it; all call this together."""
+    own = groups.placement.rank
+    for needy, donor in given_by.items():
+        if own == donor:
+            _give(state, groups.device, needy, step)
+        elif own == needy:
+            _take(state, groups.device, donor)
+
+
+def _give(state: TrainedState, device: torch.device, to: int, step: int) -> None:
+    tensors = dict(_tensors(state))
+    head = Contents(
+        step=step,
+        values=state.values(),
+        tensors={
+            name: StoredTensor(shape=tuple(each.shape), dtype=dtype_name(each), pieces=[])
+            for name, each in tensors.items()
+        },
+        scalars=state.scalars(),
+    )
+    words = head.model_dump_json().encode()
+    dist.send(torch.tensor([len(words)], device=device), to)
+    dist.send(torch.frombuffer(bytearray(words), dtype=torch.uint8).to(device), to)
+    for message in _messages([tensors[name] for name in head.tensors]):
+        dist.send(torch.cat([_bytes(each) for each in message]), to)
+
+
+def _take(state: TrainedState, device: torch.device, donor: int) -> None:
+    length = torch.zeros(1, dtype=torch.int64, device=device)
+    dist.recv(length, donor)
+    words = torch.empty(int(length), dtype=torch.uint8, device=device)
+    dist.recv(words, donor)
+    head = Contents.model_validate_json(words.cpu().numpy().tobytes())
+    state.prepare(head)
+    tensors = dict(_tensors(state))
+    for message in _messages([tensors[name] for name in head.tensors]):
+        flat = torch.empty(sum(each.nbytes for each in message), dtype=torch.uint8, device=device)
+        dist.recv(flat, donor)
+        parts = torch.split(flat, [each.nbytes for each in message])
+        for each, part in zip(message, parts, strict=True):
+            _bytes(each).copy_(part)
+
+
+def _tensors(state: TrainedState) -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors of the state of a worker that holds all of it."""
+    for stored in state.arranged.stored():
+        yield f"model/{stored.name}", held(stored.tensor).detach()
+    yield from state.optimizer_tensors()
+
+
+def _messages(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Tensors that are sent together: many small ones would take long one by one."""
+    message: list[torch.Tensor] = []
+    for each in tensors:
+        if message and sum(one.nbytes for one in message) + each.nbytes > _MESSAGE_BYTES:
+            yield message
+            message = []
+        message.append(each)
+    if message:
+        yield message
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's memory; of one that does not lie in one piece, there is none to write to."""
+    return tensor.view(-1).view(torch.uint8) if tensor.ndim else tensor.view(1).view(torch.uint8)

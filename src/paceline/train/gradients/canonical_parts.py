@@ -1,0 +1,158 @@
+"""Learning from every part of a batch by itself, so that no bit depends on who has which parts."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from paceline.comm.groups import Groups
+from paceline.data.batches import Batches
+from paceline.data.loader import Batch
+from paceline.data.nested import map_tensors
+from paceline.parallel.arranged import Arranged
+from paceline.parallel.step.loss_scaling import LossScaling
+from paceline.parallel.step.loss_weights import Weigh, weight_of
+from paceline.specs import Layout, PacelineError
+from paceline.sync.canonical import Canonical
+from paceline.sync.mode import Mode
+from paceline.train.gradients.accumulation import Learning
+from paceline.train.gradients.learned import Learned
+from paceline.train.gradients.random_draws import draw_anew
+from paceline.user.training import Training
+
+
+def learning(
+    training: Training,
+    layout: Layout,
+    groups: Groups,
+    mode: Mode,
+    scaling: LossScaling,
+    batches: Batches,
+) -> Learning:
+    """How this worker learns from its shares; all workers call this together."""
+    if not isinstance(mode, Canonical):
+        return Learning(training, layout, groups, mode, scaling, batches)
+    _check_size(layout, batches)
+    mode.divide(batches.own_parts)
+    return LearningByPart(training, layout, groups, mode, scaling, batches)
+
+
+def _check_size(layout: Layout, batches: Batches) -> None:
+    assert batches.parts is not None
+    size = -(-batches.batch // batches.parts)
+    if size > (layout.micro_batch or size):
+        raise PacelineError(
+            f"micro_batch={layout.micro_batch} was given together with canonical:parts="
+            f"{batches.parts}, but a part of a batch is one forward, of up to {size} samples here",
+            fix=f"use parts={-(-batches.batch // (layout.micro_batch or 1))} or more, or leave"
+            " micro_batch out",
+        )
+
+
+@dataclass(frozen=True)
+class LearningByPart(Learning):
+    """Every part has a forward, a backward and random numbers of its own."""
+
+    def learn(self, arranged: Arranged, batch: Batch, step: int) -> Learned:
+        """Leave the gradients of the mean over the global batch in the parameters."""
+        mode, every = self.mode, self.batches.parts
+        assert isinstance(mode, Canonical)
+        assert every is not None
+        mine = self._parts(batch)
+        weights = _Weights(mine, every, self.training.weight, self.groups)
+        losses = torch.zeros(every, device=self.groups.device)
+        mode.begin(min(every, batch.global_samples), RunningStatistics(arranged.model))
+        for number, part in mine.items():
+
+            def minimise(loss: torch.Tensor, only: int, number: int = number) -> torch.Tensor:
+                del only
+                return self.scaling.scaled(loss * weights.share(number))
+
+            draw_anew(self.groups.device, self.training.seed, step, number)
+            with mode.part(number, last=number == max(mine)):
+                (losses[number],) = arranged.learn([part], minimise)
+        mean = (losses * weights.each).sum() / weights.each.sum().clamp(min=1e-9)
+        return Learned(mean, losses, weights.each)
+
+    def _parts(self, batch: Batch) -> dict[int, Batch]:
+        """This worker's parts that have samples, by their numbers in the global batch."""
+        own = self.batches.own_parts
+        return {
+            number: _apart(part)
+            for number, part in zip(own, batch.micro(len(own)), strict=True)
+            if part.samples
+        }
+
+
+class _Weights:
+    """What the parts of a batch weigh, and of the whole, each of them."""
+
+    def __init__(
+        self, mine: Mapping[int, Batch], every: int, weigh: Weigh | None, groups: Groups
+    ) -> None:
+        self.each = torch.zeros(every, device=groups.device)
+        """Of this worker's; zeros for those of others."""
+        for number, part in mine.items():
+            self.each[number] = weight_of(part, weigh)
+        self._mine, self._all, self._work = mine, None, None
+        if weigh is not None:
+            # One worker tells each number, and all others add zeros: whatever the order, exactly.
+            self._all = self.each.clone()
+            self._work = groups.sum_later(self._all)
+
+    def share(self, number: int) -> float | torch.Tensor:
+        """Of the weight of the whole batch, that of a part."""
+        if self._all is None:
+            return self._mine[number].samples / self._mine[number].global_samples
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        return self._all[number] / self._all.sum()
+
+
+def _apart(part: Batch) -> Batch:
+    """A part in memory of its own: sums inside a layer may depend on where a tensor begins."""
+    return Batch(
+        map_tensors(part.inputs, torch.clone),
+        map_tensors(part.target, torch.clone),
+        part.samples,
+        part.global_samples,
+    )
+
+
+class RunningStatistics:
+    """What batch normalisation keeps of the batches that it has seen, as a step begins with it."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+        used = [layer for layer in layers if layer.training and layer.running_mean is not None]
+        self._statistics = _there(
+            each for layer in used for each in (layer.running_mean, layer.running_var)
+        )
+        self._counts = _there(layer.num_batches_tracked for layer in used)
+        self._before = [each.clone() for each in (*self._statistics, *self._counts)]
+        self.size = sum(each.numel() for each in self._statistics)
+
+    def rewind(self) -> None:
+        """Take back what the part before has changed."""
+        for now, before in zip((*self._statistics, *self._counts), self._before, strict=True):
+            now.copy_(before)
+
+    def change(self) -> torch.Tensor:
+        """What this part has changed, in a row of 32-bit numbers."""
+        both = zip(self._statistics, self._before, strict=False)
+        return torch.cat([(now - before).float() for now, before in both])
+
+    def conclude(self, mean_change: torch.Tensor) -> None:
+        """Change it as all parts did on average; they count as one batch."""
+        self.rewind()
+        sizes = [each.numel() for each in self._statistics]
+        for each, change in zip(self._statistics, torch.split(mean_change, sizes), strict=True):
+            each.add_(change)
+        for count in self._counts:
+            count.add_(1)
+
+
+def _there(buffers: Iterable[torch.Tensor | None]) -> list[torch.Tensor]:
+    return [each for each in buffers if each is not None]

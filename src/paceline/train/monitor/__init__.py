@@ -1,0 +1,1 @@
+"""What a worker reports and checks while it trains."""

@@ -1,0 +1,115 @@
+"""What a worker watches while it trains: its pace, its gradients, and what its replicas hold."""
+
+import signal
+from collections.abc import Callable
+
+import torch
+
+from paceline.comm.groups import Groups
+from paceline.parallel.arranged import Arranged
+from paceline.specs import Faults, Layout, Refused, Slow
+from paceline.train.gradients.learned import Learned
+from paceline.train.monitor.non_finite import FiniteGradients
+from paceline.train.monitor.replica_check import Replicas, check_comparable, common_tensors
+from paceline.train.monitor.stragglers import Cause, Stragglers
+from paceline.train.monitor.telemetry import Telemetry
+from paceline.train.state.training_state import TrainedState
+from paceline.user.training import Training
+
+
+class Watching:
+    """Watches one worker."""
+
+    def __init__(
+        self,
+        state: Callable[[], TrainedState],
+        layout: Layout,
+        groups: Groups,
+        telemetry: Telemetry,
+        faults: Faults,
+        training: Training,
+        put_back: Callable[[], None],
+        may_retire: Callable[[], bool],
+    ) -> None:
+        now = state()
+        sync = now.mode.bound.sync
+        check_comparable(faults.check_every, sync)
+        self._state, self._placement, self._telemetry = state, groups.placement, telemetry
+        self._check_every, self._replace_slow = faults.check_every, faults.replace_slow
+        self._may_retire = may_retire
+        self._stragglers = (
+            Stragglers(groups, telemetry.clock, self._say_slow)
+            if groups.placement.workers > 1
+            else None
+        )
+        self._replicas = Replicas(layout, groups, telemetry.clock)
+        self._alone = sync.replicas_differ
+        self._finite = FiniteGradients(
+            layout,
+            sync,
+            groups,
+            clips=training.clip is not None,
+            put_back=put_back,
+            say=self._say_not_finite,
+            last_loss=self._last_loss,
+        )
+
+    @property
+    def squared_norm(self) -> torch.Tensor | None:
+        """That of the gradient of the whole model, where it is known."""
+        return self._finite.squared_norm
+
+    def learned(self, step: int, arranged: Arranged, learn: Callable[[], Learned]) -> Learned:
+        """What `learn` gave, which leaves a gradient in the parameters; once more if that is not
+        finite."""
+        return self._finite.learned(step, arranged, learn)
+
+    def stepped(self, step: int) -> None:
+        """A step is done, and not saved yet; all workers call this after each."""
+        if self._stragglers is not None:
+            self._stragglers.stepped(step)
+        if self._check_every and step % self._check_every == 0:
+            self._check_replicas(step)
+
+    def close(self) -> None:
+        """Leave nothing under way in the process groups."""
+        if self._stragglers is not None:
+            self._stragglers.close()
+
+    def _check_replicas(self, step: int) -> None:
+        state = self._state()
+        tensors = common_tensors(state.arranged, state.optimizer)
+        corrupt = self._replicas.repaired(step, tensors)
+        if corrupt and self._replicas.tells(corrupt):
+            workers = ", ".join(map(str, corrupt))
+            self._telemetry.say(
+                Refused,
+                step=step,
+                ranks=corrupt,
+                what="corrupt",
+                message=f"the weights or the optimizer's state of worker {workers} had changed by"
+                " themselves; taken from the majority of the replicas",
+            )
+
+    def _say_slow(self, step: int, times: float, cause: Cause, why: str) -> None:
+        placement = self._placement
+        self._telemetry.say(
+            Slow,
+            rank=placement.rank,
+            slow_node=placement.node,
+            step=step,
+            times=times,
+            why=why,
+        )
+        # What the training's own loop or its saving does would be as slow on another.
+        if self._replace_slow and cause in ("computing", "data") and self._may_retire():
+            # As if it had been killed: the others take the step again, with who stands by.
+            signal.raise_signal(signal.SIGKILL)
+
+    def _say_not_finite(self, step: int, ranks: list[int], message: str) -> None:
+        if self._alone or self._placement.rank == 0:
+            self._telemetry.say(Refused, step=step, ranks=ranks, what="not finite", message=message)
+
+    def _last_loss(self) -> float:
+        self._telemetry.report_all()
+        return self._telemetry.progress.loss

@@ -1,0 +1,168 @@
+"""A few steps of a run, recorded by torch's profiler on several workers at once."""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._profiler import _ExperimentalConfig
+from torch.profiler import profile, record_function
+
+from paceline.comm.devices import synchronise
+from paceline.comm.groups import Groups
+from paceline.observe.chrome_trace import WorkerTrace, write_worker_trace
+from paceline.observe.event_writer import EventWriter
+from paceline.observe.overlap import STEP, WAIT, recorded
+from paceline.specs import PacelineError, Run, Traced
+from paceline.train.monitor.clock_offset import ClockOffset, clock_offset
+
+WARM_UP_STEPS = 5
+"""Before the recorded ones, where the run has that many: the first steps allocate and connect."""
+MOST_WORKERS = 16
+"""That record: of more, so many at equal distances. A file for each of thousands of workers would
+hold up a shared file system, and nobody could look at them."""
+
+
+def recording_ranks(workers: int) -> list[int]:
+    """The workers that record; worker 0 is one of them."""
+    count = min(workers, MOST_WORKERS)
+    return [number * workers // count for number in range(count)]
+
+
+class Tracing:
+    """Records some steps of a run; it is told of every step, on all workers."""
+
+    def __init__(self, run: Run, groups: Groups, writer: EventWriter, steps: int) -> None:
+        self._run = run
+        self._groups = groups
+        self._writer = writer
+        self._steps = steps
+        """Still to record."""
+        self._begin = 0
+        """After which step recording begins."""
+        self._done = 0
+        self._recorder: _Recorder | None = None
+        self._offset = ClockOffset()
+
+    def started(self, done: int, last: int) -> None:
+        """The first step begins, of those after `done` up to `last`."""
+        self._done = done
+        self._begin = done + min(WARM_UP_STEPS, max(0, last - done - self._steps))
+        self._start_if_due()
+
+    def stepped(self) -> None:
+        """A step is done."""
+        self._done += 1
+        if self._recorder is not None:
+            self._steps -= 1
+            if self._steps:
+                self._recorder.next_step(self._done + 1)
+            else:
+                self.end()
+        self._start_if_due()
+
+    def end(self) -> None:
+        """Write what was recorded, if anything is being recorded: the run may end before the last
+        step that was to be."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        placement, written = self._groups.placement, recorder.stop()
+        if self._done == self._begin:
+            return
+        found = recorded(written, placement.rank, range(self._begin + 1, self._done + 1))
+        traced = Traced(
+            time=time.time(),
+            node=placement.node,
+            generation=placement.generation,
+            rank=placement.rank,
+            first=self._begin + 1,
+            steps=found.steps,
+            step_seconds=found.step_seconds,
+            communication_seconds=found.communication_seconds,
+            hidden_seconds=found.hidden_seconds,
+            clock_offset_seconds=self._offset.seconds,
+            clock_uncertainty_seconds=self._offset.uncertainty_seconds,
+        )
+        about = WorkerTrace(traced=traced, begin_unix_nanoseconds=found.begin_unix_nanoseconds)
+        write_worker_trace(self._run, about, found.events)
+        self._writer.write(traced)
+
+    def _start_if_due(self) -> None:
+        if self._done != self._begin:
+            return
+        placement, ranks = self._groups.placement, recording_ranks(self._groups.placement.workers)
+        if placement.rank in ranks:
+            self._recorder = _Recorder(self._groups.device)
+            self._offset = clock_offset(self._groups, ranks)
+        # A profiler starts in its own time: without this, the first step would show that.
+        self._groups.sum(torch.zeros(1, device=self._groups.device)).item()
+        if self._recorder is not None:
+            self._recorder.next_step(self._done + 1)
+
+
+class _Recorder:
+    """Records this worker's threads and its device from now on."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._step: Any = None
+        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+            raise PacelineError(
+                "--trace was given, but the training runs a profiler of its own, and torch has one",
+                fix="leave out --trace, or the profiler",
+            )
+        synchronise(device)
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints when it starts and stops
+        # Exchanges of some modes run on a thread of their own.
+        every_thread = _ExperimentalConfig(profile_all_threads=True)
+        self._profiler = profile(experimental_config=every_thread)
+        self._profiler.start()
+        self._stack = ExitStack()
+        self._stack.enter_context(_marked_waits())
+
+    def next_step(self, number: int) -> None:
+        """A step begins here, and the one before ends."""
+        self._close_step()
+        self._step = record_function(f"{STEP}{number}")
+        self._step.__enter__()
+
+    def stop(self) -> dict[str, Any]:
+        """What torch's profiler has written."""
+        synchronise(self._device)
+        self._close_step()
+        self._stack.close()
+        self._profiler.stop()
+        with tempfile.TemporaryDirectory(prefix="paceline-trace-") as folder:
+            file = Path(folder) / "trace.json"
+            self._profiler.export_chrome_trace(str(file))
+            written: dict[str, Any] = json.loads(file.read_bytes())
+            return written
+
+    def _close_step(self) -> None:
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+
+
+@contextmanager
+def _marked_waits() -> Iterator[None]:
+    """A block in which waiting for a collective leaves a mark in the trace: without it, what waits
+    inside of an operation, as the layers of FSDP do in their backward, would look like computing.
+    """
+    wait = dist.Work.wait
+
+    def marked(work: dist.Work, *arguments: Any, **named: Any) -> Any:
+        with record_function(WAIT):
+            return wait(work, *arguments, **named)
+
+    dist.Work.wait = marked  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        dist.Work.wait = wait  # type: ignore[method-assign]

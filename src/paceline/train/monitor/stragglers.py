@@ -1,0 +1,178 @@
+"""A worker that holds the others up says so itself, and by what.
+
+Every few steps the workers sum how many of them were how fast: a histogram, as small with ten
+thousand workers as with two, from which each knows the median and how it compares. Nobody waits
+for that sum: it is read when it is there. The time of a window is that of its quickest step, so
+that a worker is called slow only if it was so in every step of several windows in a row: on
+processors that are shared, equal workers are slow in turn, and none of them is to be named.
+"""
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+
+from paceline.comm.groups import Groups
+from paceline.parallel.step.step_clock import Clock
+from paceline.specs import PARTS, Part
+from paceline.specs.runs.events import own_seconds
+
+WINDOW_STEPS, WINDOWS = 4, 4
+"""A worker that becomes slow is named after at most 20 steps: what is left of a window, four whole
+ones, and one in which their sum arrives."""
+SLOW, STEADY = 1.5, 1.2
+"""Times the median, above which a worker is slow, and below which it no longer is."""
+HOLDS_UP = 0.1
+"""Of a step; who is slow by less than this holds nobody up."""
+
+_SHORTEST_SECONDS, _RATIO, _BUCKETS = 1e-5, 1.05, 384
+"""Of the histogram: from 10 µs to 23 minutes, so that the median is right to within 2.5 %."""
+
+Cause = Literal["data", "computing", "saving", "loop"]
+_PARTS_OF: dict[Cause, tuple[Part, ...]] = {
+    "data": ("data",),
+    "computing": ("forward", "backward", "pipeline", "update"),
+    "saving": ("save",),
+    "loop": ("other",),
+}
+_WORDS: dict[Cause, str] = {
+    "data": "it waits for its data",
+    "computing": "its device computes slowly, or is shared",
+    "saving": "it stands still to save",
+    "loop": "the training's own loop is slow on it",
+}
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Steps of this worker, and what is being summed over all of them."""
+
+    step: int
+    own: float
+    """Seconds of its quickest step in which this worker did not wait for others."""
+    seconds: float
+    parts: dict[Part, float]
+    summed: torch.Tensor
+    work: "dist.Work | None"
+
+
+class Stragglers:
+    """Watches how fast this worker is beside the others."""
+
+    def __init__(
+        self, groups: Groups, clock: Clock, say: Callable[[int, float, Cause, str], None]
+    ) -> None:
+        self._groups, self._clock = groups, clock
+        self._say = say
+        """Is told up to which step this worker is slow, how many times the median, and why: in a
+        word, and in a sentence."""
+        self._before = self._begin = clock.total()
+        self._own: list[float] = []
+        self._under_way: deque[_Window] = deque()
+        self._causes: list[Cause] = []
+        """Of the windows in a row in which this worker was slow."""
+        self._steady_windows = 0
+        self._named: Cause | None = None
+
+    def stepped(self, step: int) -> None:
+        """A step is done; all workers call this after each."""
+        total = self._clock.total()
+        self._own.append(_own(self._before, total))
+        self._before = total
+        if len(self._own) == WINDOW_STEPS:
+            self._under_way.append(self._shared(step, total))
+            self._own, self._begin = [], total
+        while self._under_way and _is_there(self._under_way[0]):
+            self._judge(self._under_way.popleft())
+
+    def close(self) -> None:
+        """Leave nothing under way."""
+        while self._under_way:
+            if (work := self._under_way.popleft().work) is not None:
+                work.wait()
+
+    def _shared(self, step: int, total: dict[Part, float]) -> _Window:
+        parts = {part: (total[part] - self._begin[part]) / WINDOW_STEPS for part in PARTS}
+        own = min(self._own)
+        counted = [0.0] * _BUCKETS
+        counted[_bucket(own)] = 1.0
+        summed = torch.tensor([*counted, *parts.values()], device=self._groups.device)
+        work = self._groups.sum_later(summed)
+        return _Window(step, own, sum(parts.values()), parts, summed, work)
+
+    def _judge(self, window: _Window) -> None:
+        if window.work is not None:
+            window.work.wait()
+        summed = window.summed.tolist()
+        median = median_seconds(summed[:_BUCKETS])
+        times = window.own / median
+        if times > SLOW and window.own - median > HOLDS_UP * window.seconds:
+            others = self._groups.placement.workers - 1
+            elsewhere = {
+                part: (all_ - window.parts[part]) / others
+                for part, all_ in zip(PARTS, summed[_BUCKETS:], strict=True)
+            }
+            self._causes = [*self._causes, _cause(window.parts, elsewhere)][-WINDOWS:]
+            self._steady_windows = 0
+            self._tell(window, times, elsewhere)
+            return
+        self._causes = []
+        self._steady_windows = self._steady_windows + 1 if times < STEADY else 0
+        if self._steady_windows >= WINDOWS:
+            self._named = None
+
+    def _tell(self, window: _Window, times: float, elsewhere: dict[Part, float]) -> None:
+        """Say it once, and again when it is certain that it has another cause."""
+        (cause, count), *_ = Counter(self._causes).most_common()
+        changed = cause != self._named and (self._named is None or count == WINDOWS)
+        if len(self._causes) < WINDOWS or not changed:
+            return
+        self._named = cause
+        here, there = _of(window.parts, cause), _of(elsewhere, cause)
+        self._say(
+            window.step,
+            times,
+            cause,
+            f"{_WORDS[cause]}: {_milliseconds(here)} of a step, {_milliseconds(there)} on the"
+            " others",
+        )
+
+
+def median_seconds(counted: list[float]) -> float:
+    """The median that a histogram of seconds tells; of two workers the quicker."""
+    half, seen = sum(counted) / 2, 0.0
+    for bucket, count in enumerate(counted):
+        seen += count
+        if seen >= half and seen:
+            return float(_SHORTEST_SECONDS * _RATIO ** (bucket + 0.5))
+    raise AssertionError("a histogram of nobody")
+
+
+def _bucket(seconds: float) -> int:
+    times = max(seconds, _SHORTEST_SECONDS) / _SHORTEST_SECONDS
+    return min(_BUCKETS - 1, int(math.log(times, _RATIO)))
+
+
+def _own(before: dict[Part, float], after: dict[Part, float]) -> float:
+    parts = {part: after[part] - before[part] for part in PARTS}
+    return own_seconds(parts, sum(parts.values()))
+
+
+def _is_there(window: _Window) -> bool:
+    return window.work is None or window.work.is_completed()
+
+
+def _cause(here: dict[Part, float], elsewhere: dict[Part, float]) -> Cause:
+    return max(_PARTS_OF, key=lambda cause: _of(here, cause) - _of(elsewhere, cause))
+
+
+def _of(parts: dict[Part, float], cause: Cause) -> float:
+    return sum(parts[part] for part in _PARTS_OF[cause])
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"

@@ -1,0 +1,1 @@
+"""The state of a training: what is saved, restored and exported."""

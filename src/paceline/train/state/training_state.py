@@ -1,0 +1,290 @@
+"""All that a training needs to go on: weights, optimizer, schedule, scale of the loss.
+
+Tensors are told as pieces of whole ones, so that another layout can take them up; the rest is
+numbers and words that JSON can hold. Random numbers and the order of the samples are functions of
+the step and need not be kept. Where replicas differ, each writes what is its own under its number.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+
+from paceline.checkpoints.manifest import Contents, Manifest, Scalar
+from paceline.checkpoints.storage import Readable
+from paceline.checkpoints.tensor_extent import Extent, Piece
+from paceline.checkpoints.tensor_loading import fill
+from paceline.comm.dtensor import held
+from paceline.parallel.arranged import Arranged, Stored
+from paceline.parallel.step.loss_scaling import LossScaling
+from paceline.specs import PacelineError
+from paceline.sync.mode import Mode
+from paceline.train.state.plain_values import plain
+
+
+@dataclass
+class TrainedState:
+    """The state of one worker's part of a training."""
+
+    arranged: Arranged
+    optimizer: torch.optim.Optimizer
+    schedule: LRScheduler | None
+    scaling: LossScaling
+    mode: Mode
+
+    @cached_property
+    def _stored(self) -> list[Stored]:
+        """What this worker holds; asked for once, since training stands still meanwhile."""
+        return list(self.arranged.stored())
+
+    def sections(self) -> dict[str, list[Piece]]:
+        """What this worker writes, by what tends to change together."""
+        names = ("frozen", "model", "optimizer", "own", "sync")
+        sections: dict[str, list[Piece]] = {name: [] for name in names}
+        consensus = self._consensus()
+        for stored in self._stored:
+            if stored.writes:
+                section = "model" if stored.tensor.requires_grad else "frozen"
+                common = consensus.get(id(stored.tensor), held(stored.tensor).detach())
+                sections[section] += stored.extent.written(f"model/{stored.name}", common)
+        for name, tensor, extent, writes in self._own_tensors(self._own):
+            if writes:
+                sections["own" if self._own else "optimizer"] += extent.written(name, tensor)
+        for name, tensor, extent, writes in self._mode_tensors(f"replica-{self._replica}/"):
+            if writes:
+                sections["sync"] += extent.written(name, tensor)
+        return {section: pieces for section, pieces in sections.items() if pieces}
+
+    def scalars(self) -> dict[str, Scalar]:
+        """Numbers of the optimizer's state, such as how many steps a parameter has seen."""
+        return {
+            f"{self._own}optimizer/{stored.name}/{key}": Scalar(
+                value=value.item() if isinstance(value, torch.Tensor) else value,
+                dtype=_dtype(value),
+            )
+            for stored, own in self._optimizer_states()
+            for key, value in own.items()
+            if _is_scalar(value)
+        }
+
+    def values(self) -> dict[str, Any]:
+        """What is neither a tensor nor a number of one parameter."""
+        groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in self.optimizer.param_groups
+        ]
+        return {
+            "groups": plain(groups, "the optimizer"),
+            "schedule": plain(self.schedule.state_dict() if self.schedule else {}, "the schedule"),
+            "scaling": self.scaling.state(),
+            "sync": {
+                "replicas": self._stored[0].replicas,
+                "differ": self.mode.replicas_differ,
+                **self.mode.numbers(),
+            },
+        }
+
+    def restore(self, manifest: Manifest, storage: Readable) -> None:
+        """Take up the state of a checkpoint, whatever layout wrote it."""
+        numbers = manifest.values.get("sync", {})
+        self.mode.resuming(numbers)
+        replicas, differed = numbers.get("replicas", 1), numbers.get("differ", False)
+        same = replicas == self._stored[0].replicas
+        mine = f"replica-{self._replica % replicas}/"
+        # Those who agree in every step must have one state of the optimizer, too.
+        theirs = (mine if self._own else "replica-0/") if differed else ""
+        pieces: list[Piece] = []
+        consensus = self._consensus()
+        for stored in self._stored:
+            common = consensus.get(id(stored.tensor), held(stored.tensor).detach())
+            pieces += stored.extent.held(f"model/{stored.name}", common)
+        self._prepare_optimizer(manifest, theirs)
+        for name, tensor, extent, _ in self._optimizer_tensors(theirs):
+            pieces += extent.held(name, tensor)
+        for name, tensor, extent, _ in self._mode_tensors(mine):
+            if name in manifest.tensors and (same or not name.startswith("replica-")):
+                pieces += extent.held(name, tensor)
+        fill(pieces, manifest, storage)
+        if differed:
+            chosen = [self._replica] if same and self._own else list(range(replicas))
+            self._restore_weights(manifest, storage, chosen)
+        elif consensus:
+            every = self.mode.bound.held
+            torch._foreach_copy_(
+                [each.local for each in every], [consensus[id(each.parameter)] for each in every]
+            )
+        self._restore_values(manifest)
+        self.mode.restored(numbers, same_replicas=same)
+
+    def prepare(self, manifest: Contents) -> None:
+        """Take up the numbers of a state whose tensors come later, and make room for these."""
+        self.mode.resuming(manifest.values["sync"])
+        self._prepare_optimizer(manifest, "")
+        self._restore_values(manifest)
+
+    def optimizer_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The optimizer's tensors by name, where all replicas have the same."""
+        for name, tensor, _, _ in self._optimizer_tensors(""):
+            yield name, tensor
+
+    def _restore_values(self, manifest: Contents) -> None:
+        if self.schedule is not None:
+            self.schedule.load_state_dict(manifest.values["schedule"])
+        self.scaling.restore(manifest.values["scaling"])
+
+    @property
+    def _replica(self) -> int:
+        return self._stored[0].replica
+
+    @property
+    def _own(self) -> str:
+        """What the names of this replica's own tensors begin with."""
+        return f"replica-{self._replica}/" if self.mode.replicas_differ else ""
+
+    def _consensus(self) -> dict[int, torch.Tensor]:
+        """What the replicas have in common, by the identity of the parameter."""
+        common = self.mode.consensus()
+        if common is None:
+            return {}
+        return {
+            id(each.parameter): tensor
+            for each, tensor in zip(self.mode.bound.held, common, strict=True)
+        }
+
+    def _restore_weights(
+        self, manifest: Manifest, storage: Readable, replicas: Sequence[int]
+    ) -> None:
+        """The mean of the weights that replicas had: of this one, or, with other replicas than
+        there were, of all, so that nothing that one of them learned is lost."""
+        learning = [stored for stored in self._stored if stored.tensor.requires_grad]
+        total = [torch.zeros_like(held(stored.tensor).detach()) for stored in learning]
+        for replica in replicas:
+            one = [torch.empty_like(each) for each in total]
+            fill(
+                [
+                    piece
+                    for stored, tensor in zip(learning, one, strict=True)
+                    for piece in stored.in_copy.held(
+                        f"replica-{replica}/model/{stored.name}", tensor
+                    )
+                ],
+                manifest,
+                storage,
+            )
+            torch._foreach_add_(total, one, alpha=1 / len(replicas))
+        torch._foreach_copy_([held(stored.tensor).detach() for stored in learning], total)
+
+    def _own_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
+        """The optimizer's tensors and, where replicas differ, the weights of this one."""
+        if whose:
+            for stored in self._stored:
+                if stored.tensor.requires_grad:
+                    local = held(stored.tensor).detach()
+                    yield f"{whose}model/{stored.name}", local, stored.in_copy, stored.writes
+        yield from self._optimizer_tensors(whose)
+
+    def _mode_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
+        """What the mode keeps."""
+        by_parameter = {id(stored.tensor): stored for stored in self._stored}
+        for kept in self.mode.kept():
+            stored = by_parameter[id(kept.of.parameter)]
+            name = f"sync/{kept.kind}/{kept.of.name}"
+            if kept.common:
+                yield name, kept.tensor, stored.extent, stored.writes
+            else:
+                yield f"{whose}{name}", kept.tensor, stored.in_copy, stored.writes
+
+    def _optimizer_states(self) -> Iterator[tuple[Stored, dict[str, Any]]]:
+        for stored in self._stored:
+            if stored.tensor in self.optimizer.state:
+                yield stored, self.optimizer.state[stored.tensor]
+
+    def _optimizer_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
+        for stored, state in self._optimizer_states():
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor) and not _is_scalar(value):
+                    extent = self._extent_of_state(stored, key, value)
+                    name = f"{whose}optimizer/{stored.name}/{key}"
+                    yield name, held(value).detach(), extent, stored.writes
+
+    def _extent_of_state(self, stored: Stored, key: str, value: torch.Tensor) -> Extent:
+        extent = stored.in_copy if self._own else stored.extent
+        if value.shape == stored.tensor.shape:
+            return extent
+        if extent.whole == tuple(stored.tensor.shape) and not hasattr(stored.tensor, "to_local"):
+            # Held as a whole, a parameter may have state of any shape.
+            return Extent.everything(tuple(value.shape)).among(extent.copies, extent.copy)
+        raise PacelineError(
+            f"{type(self.optimizer).__name__} keeps {key} of shape {list(value.shape)} for"
+            f" {stored.name}, of which this worker holds {list(stored.tensor.shape)}: which part of"
+            " the whole that belongs to is not known, so it cannot be saved",
+            fix="use another optimizer, or a layout without shards and tensor",
+        )
+
+    def _prepare_optimizer(self, manifest: Contents, whose: str) -> None:
+        """Make room for the optimizer's state, which it makes itself only in its first step."""
+        groups = manifest.values["groups"]
+        if len(groups) != len(self.optimizer.param_groups):
+            raise PacelineError(
+                f"the optimizer has {len(self.optimizer.param_groups)} groups of parameters here,"
+                f" but {len(groups)} in the checkpoint of step {manifest.step}",
+                fix="resume with the optimizer that the run was started with, or start a new run",
+            )
+        keys = _keys_by_parameter(manifest, whose)
+        state: dict[int, dict[str, Any]] = {}
+        numbers = {
+            id(parameter): number
+            for number, parameter in enumerate(
+                each for group in self.optimizer.param_groups for each in group["params"]
+            )
+        }
+        for stored in self._stored:
+            if id(stored.tensor) in numbers and stored.name in keys:
+                state[numbers[id(stored.tensor)]] = {
+                    key: _room(stored, manifest, key, whose) for key in sorted(keys[stored.name])
+                }
+        begin = 0
+        described = []
+        for own, kept in zip(self.optimizer.param_groups, groups, strict=True):
+            end = begin + len(own["params"])
+            described.append(kept | {"params": list(range(begin, end))})
+            begin = end
+        self.optimizer.load_state_dict({"state": state, "param_groups": described})
+
+
+def _keys_by_parameter(manifest: Contents, whose: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name in (*manifest.tensors, *manifest.scalars):
+        rest = name.removeprefix(f"{whose}optimizer/")
+        if rest != name:
+            parameter, _, key = rest.rpartition("/")
+            found.setdefault(parameter, set()).add(key)
+    return found
+
+
+def _room(stored: Stored, manifest: Contents, key: str, whose: str) -> Any:
+    """A number of an optimizer's state, or an empty tensor for one of its tensors."""
+    name = f"{whose}optimizer/{stored.name}/{key}"
+    if name in manifest.scalars:
+        scalar = manifest.scalars[name]
+        if scalar.dtype is None:
+            return scalar.value
+        return torch.tensor(scalar.value, dtype=getattr(torch, scalar.dtype))
+    kept = manifest.tensors[name]
+    dtype = getattr(torch, kept.dtype)
+    if kept.shape == stored.extent.whole:
+        return torch.empty_like(stored.tensor.detach(), dtype=dtype)
+    return torch.empty(kept.shape, dtype=dtype, device=stored.tensor.device)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, bool | int | float) or (
+        isinstance(value, torch.Tensor) and value.ndim == 0
+    )
+
+
+def _dtype(value: Any) -> str | None:
+    return str(value.dtype).removeprefix("torch.") if isinstance(value, torch.Tensor) else None

@@ -1,0 +1,1 @@
+"""A worker's process: start, fork server, exit code and outcome."""

@@ -1,0 +1,141 @@
+"""One worker of a run, from its first line to its exit code."""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from paceline.cluster.process import die_with_launcher, name_process
+from paceline.comm.torch_loading import load_torch
+from paceline.membership.hooks import Ended
+from paceline.observe.event_writer import EventWriter
+from paceline.schedulers.placement import placement
+from paceline.specs import (
+    OUT_OF_MEMORY_EXIT_CODE,
+    STOPPED_EXIT_CODE,
+    Failed,
+    Job,
+    PacelineError,
+    Placement,
+    Run,
+    RunOver,
+)
+from paceline.train.elastic.joined_groups import GONE
+from paceline.train.worker import outcome
+from paceline.train.worker.out_of_memory import advice, ran_out_of_memory
+from paceline.train.worker.threads import limit_threads
+from paceline.train.worker.trainer_loading import load_gently, load_trainer
+
+
+def work(folder: Path) -> NoReturn:
+    """Be a worker of the run in this folder, and nothing after that."""
+    try:
+        code = _run(folder)
+    except SystemExit as asked:  # by the user's own code
+        code = asked.code if isinstance(asked.code, int) else int(asked.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of a broken process group may never end: leave without waiting for them.
+    os._exit(code)
+
+
+def _run(folder: Path) -> int:
+    """Train what the run's job names, or probe; the exit code says how it ended."""
+    run = Run.open(folder)
+    os.environ["PACELINE_RUN"] = str(run.path)
+    die_with_launcher()
+    # A time limit's warning that comes early waits until training can act on it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    job = run.job
+    here = placement(job.first_generation)
+    name_process("joins" if here.joins else str(here.rank))
+    limit_threads(here, job.cpus_per_worker)
+    try:
+        code = _train(job, here, job.train) if job.train and not job.probe else _probe(run)
+        outcome.tell(run, here, code)
+        generation = _generation(run, here)
+    except RunOver:
+        return 0
+    except Exception as error:
+        generation = error.generation if isinstance(error, Ended) else _generation(run, here)
+        _report_failure(run, here, generation, error)
+        code = _code_of(error)
+        if not _lost_peer(error):
+            outcome.tell_failure(run, here, code)
+    outcome.end_job(run, here, code, generation)
+    return code
+
+
+def _code_of(error: Exception) -> int:
+    if ran_out_of_memory(error):
+        return OUT_OF_MEMORY_EXIT_CODE
+    return error.exit_code if isinstance(error, PacelineError) else 1
+
+
+def _probe(run: Run) -> int:
+    load_torch()
+    from paceline.train.probing.probe_worker import probe  # noqa: PLC0415 -- as below
+
+    probe(run)
+    return 0
+
+
+def _train(job: Job, here: Placement, file: Path) -> int:
+    if here.joins:
+        load_gently()
+    else:
+        load_trainer()
+    from paceline.train import fit  # noqa: PLC0415 -- torch, after the threads are set
+    from paceline.user.script import call_function  # noqa: PLC0415
+    from paceline.user.training import Training  # noqa: PLC0415
+
+    os.chdir(job.folder)
+    given = call_function(file, job.function)
+    if isinstance(given, Training):
+        return STOPPED_EXIT_CODE if fit.fit(given).stopped else 0
+    if given is None and fit.started_trainers:
+        return 0
+    raise PacelineError(
+        f"{job.function}() of {file.name} returned {_described(given)}, not a paceline.Training",
+        fix="end it with `return paceline.Training(…)`; a function with a loop of its own trains"
+        " with paceline.start(…) and returns nothing",
+    )
+
+
+def _described(value: object) -> str:
+    return "nothing" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _report_failure(run: Run, here: Placement, generation: int, error: Exception) -> None:
+    expected = isinstance(error, PacelineError)
+    message = str(error) if expected else f"{type(error).__name__}: {error}"
+    message = advice(error) if ran_out_of_memory(error) else message
+    print(message if expected else "".join(traceback.format_exception(error)), file=sys.stderr)
+    EventWriter(run.events, here.node).write(
+        Failed(
+            time=time.time(),
+            node=here.node,
+            generation=generation,
+            rank=here.rank,
+            message=message,
+            lost_peer=_lost_peer(error),
+        )
+    )
+
+
+def _generation(run: Run, here: Placement) -> int:
+    """The last one, also for a worker that has seen others begin."""
+    return max(here.generation, run.newest_generation or 0)
+
+
+def _lost_peer(error: Exception) -> bool:
+    """Whether the error only says that another worker went away."""
+    if isinstance(error, Ended) and error.by_peer:
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in GONE)

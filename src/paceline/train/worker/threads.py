@@ -1,0 +1,15 @@
+"""CPU threads of a worker."""
+
+import os
+
+from paceline.specs import Placement
+
+
+def limit_threads(placement: Placement, cpus_per_worker: int | None) -> None:
+    """Have this worker compute on its share of the cores it may use, within what Slurm granted.
+
+    Before torch is loaded: its thread pool and the BLAS beneath it read this once.
+    """
+    share = max(1, len(os.sched_getaffinity(0)) // placement.local_workers)
+    threads = share if cpus_per_worker is None else min(share, cpus_per_worker)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))

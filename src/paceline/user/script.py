@@ -1,0 +1,72 @@
+"""Loads the user's script and calls its function."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from paceline.specs import PacelineError
+from paceline.user.training import Training
+
+_described_by: ContextVar[str | None] = ContextVar("described_by", default=None)
+"""The function that is called only for its description of a training."""
+
+
+def load_module(path: Path) -> ModuleType:
+    """Run a Python file as a module, its folder importable as `python file.py` has it."""
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location("__paceline_train__", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def call_function(path: Path, name: str) -> Any:
+    """What the named function of the file returns."""
+    module = load_module(path)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise PacelineError(
+            f"{path.name} has no function {name}()",
+            fix=f"write `def {name}() -> paceline.Training`, or name another: {path.name}:FUNCTION",
+        )
+    return function()
+
+
+def training_of(file: Path, function: str) -> Training:
+    """The training that the user's function describes; a function that trains is stopped."""
+    with _describing(f"{function}() of {file.name}"):
+        given = call_function(file, function)
+    if not isinstance(given, Training):
+        raise PacelineError(
+            f"{function}() of {file.name} returned a value of type {type(given).__name__}, not a"
+            " paceline.Training",
+            fix="end it with `return paceline.Training(…)`",
+        )
+    return given
+
+
+def check_may_train() -> None:
+    """Refuse to train while a script is called only for its description."""
+    function = _described_by.get()
+    if function is not None:
+        raise PacelineError(
+            f"{function} has a loop of its own, which a dry run cannot follow",
+            fix="name a function that returns the paceline.Training: TRAIN:FUNCTION",
+        )
+
+
+@contextmanager
+def _describing(function: str) -> Iterator[None]:
+    token = _described_by.set(function)
+    try:
+        yield
+    finally:
+        _described_by.reset(token)

@@ -1,0 +1,106 @@
+"""What the user hands over: a training, said once, for any number of devices."""
+
+from collections.abc import Callable, Iterator, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Dataset, IterableDataset
+
+from paceline.data.loader import Split
+from paceline.data.order import Order
+from paceline.data.order_choice import order_of
+from paceline.specs import PacelineError
+
+Measure = Callable[[Any, Any], torch.Tensor]
+"""`measure(output, target)`: a scalar, the mean over the samples of the batch."""
+
+
+def samples_of(data: "Dataset[Any]") -> int:
+    """The length of a map-style dataset that is not empty."""
+    if isinstance(data, IterableDataset) or not isinstance(data, Sized):
+        raise PacelineError(
+            f"the dataset ({type(data).__name__}) has no length, so no worker can know which"
+            " samples are its own",
+            fix="give a map-style dataset: one with __len__ and __getitem__",
+        )
+    if len(data) == 0:
+        raise PacelineError(
+            f"the dataset ({type(data).__name__}) is empty",
+            fix="check the path and the filter that it reads with",
+        )
+    return len(data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A model, its loss, its data and how to train it; nothing about devices or workers."""
+
+    model: Callable[[], nn.Module]
+    """Builds the model; called once on every worker, each time with the same random numbers."""
+    loss: Measure
+    """`loss(output, target)`: a scalar, the mean over the samples of the batch."""
+    data: "Dataset[Any]"
+    """A map-style dataset of pairs `(inputs, target)`."""
+    optimizer: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+    """Builds the optimizer for the given parameters."""
+    batch: int
+    """Samples per optimizer step over all workers: the global batch."""
+    epochs: int | None = None
+    """Passes over the data. Give this or `steps`."""
+    steps: int | None = None
+    """Optimizer steps. Give this or `epochs`."""
+    schedule: Callable[[torch.optim.Optimizer], LRScheduler] | None = None
+    """Builds the learning-rate schedule; it advances once per optimizer step."""
+    clip: float | None = None
+    """Largest norm of the gradient over all parameters."""
+    split: Split | None = None
+    """`split(batch) -> (inputs, target)`, for samples that are not pairs."""
+    weight: Callable[[Any], torch.Tensor] | None = None
+    """`weight(target)`: what the loss is a mean over when not over samples, such as tokens."""
+    shuffle: bool = True
+    order: Callable[[int], Order] | None = None
+    """From the seed to an order of the samples, such as a curriculum; wins over the dataset's."""
+    seed: int = 0
+    """Decides the first weights, the order of the samples, and dropout."""
+    loaders: int = 0
+    """Processes per worker that load data beside it."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module):
+            raise PacelineError(
+                f"Training(model=…) is a {type(self.model).__name__} that is built already,"
+                " but each worker must build its own",
+                fix=f"write model=lambda: {type(self.model).__name__}(…)",
+            )
+        samples_of(self.data)
+        if (self.epochs is None) == (self.steps is None):
+            given = "both" if self.epochs is not None else "neither"
+            raise PacelineError(
+                f"Training needs epochs=… or steps=…; {given} was given", fix="give one of them"
+            )
+        for name in ("batch", "epochs", "steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise PacelineError(
+                    f"Training({name}={value}) trains nothing", fix=f"give {name} of at least 1"
+                )
+
+    @property
+    def samples(self) -> int:
+        """Samples in the dataset."""
+        return samples_of(self.data)
+
+    def sample_order(self) -> Order:
+        """The order of the samples: the one given, else the dataset's own, else shuffled or not."""
+        return order_of(self.data, self.samples, self.seed, self.shuffle, self.order)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps that this training takes."""
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        return self.epochs * -(-self.sample_order().samples // self.batch)
