@@ -65,7 +65,7 @@ def _time_row(name: str, every: list[Case], known: list[Case], tested: list[Case
     predicted = predict(tested, found, rates)
     row: Row = {
         "table": name,
-        "mode": f"fitted on {len(known)}" if known else "catalogue",
+        "mode": f"fitted on {len(known)}" if known else "catalog",
         "rows": len(tested),
     }
     if predicted:

@@ -1,8 +1,8 @@
-"""The tables and the picture of docs/worked-plans.md: predictions, nothing is run here.
+"""Compute the tables and the picture of docs/worked-plans.md. All are predictions; nothing runs.
 
     python benchmarks/planner/worked.py [--write]
 
-Without `--write` the tables are printed; with it they replace those on the page, and the picture.
+Without `--write` it prints the tables; with it they replace those on the page, and the picture.
 """
 
 import argparse
@@ -29,20 +29,20 @@ PAGE, PICTURE = DOCS / "worked-plans.md", DOCS / "pictures" / "resnet50-scaling.
 LLAMA, SEQ = profile_of("llama2-7b"), 4096
 BATCH = 1024
 TOKENS = 2e12
-"""That Llama 2 was trained on (Touvron et al. 2023)."""
+"""Training tokens of Llama 2 (Touvron et al. 2023)."""
 DEVICES = (16, 64, 256, 1024)
 BY_HAND = 64
 PARTS = {
-    "compute": "products and what lies between them",
-    "recompute": "computed again",
-    "data": "exchange that nothing hides",
+    "compute": "matrix products and operations between them",
+    "recompute": "recomputation",
+    "data": "exposed communication",
     "optimizer": "optimizer",
     "host": "host",
-    "jitter": "waiting for the slowest",
+    "jitter": "waiting for the slowest worker",
 }
 MEASURED = {8: 10_643, 128: 10_475, 256: 10_119, 512: 9_670}
-"""Tokens a second on each of so many H100, measured: MPT-7B, 2,048 tokens, micro-batches of 6, FSDP
-(github.com/mosaicml/llm-foundry, scripts/train/benchmarking/README.md @ 8c8dd48)."""
+"""Measured tokens/s per device, by the number of H100s: MPT-7B, 2,048 tokens, micro-batches of 6,
+FSDP (github.com/mosaicml/llm-foundry, scripts/train/benchmarking/README.md @ 8c8dd48)."""
 MPT = profile_of("gpt: layers=32 width=4096 heads=32 seq=2048 vocab=50368")
 MPT_SEQ, MPT_MICRO_BATCH = 2048, 6
 
@@ -73,22 +73,22 @@ def main() -> None:
 
 
 def replaced_in(page: Path, name: str, table: str) -> None:
-    """Put a table where the page has a place for it."""
+    """Replace a table between its markers on the page."""
     begin, end = f"<!-- {name} -->\n", "<!-- end -->"
     pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     text = page.read_text()
     if not pattern.search(text):
-        raise SystemExit(f"{page.name} has no place for the table {name}")
+        raise SystemExit(f"{page.name} has no markers for the table {name}")
     page.write_text(pattern.sub(lambda _: f"{begin}\n{table}\n\n{end}", text))
 
 
 def h100s(devices: int) -> Cluster:
-    """Nodes of eight, with 400 Gbit/s for each device."""
+    """Return nodes of eight H100s with 400 Gbit/s per device."""
     return usual_cluster("h100-80gb", devices // 8)
 
 
 def plans(found: dict[int, Found], best: dict[int, Estimate]) -> str:
-    """The fastest layout on each number of devices."""
+    """Tabulate the fastest layout for each number of devices."""
     peak = h100s(8).device.peak("bf16")
     first = BATCH / best[DEVICES[0]].step_seconds.value / DEVICES[0]
     rows = []
@@ -113,9 +113,9 @@ def plans(found: dict[int, Found], best: dict[int, Estimate]) -> str:
         "layouts that fit",
         "fastest",
         "step, s (90 % interval)",
-        "tokens/s a device",
-        "of peak",
-        "GB a device",
+        "tokens/s per device",
+        "MFU",
+        "GB per device",
         "efficiency",
         "days for 2 T tokens",
     )
@@ -123,18 +123,18 @@ def plans(found: dict[int, Found], best: dict[int, Estimate]) -> str:
 
 
 def parts(found: dict[int, Found], best: dict[int, Estimate]) -> str:
-    """Seconds of the fastest layouts, and what their exchange would take if nothing hid it."""
+    """Tabulate the fastest layouts' step breakdown, and their communication without overlap."""
     rows = [
         [title, *(f"{estimate.seconds[key]:.3f}" for estimate in best.values())]
         for key, title in PARTS.items()
     ]
-    bare = [bare_exchange(found[devices], best[devices]) for devices in best]
-    rows.append(["(all exchange)", *(f"({each:.3f})" for each in bare)])
-    return table_of(("seconds of a step", *(f"{each:,} H100s" for each in best)), rows)
+    bare = [bare_communication(found[devices], best[devices]) for devices in best]
+    rows.append(["(communication without overlap)", *(f"({each:.3f})" for each in bare)])
+    return table_of(("seconds per step", *(f"{each:,} H100s" for each in best)), rows)
 
 
 def by_hand(found: Found, estimate: Estimate) -> str:
-    """What a pocket calculator says of a step with shards only, beside the planner."""
+    """Tabulate a step of a sharded layout by hand, beside the planner."""
     cluster, engine, numbers = found.steps.cluster, found.steps.engine, guess().numbers
     layout, chip = estimate.layout, cluster.device
     share = BATCH / layout.workers
@@ -153,8 +153,8 @@ def by_hand(found: Found, estimate: Estimate) -> str:
     compute = estimate.seconds["compute"]
     rows = [
         [
-            "products",
-            f"{flops[False]:.3g} FLOPs a sample × {share:.0f} samples / {rate:.3g} FLOP/s",
+            "matrix products",
+            f"{flops[False]:.3g} FLOPs per sample × {share:.0f} samples / {rate:.3g} FLOP/s",
             f"{products:.2f}",
         ],
         [
@@ -163,23 +163,23 @@ def by_hand(found: Found, estimate: Estimate) -> str:
             f"{attention:.2f}",
         ],
         [
-            "the rest of computing",
-            "reading and writing, idle units: the planner's computing less the two above",
+            "other computation",
+            "memory traffic, idle units: the planner's computation less the two above",
             f"{compute - products - attention:.2f}",
         ],
         [
-            "all exchange",
-            f"(2 × {rounds:.0f} gathers of {engine.gathered_bytes} bytes + 1 sum of"
-            f" {engine.gradient_bytes}) a parameter"
+            "communication without overlap",
+            f"(2 × {rounds:.0f} all-gathers of {engine.gathered_bytes} bytes + 1 reduce-scatter of"
+            f" {engine.gradient_bytes}) per parameter"
             f" = {moved / 1e9:.0f} GB / {network / 1e9:.0f} GB/s",
-            f"{moved / network:.2f}; planner {bare_exchange(found, estimate):.2f}",
+            f"{moved / network:.2f}; planner {bare_communication(found, estimate):.2f}",
         ],
     ]
     return table_of(("part", "arithmetic", "seconds"), rows)
 
 
-def bare_exchange(found: Found, estimate: Estimate) -> float:
-    """The same layout where nothing is hidden behind computing."""
+def bare_communication(found: Found, estimate: Estimate) -> float:
+    """Return the communication seconds of the same layout without overlap."""
     steps = found.steps
     engine = steps.engine.model_copy(update={"overlap_data": False})
     model = StepModel(steps.profile, steps.cluster, "bf16", engine, guess().numbers)
@@ -187,17 +187,17 @@ def bare_exchange(found: Found, estimate: Estimate) -> float:
 
 
 def others(found: dict[int, Found]) -> str:
-    """The fastest of each kind of layout, by the fastest of all."""
+    """Tabulate the fastest layout of each kind, relative to the fastest of all."""
     rows = []
     for devices, each in found.items():
         layouts = each.steps.layouts
         kinds = {
-            "no slices, no pipeline": (layouts.tensor == 1) & (layouts.pipeline == 1),
-            "layers in 2 slices": (layouts.tensor == 2) & (layouts.pipeline == 1),
-            "layers in 8 slices": (layouts.tensor == 8) & (layouts.pipeline == 1),
-            "pipeline of 2": (layouts.tensor == 1) & (layouts.pipeline == 2),
-            "pipeline of 8": (layouts.tensor == 1) & (layouts.pipeline == 8),
-            "blocks computed again": layouts.recompute == 3,
+            "neither tensor nor pipeline": (layouts.tensor == 1) & (layouts.pipeline == 1),
+            "tensor 2": (layouts.tensor == 2) & (layouts.pipeline == 1),
+            "tensor 8": (layouts.tensor == 8) & (layouts.pipeline == 1),
+            "pipeline 2": (layouts.tensor == 1) & (layouts.pipeline == 2),
+            "pipeline 8": (layouts.tensor == 1) & (layouts.pipeline == 8),
+            "block recomputation": layouts.recompute == 3,
         }
         row = [f"{devices:,}"]
         for chosen in kinds.values():
@@ -211,7 +211,7 @@ def others(found: dict[int, Found]) -> str:
 
 
 def measured_7b() -> str:
-    """The same planner on steps that others have measured."""
+    """Tabulate predictions against published measurements."""
     rows = []
     for devices, measured in MEASURED.items():
         layout = Layout(shards=devices, micro_batch=MPT_MICRO_BATCH, precision="bf16")
@@ -227,7 +227,7 @@ def measured_7b() -> str:
                 f"{tokens / took.value / measured - 1:+.0%}",
             ]
         )
-    head = ("H100s", "predicted tokens/s a device (90 % interval)", "measured", "predicted by it")
+    head = ("H100s", "predicted tokens/s per device (90 % interval)", "measured", "error")
     return table_of(head, rows)
 
 
@@ -237,8 +237,8 @@ def words(layout: Layout) -> str:
         for degree, name in (
             (layout.replicas, "replicas"),
             (layout.shards, "shards"),
-            (layout.tensor, "slices"),
-            (layout.pipeline, "stages"),
+            (layout.tensor, "tensor"),
+            (layout.pipeline, "pipeline"),
         )
         if degree > 1
     ]

@@ -1,4 +1,4 @@
-"""ResNet-50 on V100 nodes: how predicted efficiency compares with figures of the literature."""
+"""Compare the predicted efficiency of ResNet-50 on V100 nodes with published figures."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,29 +21,29 @@ from paceline.specs.measurements.cluster import Cluster
 
 RESNET = profile_of("resnet50")
 REQUIRED = {16: 0.95, 64: 0.89, 256: 0.78, 1024: 0.62}
-"""Efficiency on so many nodes, from the papers that Paceline's requirements come from; they say
+"""Efficiency by number of nodes, from the papers that Paceline's requirements come from; they name
 neither the device nor the network nor the batch."""
 NODES = tuple(2**power for power in range(11))
 SHOWN = (1, 4, 16, 64, 256, 1024)
 RECORD_NODES, RECORD = 272, 0.9162
-"""Of 4 V100 with two InfiniBand EDR, 32 images a device: measured by Mikami et al. 2018
+"""Nodes of 4 V100 with two InfiniBand EDR, 32 images per device: measured by Mikami et al. 2018
 (arXiv:1811.05233), read at developer.nvidia.com/blog/sony-breaks-resnet-50-training-record."""
 MOST_IMAGES = 256
-"""In a micro-batch."""
+"""Largest micro-batch."""
 DRAWS = 400
 COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#D55E00")
 NVIDIA: dict[tuple[str, str, Trained], dict[int, int]] = {
     ("v100-32gb", "nvlink2", "fp16"): {1: 1_156, 8: 8_056},
     ("a100-80gb", "nvlink3", "bf16"): {1: 2_470, 8: 16_621},
 }
-"""Images a second on 1 and 8 devices of one node in mixed precision, measured
+"""Images/s on 1 and 8 devices of one node in mixed precision, measured
 (github.com/NVIDIA/DeepLearningExamples, PyTorch/Classification/ConvNets/resnet50v1.5 @ 291f0d0);
-256 images a device are assumed."""
+256 images per device are assumed."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Nodes of four V100, a network, and a batch that grows with them or does not."""
+    """Nodes of four V100, a network, and a batch that is fixed or grows with the nodes."""
 
     name: str
     network: str
@@ -52,7 +52,7 @@ class Scenario:
     batch: int | None = None
 
     def cluster(self, nodes: int) -> Cluster:
-        """So many of them."""
+        """Return a cluster of this many nodes."""
         return Cluster(
             nodes=nodes,
             devices_per_node=4,
@@ -63,7 +63,7 @@ class Scenario:
         )
 
     def seconds_per_image(self, nodes: int, numbers: Numbers) -> Array:
-        """Under those numbers, or each row of them."""
+        """Return the seconds per image, for each row of the planner's coefficients."""
         cluster = self.cluster(nodes)
         batch = self.batch or (self.images_per_device or 1) * cluster.devices
         share = batch // cluster.devices
@@ -74,21 +74,21 @@ class Scenario:
         return model.times(Layouts.of([layout]), float(batch)).total / batch
 
     def efficiency(self, nodes: int, numbers: Numbers) -> Array:
-        """What a node does, by what it does alone."""
+        """Return the throughput per node, relative to that of one node."""
         alone = self.seconds_per_image(1, numbers)
         return alone / self.seconds_per_image(nodes, numbers) / nodes
 
     def interval(self, nodes: int) -> tuple[float, float, float]:
-        """Efficiency, and where nine of ten draws of the planner's numbers have it."""
+        """Return the efficiency and its 90 % interval over draws of the planner's coefficients."""
         drawn = self.efficiency(nodes, _draws())
         low, high = np.quantile(drawn, [0.05, 0.95])
         return float(self.efficiency(nodes, guess().numbers)[0]), float(low), float(high)
 
 
 SCENARIOS = (
-    Scenario("2 × 100 Gbit/s, 32 images a device", "infiniband-edr", 2, images_per_device=32),
-    Scenario("25 Gbit/s, 32 images a device", "ethernet-25g", 1, images_per_device=32),
-    Scenario("2 × 100 Gbit/s, 32,768 images in all", "infiniband-edr", 2, batch=32_768),
+    Scenario("2 × 100 Gbit/s, 32 images per device", "infiniband-edr", 2, images_per_device=32),
+    Scenario("25 Gbit/s, 32 images per device", "ethernet-25g", 1, images_per_device=32),
+    Scenario("2 × 100 Gbit/s, batch 32,768", "infiniband-edr", 2, batch=32_768),
 )
 
 
@@ -99,9 +99,9 @@ def _draws() -> Numbers:
 
 
 def single_nodes() -> str:
-    """One node against what NVIDIA measured."""
+    """Tabulate one node against NVIDIA's measurements."""
     lines = [
-        "| device | devices | predicted images/s (90 % interval) | measured | predicted by it |",
+        "| device | devices | predicted images/s (90 % interval) | measured | error |",
         "| --- | --- | --- | --- | --- |",
     ]
     for (name, inside, precision), measured in NVIDIA.items():
@@ -128,7 +128,7 @@ def single_nodes() -> str:
 
 
 def efficiencies() -> str:
-    """Of each scenario, beside the papers'."""
+    """Tabulate the efficiency of each scenario beside the papers'."""
     lines = [
         f"| nodes | V100s | the papers | {' | '.join(each.name for each in SCENARIOS)} |",
         f"| --- | --- | --- |{' --- |' * len(SCENARIOS)}",
@@ -149,7 +149,7 @@ def efficiencies() -> str:
 
 
 def steepness() -> str:
-    """The power of the nodes that lost time, 1/E - 1, grows with."""
+    """Tabulate the exponent of the nodes with which lost time, 1/E - 1, grows."""
     nodes = np.array(list(REQUIRED))
     curves = {"the papers": np.array(list(REQUIRED.values()))}
     for each in SCENARIOS:
@@ -157,7 +157,7 @@ def steepness() -> str:
             [float(each.efficiency(int(count), guess().numbers)[0]) for count in nodes]
         )
     lines = [
-        "| | lost time at 16 nodes | at 1,024 | grows as nodes to the power |",
+        "| | lost time at 16 nodes | at 1,024 | exponent of the nodes |",
         "|---|---|---|---|",
     ]
     for name, curve in curves.items():
@@ -168,7 +168,7 @@ def steepness() -> str:
 
 
 def picture() -> str:
-    """Efficiency over nodes, as SVG."""
+    """Draw efficiency over nodes, as SVG."""
     rows = []
     for each in SCENARIOS:
         for nodes in NODES:
@@ -184,7 +184,7 @@ def picture() -> str:
     names = [*(each.name for each in SCENARIOS), "the papers"]
     x = draw.X("nodes:Q", title="Nodes of four V100").scale(type="log", base=2)
     x = x.axis(values=list(NODES[::2]), format=",d", grid=False)
-    y = draw.Y(title="Efficiency, by one node").scale(domain=[0, 1], nice=False)
+    y = draw.Y(title="Efficiency relative to one node").scale(domain=[0, 1], nice=False)
     colour = draw.Color("of:N", title=None).scale(domain=names, range=list(COLOURS))
     predicted = draw.Chart(draw.Data(values=rows)).encode(x=x, color=colour)
     published = draw.Chart(draw.Data(values=papers)).encode(x=x, color=colour)

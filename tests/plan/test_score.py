@@ -39,7 +39,7 @@ def test_a_case_file(cases: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     catalogue, fitted = said["time"]
-    assert (catalogue["mode"], catalogue["rows"]) == ("catalogue", 5)
+    assert (catalogue["mode"], catalogue["rows"]) == ("catalog", 5)
     assert (fitted["mode"], fitted["rows"]) == ("fitted on 1", 4)
     for row in (catalogue, fitted):
         assert 0 <= row["median"] <= row["mean"] * 2
