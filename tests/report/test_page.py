@@ -249,7 +249,7 @@ def test_the_documented_fields_are_those_that_json_has() -> None:
     documented = set()
     for page in ("report.md", "checkpoints.md"):
         text = (Path(__file__).parents[2] / "docs" / page).read_text()
-        table = text.split("## For programs")[1].split("\n## ")[0]
+        table = text.split("## JSON fields")[1].split("\n## ")[0]
         rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
         documented |= {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert documented == set(Summary.model_fields)
