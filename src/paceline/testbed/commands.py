@@ -51,7 +51,7 @@ def run(command: Sequence[str], *, feed: str | None = None) -> str:
     if done.returncode != 0:
         raise PacelineError(
             f"`{' '.join(command)}` failed: {(done.stderr or done.stdout).strip()}",
-            fix="see docs/testbed.md, 'When it does not start'",
+            fix="see 'Troubleshooting' in docs/testbed.md",
         )
     return done.stdout
 

@@ -93,7 +93,7 @@ class HolderStart:
         return PacelineError(
             f"the testbed {self._spec.name!r} did not start: {reason}\n"
             + self._state.last_log_lines(),
-            fix="mend what the logs above name; see docs/testbed.md, 'When it does not start'",
+            fix="fix the problem in the logs above; see 'Troubleshooting' in docs/testbed.md",
         )
 
 
