@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 
+from checkpoints.saved import SHAPES, Checkpoints, state
 from paceline.checkpoints.manifest import MANIFEST, SEAL, Manifest, seal_of
 from paceline.checkpoints.storage import Bucket, Folder
 from paceline.checkpoints.verification import Damaged, manifest_of
 from paceline.specs import PacelineError
-from recover.saved import SHAPES, Checkpoints, state
 from security.payload import Payload
 from security.schemas import allowed, spoilt
 

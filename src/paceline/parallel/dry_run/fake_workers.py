@@ -1,7 +1,7 @@
 """A worker of a large cluster, played here: tensors without memory, and peers that are not there.
 
 Together with `stand_ins.py` the one place that knows the private parts of torch that this takes;
-`tests/train/test_pretend.py` fails when a release of torch changes them.
+`tests/parallel/test_fake_workers.py` fails when a release of torch changes them.
 """
 
 from collections.abc import Iterable, Iterator

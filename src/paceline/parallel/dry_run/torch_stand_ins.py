@@ -1,7 +1,7 @@
 """What stands in for parts of torch that would wait for workers which are not there.
 
 Together with `pretend.py` the one place that knows private parts of torch for dry runs;
-`tests/train/test_pretend.py` fails when a release of torch changes them.
+`tests/parallel/test_fake_workers.py` fails when a release of torch changes them.
 """
 
 import weakref

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from paceline.parallel.slices.functions import COMPUTED_IN_SLICES
 from paceline.parallel.slices.sliced_tensors import everything_whole
 from paceline.parallel.slices.sliced_values import SlicedValues
+from parallel.sliced_ranks import difference, workers
 from ranks import run_ranks
-from train.sliced_ranks import difference, workers
 
 BATCH, LENGTH = 4, 6
 Call = Callable[[torch.Tensor], Any]

@@ -11,7 +11,7 @@ from torch import nn
 from paceline.parallel.forward_trace import trace
 from paceline.parallel.slices.slicing import Slicing, find_slicing
 from paceline.specs import Layout, PacelineError
-from train.sliced_models import (
+from parallel.sliced_models import (
     GPT,
     HEAD,
     KEY_HEADS,

@@ -16,7 +16,7 @@ from paceline.parallel.slices.slicing import find_slicing
 from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Layout, Run
 from paceline.train.elastic.joined_groups import joined
-from train.sliced_models import text
+from parallel.sliced_models import text
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 

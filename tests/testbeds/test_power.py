@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from box.boxes import run_in, slurm_state, started_in, wait_until
 from paceline import testbed
 from paceline.specs.errors import PacelineError
+from testbeds.boxes import run_in, slurm_state, started_in, wait_until
 
 pytestmark = pytest.mark.slurm
 

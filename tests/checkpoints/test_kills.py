@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recover.kills import KINDS, STEPS, Striker, Struck, small_disk, uninterrupted
+from checkpoints.kills import KINDS, STEPS, Striker, Struck, small_disk, uninterrupted
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from paceline.peers.memory_client import Peer
 from paceline.peers.peer_memory import PeerMemory
 from paceline.peers.protocol import Wire
-from recover.crew import SECRET, snapshot_of
+from peers.crew import SECRET, snapshot_of
 
 sending_begins = threading.Event()
 

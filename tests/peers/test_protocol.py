@@ -15,7 +15,7 @@ from paceline.peers.inventory import Moment
 from paceline.peers.memory_client import PeerFailed, Source
 from paceline.peers.protocol import MOST_MESSAGE_BYTES, Answer, AskBytes, AskPart, Wire
 from paceline.specs.base import Spec
-from recover.crew import SECRET, Crew
+from peers.crew import SECRET, Crew
 
 MOMENT = Moment(generation=0, step=10, workers=2)
 

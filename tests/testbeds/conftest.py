@@ -2,9 +2,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from box.boxes import SHARED, traces_of, wait_until
 from paceline import testbed
 from paceline.testbed.state_folder import state_folder
+from testbeds.boxes import SHARED, traces_of, wait_until
 
 
 @pytest.fixture(scope="session")

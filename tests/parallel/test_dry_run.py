@@ -9,8 +9,7 @@ import torch
 
 from paceline.parallel.dry_run import dry_step
 from paceline.specs import Layout, RankPicture
-from ranks import run_ranks
-from train.rehearsed import (
+from parallel.rehearsed import (
     BLOCKS,
     LENGTH,
     WIDTH,
@@ -21,6 +20,7 @@ from train.rehearsed import (
     sent_in_a_step,
     tried,
 )
+from ranks import run_ranks
 
 PARAMETERS = sum(each.numel() for each in Decoder().parameters())
 BLOCK = sum(each.numel() for each in Decoder().blocks[0].parameters())

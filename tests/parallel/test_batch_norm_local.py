@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from paceline.parallel.batch_norm import prepare_batch_norm
 from paceline.specs import Layout, PacelineError
-from train.normalised import CHANNELS, blocks, rows
+from parallel.normalized import CHANNELS, blocks, rows
 
 
 def local(**changes: Any) -> tuple[nn.BatchNorm1d, Any]:

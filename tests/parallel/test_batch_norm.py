@@ -18,8 +18,8 @@ from paceline.parallel.recompute import recompute
 from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Layout, Run
 from paceline.train.elastic.joined_groups import joined
+from parallel.normalized import CHANNELS, blocks, rows
 from ranks import run_ranks
-from train.normalised import CHANNELS, blocks, rows
 
 STEPS = 2
 EXACT = {torch.float32: 1e-6, torch.float64: 1e-13}

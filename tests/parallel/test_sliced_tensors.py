@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from paceline.parallel.slices.sliced_tensors import Fused
 from paceline.parallel.slices.sliced_values import SlicedValues
+from parallel.sliced_ranks import difference, workers
+from parallel.test_sliced_functions import BATCH, LENGTH, Call, gradient_of, results_of
 from ranks import run_ranks
-from train.sliced_ranks import difference, workers
-from train.test_sliced_functions import BATCH, LENGTH, Call, gradient_of, results_of
 
 FUSED: dict[str, Call] = {
     "chunk": lambda x: x.chunk(3, dim=-1),

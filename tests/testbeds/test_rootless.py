@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from box.boxes import wait_until
+from testbeds.boxes import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -61,7 +61,7 @@ def reachable_checkout() -> Iterator[Path]:
 
 def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: Path) -> None:
     python = reachable_checkout / Path(sys.executable).relative_to(CHECKOUT)
-    session = reachable_checkout / "tests/box/rootless_session.py"
+    session = reachable_checkout / "tests/testbeds/rootless_session.py"
     environment = [
         f"PYTHONPATH={reachable_checkout}/src:{reachable_checkout}/tests",
         "PATH=/usr/local/bin:/usr/bin:/bin",

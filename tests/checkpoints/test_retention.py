@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoints.saved import Checkpoints, state
 from paceline.checkpoints.retention import superfluous
 from paceline.checkpoints.storage import Folder
 from paceline.specs import PacelineError, Plan, Saving
-from recover.saved import Checkpoints, state
 
 
 def test_the_last_the_round_and_the_best(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from box.boxes import TRAFFIC, run_in, started_in
 from paceline import testbed
 from paceline.specs.errors import PacelineError
+from testbeds.boxes import TRAFFIC, run_in, started_in
 
 pytestmark = [pytest.mark.slurm, pytest.mark.alone]
 

@@ -18,7 +18,7 @@ from paceline.peers.part_files import PartFiles
 from paceline.peers.peer_memory import Copied, PeerMemory
 from paceline.peers.protocol import Wire
 from paceline.peers.restored_storage import PartLost
-from recover.crew import SECRET, Crew, snapshot_of
+from peers.crew import SECRET, Crew, snapshot_of
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_peer_that_is_killed_in_the_middle(tmp_path: Path) -> None:
     told: dict[int, Copied | str] = {}
     memory = PeerMemory(SECRET, "127.0.0.1", told.__setitem__)
     process = subprocess.Popen(
-        [sys.executable, "-m", "recover.half_a_copy"],
+        [sys.executable, "-m", "peers.half_a_copy"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

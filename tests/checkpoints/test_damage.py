@@ -12,9 +12,9 @@ import pytest
 import torch
 from blake3 import blake3
 
+from checkpoints.saved import Checkpoints, state
 from paceline.checkpoints.manifest import Manifest, seal_of
 from paceline.specs import PacelineError
-from recover.saved import Checkpoints, state
 
 GOOD, NEWEST = "step-0000000010", "step-0000000020"
 FILES = ("manifest.json", "manifest.json.sha256", "model-00000-000.safetensors")

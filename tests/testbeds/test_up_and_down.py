@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from box.boxes import run_in, started_in, traces_of, wait_until
 from paceline import testbed
 from paceline.specs.errors import PacelineError
 from paceline.testbed.commands import holders_of
 from paceline.testbed.state_folder import state_folder
+from testbeds.boxes import run_in, started_in, traces_of, wait_until
 
 pytestmark = pytest.mark.slurm
 

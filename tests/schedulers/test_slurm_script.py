@@ -44,7 +44,7 @@ LISTENED = CPU.model_copy(
     ],
 )
 def test_golden_script(name: str, job: Job, faults: Faults) -> None:
-    """Renew with `PACELINE_RENEW=1 pytest tests/launch/test_script.py`, then read the diff."""
+    """Renew: `PACELINE_RENEW=1 pytest tests/schedulers/test_slurm_script.py`; read the diff."""
     written = script(job, Run(Path(f"/home/ann/runs/{job.name}-20260101-120000")), faults)
     golden = GOLDEN / f"{name}.sbatch"
     if os.environ.get("PACELINE_RENEW"):

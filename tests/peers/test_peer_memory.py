@@ -8,7 +8,7 @@ import pytest
 from paceline.peers.copy_placement import copy_cost
 from paceline.peers.inventory import Moment
 from paceline.peers.peer_memory import Copied
-from recover.crew import Crew
+from peers.crew import Crew
 
 NODES = ["a", "a", "b", "b", "c", "c"]
 

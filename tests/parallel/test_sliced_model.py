@@ -16,8 +16,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from paceline.parallel.slices.sliced_model import Cut
-from ranks import run_ranks
-from train.sliced_models import (
+from parallel.sliced_models import (
     GPT,
     LENGTH,
     WIDTH,
@@ -31,7 +30,8 @@ from train.sliced_models import (
     next_word,
     text,
 )
-from train.sliced_ranks import Collectives, Loss, built, compared, difference, sliced, workers
+from parallel.sliced_ranks import Collectives, Loss, built, compared, difference, sliced, workers
+from ranks import run_ranks
 
 
 def of_classes(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
