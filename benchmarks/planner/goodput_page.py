@@ -40,8 +40,8 @@ PEERS = replace(
 REGROUP = replace(PEERS, detection_seconds=1.5, restart_seconds=598.5, regroup_seconds=30)
 WAYS = {
     "disk only": DISK,
-    "peers' memory, workers started again": PEERS,
-    "peers' memory, survivors regroup": REGROUP,
+    "peer copies, workers restart": PEERS,
+    "peer copies, survivors regroup": REGROUP,
 }
 COLOURS = ("#e15759", "#f28e2b", "#4e79a7")
 
@@ -104,12 +104,12 @@ def spares() -> str:
             rows.append(
                 [
                     f"{devices:,}",
-                    "0: goes on smaller" if count == 0 else f"{count}",
+                    "0: fewer nodes" if count == 0 else f"{count}",
                     f"{done:.2%}",
                     f"{done * nodes / (nodes + count):.2%}",
                 ]
             )
-    return table_of(("devices", "spare nodes", "goodput", "by all nodes, spares too"), rows)
+    return table_of(("devices", "spare nodes", "goodput", "goodput over all nodes, with spares"), rows)
 
 
 def picture() -> str:
@@ -121,7 +121,7 @@ def picture() -> str:
     ]
     draw: Any = altair  # partly typed only
     x = draw.X("devices:Q", title="Devices").scale(type="log", domain=[1_000, 100_000])
-    y = draw.Y("goodput:Q", title="Goodput, modelled").scale(domain=[0, 1], nice=False)
+    y = draw.Y("goodput:Q", title="Goodput (model)").scale(domain=[0, 1], nice=False)
     colour = draw.Color("of:N", title=None).scale(domain=list(WAYS), range=list(COLOURS))
     ticks = [1_000, 3_000, 10_000, 30_000, 100_000]
     chart = (
