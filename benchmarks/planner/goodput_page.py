@@ -109,7 +109,9 @@ def spares() -> str:
                     f"{done * nodes / (nodes + count):.2%}",
                 ]
             )
-    return table_of(("devices", "spare nodes", "goodput", "goodput over all nodes, with spares"), rows)
+    return table_of(
+        ("devices", "spare nodes", "goodput", "goodput over all nodes, with spares"), rows
+    )
 
 
 def picture() -> str:
