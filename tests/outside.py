@@ -1,0 +1,31 @@
+"""Outside packages of tests/plugins, installed for a test as a user would install them."""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+PLUGINS = Path(__file__).parent / "plugins"
+
+
+@cache
+def installed(name: str) -> Path:
+    """Install a package of tests/plugins into a folder of its own, once per session.
+
+    The folder goes on `sys.path` of a process that is to have the package.
+    """
+    folder = Path(mkdtemp(prefix=f"paceline-{name}-"))
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    command += ["--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+    command += ["--target", str(folder), str(PLUGINS / name)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return folder
+
+
+def environment(*names: str) -> dict[str, str]:
+    """The environment of a process that has these packages installed."""
+    folders = [str(installed(name)) for name in names]
+    before = [each for each in [os.environ.get("PYTHONPATH")] if each]
+    return os.environ | {"PYTHONPATH": os.pathsep.join([*folders, *before])}
