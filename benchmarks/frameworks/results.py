@@ -20,7 +20,7 @@ BUSY = 2.0
 APART = ("Metered", "network")
 """The stopwatch and the model, where a script has them."""
 COLUMNS = (
-    "way",
+    "framework",
     "version",
     "steps/s",
     "ratio to DDP",
@@ -137,8 +137,8 @@ class Results:
         )
         fewest = min(len(self.of(way)) for way in self.ways())
         return (
-            f"Measured: {self.machine}; {self.steps} steps a run; runs of each, at least: {fewest};"
-            f" load average before the first: {self.load_before:.1f}.{busy}"
+            f"Measured: {self.machine}; {self.steps} steps per run; at least {fewest} runs of each;"
+            f" load average before the first run: {self.load_before:.1f}.{busy}"
         )
 
     def markdown(self) -> str:
