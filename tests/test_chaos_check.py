@@ -101,32 +101,32 @@ EVENTS = "runs/*/events/n1.jsonl"
         ),
         (
             changed(STEPS.format("100-1-n1"), lambda lines: lines[1].update(hash="x")),
-            "members agree",
+            "replicas agree",
             "step 2, generation 0",
         ),
         (
             changed(STEPS.format("101-1-n1"), lambda lines: lines[-1].update(hash="x")),
-            "members agree",
+            "replicas agree",
             "ended apart",
         ),
         (
             changed(STEPS.format("101-1-n1"), lambda lines: lines[-1].update(step=5)),
-            "members agree",
+            "replicas agree",
             "ended after",
         ),
         (
             changed(STEPS.format("101-1-n1"), lambda lines: lines[-1].update(generation=3)),
-            "members agree",
+            "replicas agree",
             "different generations",
         ),
         (
             changed("history.jsonl", lambda lines: lines[-1].update(what="gave up", why="late")),
-            "members agree",
+            "replicas agree",
             "did not come to its end: late",
         ),
         (
             changed(EVENTS, lambda lines: lines.insert(5, lines.pop(2))),
-            "old generations are over",
+            "no stale generation",
             "saved (step 2) of generation 0 after 1",
         ),
         (
@@ -134,22 +134,22 @@ EVENTS = "runs/*/events/n1.jsonl"
                 STEPS.format("101-1-n1"),
                 lambda lines: lines.append({**lines[0], "step": 7, "generation": 1}),
             ),
-            "old generations are over",
+            "no stale generation",
             "took step 7 in generation 1",
         ),
         (
             changed(STEPS.format("101-1-n1"), lambda lines: lines.pop(1)),
-            "old generations are over",
+            "no stale generation",
             "step 3 after 1",
         ),
         (
             changed("history.jsonl", lambda lines: lines.pop(3)),
-            "each fault as it should",
+            "expected recovery",
             "fault 0 (kill) was not recovered from",
         ),
         (
             changed("history.jsonl", lambda lines: lines[1].update(kind="pause")),
-            "each fault as it should",
+            "expected recovery",
             "fault 0 (pause): workers were given up: [1]",
         ),
         (
@@ -157,37 +157,37 @@ EVENTS = "runs/*/events/n1.jsonl"
                 "history.jsonl",
                 lambda lines: lines.insert(4, {"what": "exit", "at": 5.5, "code": 1, "step": 5}),
             ),
-            "each fault as it should",
+            "expected recovery",
             "ended with code 1 at step 5, after fault 0",
         ),
         (
             changed("history.jsonl", lambda lines: lines[1].update(kind="stop")),
-            "each fault as it should",
+            "expected recovery",
             "did not say that it was stopped",
         ),
         (
             changed("history.jsonl", lambda lines: lines[1].update(kind="torn")),
-            "each fault as it should",
+            "expected recovery",
             "`damaged`, which was told 0x",
         ),
         (
             changed("history.jsonl", lambda lines: lines[1].update(kind="nan", at_step=4)),
-            "each fault as it should",
+            "expected recovery",
             "fault 0 (nan): worker 1 was not named",
         ),
-        (grown("fds", 8), "nothing grows", "fds from"),
-        (grown("threads", 3), "nothing grows", "threads from"),
-        (grown("rss_bytes", 10 << 20), "nothing grows", "rss_bytes from"),
-        (lambda folder: (folder / "tmp" / "left").touch(), "nothing is left", "such as left"),
+        (grown("fds", 8), "no leaks", "fds from"),
+        (grown("threads", 3), "no leaks", "threads from"),
+        (grown("rss_bytes", 10 << 20), "no leaks", "rss_bytes from"),
+        (lambda folder: (folder / "tmp" / "left").touch(), "no leftovers", "such as left"),
         (
             lambda folder: write_checkpoint(folder, np.full((4, 3), 6.0, np.float32)),
-            "learns the same",
+            "same result",
             "of their norm apart",
         ),
-        (one_weight_off_by_a_bit, "the same bits", "model/weight: 1 of 12 weights differ"),
+        (one_weight_off_by_a_bit, "bitwise identical", "model/weight: 1 of 12 weights differ"),
         (
             changed(EVENTS, lambda lines: lines[7].update(loss=[99.0])),
-            "learns the same",
+            "same result",
             "the loss is",
         ),
     ],
@@ -231,7 +231,7 @@ def test_a_process_that_is_left_is_found(run: tuple[Path, Path]) -> None:
     finally:
         left.kill()
         left.wait()
-    assert found.rule == "nothing is left"
+    assert found.rule == "no leftovers"
     assert f"process {left.pid} is still there: sleep 60" in found.message
 
 

@@ -10,7 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1]))
 from benchmarks.chaos.check.evidence import Evidence
 from benchmarks.chaos.check.samples import Tally, tally
-from benchmarks.chaos.page import _PROMISES, page
+from benchmarks.chaos.page import _INVARIANTS, page
 from benchmarks.chaos.results import Broken, Finished, Outcome, Results
 
 from chaos_evidence import write_evidence
@@ -56,12 +56,12 @@ def test_samples_are_counted(tmp_path: Path) -> None:
 def test_the_page_of_one_campaign() -> None:
     text = page(on_ddp())
     assert "| Faults | 21 in 1 runs, 1 minutes |" in text
-    assert "| Promises checked | 7 (" in text
-    assert "**0 broken**" in text
-    assert "| Samples that counted | 1,000; 0 lost or counted twice |" in text
+    assert "| Invariants checked | 7 (" in text
+    assert "**0 violated**" in text
+    assert "| Samples trained | 1,000; 0 lost or duplicated |" in text
     assert "| Measured | 2026-11-01, a machine |" in text
     assert (
-        "| a worker is killed (`kill`) | kill −9 | the others go on with what they hold | 20"
+        "| a worker is killed (`kill`) | kill −9 | survivors continue with their own state | 20"
         " | 0.95 | 1.90 | 1.0 (1) | 0 |"
     ) in text
     assert "| ddp | 4 replicas, `--sync allreduce`, momentum | 21 | 1 | 0 |" in text
@@ -70,26 +70,26 @@ def test_the_page_of_one_campaign() -> None:
 def test_several_campaigns_make_one_page() -> None:
     text = page(Results.merged([on_ddp(), on_canonical()]))
     assert "| Faults | 22 in 2 runs, 2 minutes |" in text
-    assert "| Promises checked | 15 (" in text
+    assert "| Invariants checked | 15 (" in text
     assert "| Measured | 2026-11-01 to 2026-11-03, a machine |" in text
-    assert "what they hold (20×); the run is started again" in text
+    assert "their own state (20×); the run restarts" in text
     assert (
         "| Fault | ddp | canonical |\n|---|--:|--:|\n| kill | 20 | 1 |\n| pause | 1 | 0 |" in text
     )
     assert "| canonical | 4 replicas, `--sync canonical:parts=4`, momentum | 1 | 2 | 0 |" in text
 
 
-def test_the_page_says_what_was_broken() -> None:
+def test_the_page_lists_violations() -> None:
     results = on_ddp()
     for step in (3, 4):
         message = f"step {step} has 1 of 2 parts"
         results.broken.append(Broken("ddp", 1, "each sample once", message))
     results.runs[0] = replace(RUN, wrong_samples=2)
     text = page(results)
-    assert "**1 broken**" in text
+    assert "**1 violated**" in text
     assert "- each sample once (ddp, seed 1): step 3 has 1 of 2 parts, and 1 more" in text
     assert "| 1.0 (1) | 2 |" in text
-    assert "1,000; 2 lost or counted twice" in text
+    assert "1,000; 2 lost or duplicated" in text
 
 
 def test_every_rule_of_the_checker_is_on_the_page() -> None:
@@ -100,7 +100,7 @@ def test_every_rule_of_the_checker_is_on_the_page() -> None:
         for line in path.read_text().splitlines()
         if "RULE = " in line
     }
-    assert rules == set(_PROMISES)
+    assert rules == set(_INVARIANTS)
 
 
 def test_a_page_from_files(tmp_path: Path) -> None:

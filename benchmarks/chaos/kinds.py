@@ -16,7 +16,7 @@ class Kind:
     title: str
     """For people."""
     made: str
-    """How it is made here, in a sentence's part."""
+    """How it is injected, as part of a sentence."""
     by: Maker
     weight: float = 2
     """How often it comes in a schedule, by the others, beyond once in every hundred."""
@@ -51,30 +51,30 @@ _ALL = (
     ),
     Kind(
         "pause",
-        "a worker stands still for half a second",
+        "a worker pauses for half a second",
         "SIGSTOP, SIGCONT",
         "process",
         weight=6,
         workers=2,
         replaces=False,
     ),
-    Kind("hang", "a worker stands still for ever", "SIGSTOP", "process", weight=3),
+    Kind("hang", "a worker hangs", "SIGSTOP", "process", weight=3),
     Kind(
         "return",
-        "a worker stands still until it is given up, and wakes",
-        "SIGSTOP, SIGCONT once the others have gone on",
+        "a worker hangs until it is declared lost, then wakes up",
+        "SIGSTOP; SIGCONT once the others have continued",
         "process",
     ),
     Kind(
         "stuck",
-        "a worker's training stands still, its process lives",
-        "its loop sleeps for ever; `--faults stuck_seconds=8`",
+        "a worker's training loop hangs while its process lives",
+        "its loop sleeps forever; `--faults stuck_seconds=8`",
         "job",
         weight=_SELDOM,
     ),
     Kind(
         "stop",
-        "the run is asked to stop, and goes on",
+        "the run is stopped and resumed",
         "SIGTERM to the supervisor; then `paceline resume`",
         "process",
         weight=_SELDOM,
@@ -83,29 +83,29 @@ _ALL = (
     ),
     Kind(
         "during-recovery",
-        "another worker is killed while the first is being recovered from",
-        "kill −9 of one, of another 0 to 100 ms later",
+        "a second worker is killed during recovery from the first",
+        "kill −9 of one worker, and of another 0 to 100 ms later",
         "process",
         workers=4,
     ),
     Kind(
         "during-save",
         "a worker is killed while a checkpoint is written",
-        "kill −9 as soon as there is a draft",
+        "kill −9 as soon as the checkpoint's draft folder exists",
         "process",
     ),
     Kind(
         "replacement",
-        "another worker is killed while a replacement starts",
-        "kill −9 of one, of another while the first one's replacement loads",
+        "a second worker is killed while a replacement starts",
+        "kill −9 of one worker, and of another while the replacement loads",
         "process",
         workers=4,
     ),
-    Kind("nan", "a gradient is not a number", "one worker's loss × NaN", "job", 5, 2, False),
+    Kind("nan", "a gradient is NaN", "one worker's loss × NaN", "job", 5, 2, False),
     Kind(
         "flip",
         "a bit of a gradient flips on one replica",
-        "a bit of the mantissa, after the exchange and before the update",
+        "a mantissa bit, after the all-reduce and before the optimizer step",
         "job",
         weight=4,
         replaces=False,
@@ -113,8 +113,8 @@ _ALL = (
     ),
     Kind(
         "memory",
-        "a worker is out of memory",
-        "RLIMIT_AS is set to what it uses, and it asks for 1 GB",
+        "a worker runs out of memory",
+        "RLIMIT_AS is set to its current use, and it allocates 1 GB",
         "job",
         weight=_SELDOM,
         ends=True,
@@ -122,7 +122,7 @@ _ALL = (
     Kind(
         "clock",
         "a worker's clock jumps by an hour",
-        "time.time of the process is off for a while (its true clock cannot be set without rights)",
+        "time.time of the process is shifted for a while (setting the real clock needs privileges)",
         "job",
         weight=4,
         workers=2,
@@ -131,7 +131,7 @@ _ALL = (
     Kind(
         "straggler",
         "a worker is slow",
-        "30 steps of one worker last twice as long, 0.1 s longer at least",
+        "30 steps of one worker take twice as long, at least 0.1 s longer",
         "job",
         workers=4,
         replaces=False,
@@ -140,7 +140,7 @@ _ALL = (
     Kind(
         "disk-full",
         "the disk is full",
-        "a file system of its own, filled to the last byte until a checkpoint has failed",
+        "a separate file system is filled to the last byte until a checkpoint has failed",
         "disk",
         weight=3,
         workers=2,
@@ -149,7 +149,7 @@ _ALL = (
     Kind(
         "read-only",
         "the checkpoint folder is read-only",
-        "its file system is remounted so, until a checkpoint has failed",
+        "its file system is remounted read-only until a checkpoint has failed",
         "disk",
         weight=3,
         workers=2,
@@ -157,7 +157,7 @@ _ALL = (
     ),
     Kind(
         "torn",
-        "a checkpoint is torn",
+        "a checkpoint file is truncated",
         "half of a file of the newest is cut off; kill −9 of the supervisor, then `resume`",
         "disk",
         weight=_SELDOM,
@@ -166,7 +166,7 @@ _ALL = (
     ),
     Kind(
         "disk-flip",
-        "a bit of a checkpoint flips",
+        "a bit of a checkpoint file flips",
         "in a file of the newest; kill −9 of the supervisor, then `resume`",
         "disk",
         weight=_SELDOM,
@@ -175,7 +175,7 @@ _ALL = (
     ),
     Kind(
         "node",
-        "a node loses its power",
+        "a node loses power",
         "`paceline testbed stop`, later `start`",
         "node",
         weight=3,
@@ -184,7 +184,7 @@ _ALL = (
     Kind("link-down", "a node's link is cut", "`paceline testbed link --down`", "link", 3),
     Kind(
         "partition",
-        "the network falls into two parts",
+        "the network splits in two",
         "the smaller half of the nodes is moved to another switch",
         "link",
         weight=2,

@@ -8,37 +8,36 @@ from benchmarks.chaos.results import Results, Row
 from benchmarks.chaos.settings import SETTINGS, Setting
 
 _WAYS = {
-    "members": "the others go on with what they hold",
-    "peers": "the state comes from copies in peers' memory",
-    "checkpoint": "the state comes from the last checkpoint, in living processes",
-    "restart": "the run is started again, from its last good checkpoint",
-    "beginning": "from the beginning: there was no state yet",
-    "went on": "training goes on",
+    "members": "survivors continue with their own state",
+    "peers": "survivors restore peer copies",
+    "checkpoint": "survivors restore the last checkpoint",
+    "restart": "the run restarts from its last good checkpoint",
+    "beginning": "the run starts over: it had saved no state",
+    "went on": "training continues",
 }
-_PROMISES = {
-    "each sample once": "of the steps that count, all are there, each with all its parts, and no"
-    " sample is in an epoch twice or missing; by the ledger's files",
-    "members agree": "after every step, those who hold the same part of the weights hold the same"
-    " bits, in modes that promise it; all end at the same step, in the same generation",
-    "old generations are over": "nothing is saved or counted by a generation after a newer one has"
-    " begun; by the order of events and the numbers of steps, not by clocks",
-    "each fault as it should": "every fault is recovered from; half a second of silence and a clock"
-    " that jumps raise no alarm; what must be told of is told of",
-    "nothing is left": "no process, no listening port, no file in shared memory or the folder for"
-    " temporary files",
-    "nothing grows": "open files, threads and memory of a worker that lived through many"
-    " generations",
-    "learns the same": "the last weights are those of an undisturbed run on one worker but for"
-    " rounding (0.1 % of their norm); where the number of workers is a part of the mode, the loss"
-    " of its last steps is that of an undisturbed run, within a half",
-    "the same bits": "the last weights are those of an undisturbed run on one worker to the bit;"
-    " with `canonical` only",
+_INVARIANTS = {
+    "each sample once": "every committed step is complete, and no sample is missing from an"
+    " epoch or in it twice; checked with the ledger files",
+    "replicas agree": "after every step, workers with the same part of the weights hold identical"
+    " bits, in modes that guarantee it; all workers end at the same step, in the same generation",
+    "no stale generation": "no generation saves or commits anything after a newer one has begun;"
+    " checked by the order of events and step numbers, not by clocks",
+    "expected recovery": "the run recovers from every fault; half a second of silence and a clock"
+    " jump raise no alarm; faults that must be reported are reported",
+    "no leftovers": "no process, no listening port, and no file in shared memory or the temporary"
+    " folder is left behind",
+    "no leaks": "the open files, threads and memory of a worker do not grow over many generations",
+    "same result": "the final weights are those of an undisturbed run on one worker up to rounding"
+    " (0.1 % of their norm); in modes that depend on the number of workers, the loss of the last"
+    " steps is within 50 % of that of an undisturbed run",
+    "bitwise identical": "the final weights are bitwise identical to those of an undisturbed run on"
+    " one worker; only with `canonical`",
 }
 
 
 def page(results: Results) -> str:
-    """The page "What Paceline survives"."""
-    blocks = (_summary, _faults, _settings, _times, _broken)
+    """Return the page "Fault injection results"."""
+    blocks = (_summary, _faults, _settings, _times, _violations)
     return "\n\n".join([_BEFORE, *("\n".join(block(results)) for block in blocks), _AFTER])
 
 
@@ -56,30 +55,30 @@ def _summary(results: Results) -> Iterator[str]:
     )
     yield f"| Settings | {', '.join(settings)} |"
     yield (
-        f"| Promises checked | {sum(_promises(run.setting) for run in results.runs)}"
-        f" ([{len(_PROMISES)} kinds](#what-is-promised), after every run);"
-        f" **{len(_not_kept(results))} broken** |"
+        f"| Invariants checked | {sum(_invariants(run.setting) for run in results.runs)}"
+        f" ([{len(_INVARIANTS)} kinds](#invariants), after every run);"
+        f" **{len(_violated(results))} violated** |"
     )
-    yield f"| Samples that counted | {samples:,}; {wrong} lost or counted twice |"
+    yield f"| Samples trained | {samples:,}; {wrong} lost or duplicated |"
     yield f"| Measured | {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {results.machine} |"
 
 
-def _promises(setting: str) -> int:
-    return len(_PROMISES) - (not SETTINGS[setting].same_bits)
+def _invariants(setting: str) -> int:
+    return len(_INVARIANTS) - (not SETTINGS[setting].same_bits)
 
 
 def _faults(results: Results) -> Iterator[str]:
-    yield "## What happens"
+    yield "## Results by fault"
     yield ""
     yield (
-        "Seconds are from the fault to the first step of the generation after it; where nobody had"
-        " to be left out, the longest time between two steps. All workers share one machine, so add"
-        " what your network and the start of your processes take."
+        "Seconds are measured from the fault to the first step of the next generation. If no worker"
+        " was left out, they are the longest time between two steps. All workers share one machine:"
+        " on a cluster, network latency and the start of processes come on top."
     )
     yield ""
     yield (
-        "| Fault | What is done | What happens | Times | Seconds: p50 | p95 | Steps taken again:"
-        " mean (most) | Samples lost |"
+        "| Fault | Injected by | Recovery | Count | Seconds: p50 | p95 | Steps repeated:"
+        " mean (max) | Samples lost |"
     )
     yield "|---|---|---|--:|--:|--:|--:|--:|"
     for row in results.rows():
@@ -99,16 +98,16 @@ def _ways(row: Row) -> str:
 
 
 def _settings(results: Results) -> Iterator[str]:
-    yield "## In which trainings"
+    yield "## Results by setting"
     yield ""
-    yield "| Setting | What it is | Faults | Seeds | Promises broken |"
+    yield "| Setting | Layout, mode, optimizer | Faults | Seeds | Invariants violated |"
     yield "|---|---|--:|---|--:|"
     for name in _in_order(run.setting for run in results.runs):
         runs = [run for run in results.runs if run.setting == name]
-        broken = sum(setting == name for setting, _, _ in _not_kept(results))
+        violated = sum(setting == name for setting, _, _ in _violated(results))
         seeds = ", ".join(str(run.seed) for run in runs)
         faults = sum(run.faults for run in runs)
-        yield f"| {name} | {_described(SETTINGS[name])} | {faults} | {seeds} | {broken} |"
+        yield f"| {name} | {_described(SETTINGS[name])} | {faults} | {seeds} | {violated} |"
 
 
 def _described(setting: Setting) -> str:
@@ -120,7 +119,7 @@ def _described(setting: Setting) -> str:
 def _times(results: Results) -> Iterator[str]:
     settings = _in_order(run.setting for run in results.runs)
     times = Counter((each.kind, each.setting) for each in results.outcomes)
-    yield "How often each fault was tried in each of them:"
+    yield "Number of faults of each kind in each setting:"
     yield ""
     yield f"| Fault | {' | '.join(settings)} |"
     yield f"|---|{'--:|' * len(settings)}"
@@ -133,51 +132,50 @@ def _in_order(settings: Iterable[str]) -> list[str]:
     return [name for name in SETTINGS if name in named]
 
 
-def _broken(results: Results) -> Iterator[str]:
-    yield "## What is promised"
+def _violations(results: Results) -> Iterator[str]:
+    yield "## Invariants"
     yield ""
-    yield "| Promise | What it means | Broken |"
+    yield "| Invariant | Meaning | Violated |"
     yield "|---|---|--:|"
-    not_kept = _not_kept(results)
-    for rule, meaning in _PROMISES.items():
-        yield f"| {rule} | {meaning} | {sum(each == rule for _, _, each in not_kept)} |"
+    violated = _violated(results)
+    for rule, meaning in _INVARIANTS.items():
+        yield f"| {rule} | {meaning} | {sum(each == rule for _, _, each in violated)} |"
     yield ""
-    yield "Each is itself tried on doctored histories, in which it must find what is wrong."
-    if not_kept:
+    yield "The tests check that each of these checks finds a violation in falsified run records."
+    if violated:
         yield ""
-    for (setting, seed, rule), messages in not_kept.items():
+    for (setting, seed, rule), messages in violated.items():
         times = f", and {len(messages) - 1} more" if len(messages) > 1 else ""
         yield f"- {rule} ({setting}, seed {seed}): {messages[0]}{times}"
 
 
-def _not_kept(results: Results) -> dict[tuple[str, int, str], list[str]]:
-    """The promises that a run broke: its setting and seed, the promise, and in what."""
+def _violated(results: Results) -> dict[tuple[str, int, str], list[str]]:
+    """Return the messages of all violations by setting, seed and invariant."""
     found: dict[tuple[str, int, str], list[str]] = {}
     for each in results.broken:
         found.setdefault((each.setting, each.seed, each.rule), []).append(each.message)
     return found
 
 
-_BEFORE = """# What Paceline survives
+_BEFORE = """# Fault injection results
 
-Faults are put into real trainings on four workers, by a schedule that a seed decides. Then a
-checker, which shares no code with what put them in, looks at what was left behind. This page is
-made from what it found; [Fault tolerance](faults.md) says how it works, and what is known to be
-missing."""
+The chaos benchmark injects faults into real trainings on four workers, following a seeded schedule.
+A checker that shares no code with the injector then verifies what the runs left behind.
+[Fault tolerance](faults.md) explains the mechanism and its known limits."""
 
-_AFTER = """## Try it
+_AFTER = """## Run it yourself
 
-From a checkout; nothing outside of the runs is touched, and no rights are needed:
+Run this from a checkout. It needs no privileges and touches nothing outside of its runs:
 
 ```bash
 python -m benchmarks.chaos --settings ddp --faults 100 --seed 1
 ```
 
-Which faults come, whom they meet and at which step is a function of the seed; `--print` shows it.
-When a promise is broken, the command that does it all again is printed, and the folders of the runs
-are kept.
+The seed determines the faults, the workers they hit and the steps; `--print` shows this schedule.
+If an invariant is violated, the benchmark prints the command that repeats the run and keeps the run
+folders.
 
-A long campaign can be done in pieces, which make one page:
+You can split a long campaign and combine the parts into one page:
 
 ```bash
 python -m benchmarks.chaos --settings fsdp --kinds kill,hang --faults 20 --seed 7 --json fsdp.json

@@ -45,7 +45,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Broken:
-    """A promise that was not kept."""
+    """An invariant that a run violated."""
 
     setting: str
     seed: int

@@ -6,7 +6,7 @@ from rich.table import Table
 
 
 def show(results: Results) -> None:
-    """Print the table, and every promise that was not kept."""
+    """Print the table and every violated invariant."""
     table = Table(title=_title(results), title_justify="left")
     for column in ("fault", "what happened"):
         table.add_column(column)
@@ -18,7 +18,7 @@ def show(results: Results) -> None:
     Console().print(table)
     for each in results.broken:
         Console().print(f"NOT KEPT ({each.setting}, seed {each.seed}) {each.rule}: {each.message}")
-    Console().print(f"{len(results.outcomes)} faults, {len(results.broken)} promises not kept")
+    Console().print(f"{len(results.outcomes)} faults, {len(results.broken)} violations")
 
 
 def _title(results: Results) -> str:

@@ -1,4 +1,4 @@
-"""Whether a run with faults kept what is promised.
+"""Check the invariants of a run with faults.
 
 Reads the history, the run's folder and /proc, and shares no code with what put the faults in.
 """

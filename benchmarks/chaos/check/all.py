@@ -7,7 +7,7 @@ from benchmarks.chaos.check.evidence import Evidence, Violation
 
 
 def violations(folder: Path, undisturbed: Path) -> list[Violation]:
-    """What was promised and not kept."""
+    """Return all violations of invariants."""
     evidence = Evidence(folder)
     return [
         *samples.check(evidence),

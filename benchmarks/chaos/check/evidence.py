@@ -12,7 +12,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Violation:
-    """A promise that was not kept."""
+    """An invariant that a run violated."""
 
     rule: str
     message: str

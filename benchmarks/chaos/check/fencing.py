@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from benchmarks.chaos.check.evidence import Evidence, Violation
 
-RULE = "old generations are over"
+RULE = "no stale generation"
 _COMMITS = ("saved", "steps", "finished", "evaluated", "resumed")
 _BEGINS = ("regrouped", "started", "resumed")
 

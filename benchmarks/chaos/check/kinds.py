@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from benchmarks.chaos.check.evidence import Evidence, Line, Violation
 
-RULE = "each fault as it should"
+RULE = "expected recovery"
 _NO_ALARM = ("pause", "clock", "slow-link", "lost-packets")
 """Nobody may be given up for these."""
 _ENDS = ("supervisor", "stop", "torn", "disk-flip", "memory")

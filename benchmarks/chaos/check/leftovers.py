@@ -8,8 +8,8 @@ from pathlib import Path
 
 from benchmarks.chaos.check.evidence import Evidence, Line, Violation
 
-RULE = "nothing is left"
-GROWTH_RULE = "nothing grows"
+RULE = "no leftovers"
+GROWTH_RULE = "no leaks"
 SHARED_MEMORY = Path("/dev/shm")
 _LISTENS = "0A"
 _SAMPLES = 8

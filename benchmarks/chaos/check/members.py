@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from benchmarks.chaos.check.evidence import Evidence, StepLine, Violation
 
-RULE = "members agree"
+RULE = "replicas agree"
 
 
 def check(evidence: Evidence) -> Iterator[Violation]:

@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.chaos.check.evidence import Evidence, Violation
 from safetensors.numpy import load_file
 
-RULE = "learns the same"
-BITS_RULE = "the same bits"
+RULE = "same result"
+BITS_RULE = "bitwise identical"
 TOLERANCE = 1e-3
 """Of the norm of the weights: sums over other numbers of workers are rounded otherwise."""
 LOSS_TOLERANCE = 0.5
