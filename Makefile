@@ -42,30 +42,30 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,peers,mlflow,wandb]'
 	$(BIN)/pytest -m nightly
 	$(BIN)/pytest tests/security -m "not nightly" --hypothesis-profile long --timeout 1200
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/engine.py
-	$(BIN)/python benchmarks/frameworks/run.py --only Paceline Accelerate Fabric
-	$(BIN)/python benchmarks/memory.py
-	$(BIN)/python benchmarks/loading.py
-	$(BIN)/python benchmarks/saving.py
-	$(BIN)/python benchmarks/recovery.py --rounds 5
+	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.overhead.layouts
+	$(BIN)/python -m benchmarks.frameworks --only Paceline Accelerate Fabric
+	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.loading
+	$(BIN)/python -m benchmarks.checkpoints
+	$(BIN)/python -m benchmarks.recovery --rounds 5
 	$(BIN)/python -m benchmarks.chaos --settings all --faults 200
-	$(BIN)/python benchmarks/cluster_faults.py --out runs/cluster-faults
-	$(BIN)/python benchmarks/watching.py
-	$(BIN)/python benchmarks/membership.py
-	$(BIN)/python benchmarks/peer_copies.py
-	$(BIN)/python benchmarks/planner/speed.py
-	$(BIN)/python benchmarks/planner/testbed.py
-	$(BIN)/python benchmarks/planner/sync_steps.py
-	$(BIN)/python benchmarks/encode.py
-	$(BIN)/python benchmarks/consensus.py
-	$(BIN)/python benchmarks/staleness.py
-	$(BIN)/python benchmarks/canonical.py
-	$(BIN)/python benchmarks/observing.py
-	$(BIN)/python benchmarks/observing_scale.py
-	$(BIN)/python benchmarks/attribution.py
-	$(BIN)/python benchmarks/scaling.py --out studies/scaling --directions 1gbit
-	$(BIN)/python benchmarks/time_to_loss.py --model main --ratios 0.25 1 4 16
+	$(BIN)/python -m benchmarks.recovery.slurm --out runs/cluster-faults
+	$(BIN)/python -m benchmarks.overhead.fault_tolerance
+	$(BIN)/python -m benchmarks.membership
+	$(BIN)/python -m benchmarks.overhead.peer_copies
+	$(BIN)/python -m benchmarks.planner.speed
+	$(BIN)/python -m benchmarks.planner.testbed
+	$(BIN)/python -m benchmarks.planner.testbed.sync_modes
+	$(BIN)/python -m benchmarks.sync.encodings
+	$(BIN)/python -m benchmarks.sync.consensus
+	$(BIN)/python -m benchmarks.sync.staleness
+	$(BIN)/python -m benchmarks.sync.canonical
+	$(BIN)/python -m benchmarks.overhead.step_breakdown
+	$(BIN)/python -m benchmarks.report.telemetry_scale
+	$(BIN)/python -m benchmarks.report.attribution
+	$(BIN)/python -m benchmarks.scaling --out studies/scaling --directions 1gbit
+	$(BIN)/python -m benchmarks.sync.time_to_loss --model main --ratios 0.25 1 4 16
 
 clean:
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

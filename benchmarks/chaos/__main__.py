@@ -1,7 +1,5 @@
 """Faults in real runs, by a seeded schedule, and a separate checker of what came of them.
 
-    python -m benchmarks.chaos [--settings ddp,fsdp] [--faults 100] [--seed 1] [--kinds kill,hang]
-
 Runs have four workers on this machine, each with one thread, in namespaces of their own, so no
 rights are needed and nothing outside is touched; with --nodes they are on a testbed, under Slurm,
 and links and nodes fail. A failure replays by its setting and its seed.
@@ -16,16 +14,17 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
-from benchmarks.chaos.kinds import HERE, TESTBED
-from benchmarks.chaos.page import page
-from benchmarks.chaos.results import Results
-from benchmarks.chaos.room import enter
-from benchmarks.chaos.runs import run, scheduled
-from benchmarks.chaos.schedule import printed
-from benchmarks.chaos.settings import SETTINGS
-from benchmarks.chaos.shown import show
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from benchmarks.chaos.faults.kinds import HERE, TESTBED
+from benchmarks.chaos.faults.schedule import printed
+from benchmarks.chaos.page import page
+from benchmarks.chaos.results import Results
+from benchmarks.chaos.runs import run, scheduled
+from benchmarks.chaos.settings import SETTINGS
+from benchmarks.chaos.tables import show
+from benchmarks.chaos.world.isolation import enter
 
 
 def main() -> None:

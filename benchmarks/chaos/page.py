@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from benchmarks.chaos.kinds import KINDS
+from benchmarks.chaos.faults.kinds import KINDS
 from benchmarks.chaos.results import Results, Row
 from benchmarks.chaos.settings import SETTINGS, Setting
 

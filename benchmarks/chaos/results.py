@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks.chaos.kinds import KINDS
+from benchmarks.chaos.faults.kinds import KINDS
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,18 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.chaos.box import BoxWorld
 from benchmarks.chaos.check.all import violations
 from benchmarks.chaos.check.evidence import Evidence
 from benchmarks.chaos.check.samples import tally
-from benchmarks.chaos.drive import drive, undisturbed
-from benchmarks.chaos.kinds import KINDS
+from benchmarks.chaos.faults.kinds import KINDS
+from benchmarks.chaos.faults.schedule import Fault, schedule, total_steps
+from benchmarks.chaos.inject.drive import drive, undisturbed
+from benchmarks.chaos.inject.testbed import BoxWorld
 from benchmarks.chaos.outcomes import outcomes
 from benchmarks.chaos.results import Broken, Finished, Results
-from benchmarks.chaos.room import own_disk
-from benchmarks.chaos.schedule import Fault, schedule, total_steps
 from benchmarks.chaos.settings import WORKERS, Setting
-from benchmarks.chaos.world import World
-
+from benchmarks.chaos.world.isolation import own_disk
+from benchmarks.chaos.world.machine import World
 from paceline import testbed
 
 

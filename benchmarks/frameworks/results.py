@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from benchmarks.frameworks.ways import HERE, WAYS, Measured
+from benchmarks.frameworks.ways import JOBS, WAYS, Measured
 
 TOLERANCE = 1e-3
 """Losses of one job that differ by more did not train the same."""
@@ -124,7 +124,7 @@ class Results:
                 f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "-",
                 f"{self.median(way, 'startup_seconds'):.1f}",
                 f"{self.median(way, 'peak_bytes') / 1e6:.0f}",
-                str(lines_of(HERE / WAYS[way].script)),
+                str(lines_of(JOBS / WAYS[way].script)),
                 f"{loss} DIFFERS" if way in differing else loss,
             )
 

@@ -1,19 +1,17 @@
-"""The ways to train the job, how each is started, and one run of it."""
+"""The frameworks, how their users start each of them, and one run."""
 
 import json
 import os
-import signal
-import socket
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).parent
+from benchmarks.common.processes import Failed, free_ports, start, wait_for_all
+
+JOBS = Path(__file__).parent / "jobs"
 WORKERS = 2
 RUN_SECONDS = 600
 """A run that takes longer hangs."""
@@ -67,47 +65,27 @@ class Measured:
     """The most resident memory of the worker that had most."""
 
 
-class CannotRun(RuntimeError):
-    """A way that did not end well, with the last line it said."""
-
-
 def run_once(way: Way, python: Path, steps: int) -> Measured:
     """Train once, in a folder of its own."""
     # A short name: sockets that Ray makes in it may have 107 characters.
     with tempfile.TemporaryDirectory(prefix="fw-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        said = folder / "said"
+        log = folder / "log"
         (folder / "output").mkdir()
         begin = time.time()
-        with said.open("wb") as file:
-            _end_well(_started(way, python, folder, steps, file.fileno()), said)
+        workers = _tensorflow_workers() if way.starter == "TF_CONFIG" else [{}]
+        command, variables = _command(way, python, folder), _environment(python, folder, steps)
+        processes = [start(command, log, variables | each, folder) for each in workers]
+        wait_for_all(processes, log, RUN_SECONDS)
         lines = [json.loads(path.read_text()) for path in (folder / "output").iterdir()]
         if len(lines) != WORKERS:
-            raise CannotRun(f"{len(lines)} of {WORKERS} workers trained")
+            raise Failed(f"{len(lines)} of {WORKERS} workers trained")
     return Measured(
         startup_seconds=max(line["first_step_ended"] for line in lines) - begin,
         steps_per_second=lines[0]["steps"] / statistics.mean(line["seconds"] for line in lines),
         final_loss=statistics.mean(line["final_loss"] for line in lines),
         peak_bytes=max(line["peak_bytes"] for line in lines),
     )
-
-
-def _started(
-    way: Way, python: Path, folder: Path, steps: int, said: int
-) -> "list[subprocess.Popen[bytes]]":
-    tensorflow = way.starter == "TF_CONFIG"
-    environment = _environment(python, folder, steps)
-    return [
-        subprocess.Popen(
-            _command(way, python, folder),
-            cwd=folder,
-            env=environment | each,
-            stdout=said,
-            stderr=said,
-            start_new_session=True,
-        )
-        for each in (list(_tensorflow_workers()) if tensorflow else [{}])
-    ]
 
 
 def _command(way: Way, python: Path, folder: Path) -> list[str]:
@@ -122,16 +100,16 @@ def _command(way: Way, python: Path, folder: Path) -> list[str]:
         "TF_CONFIG": (python,),
         "deepspeed": (
             *(python, beside / "deepspeed", "--num_accelerators", WORKERS),
-            *("--master_port", _free_port()),
+            *("--master_port", *free_ports(1)),
         ),
         "horovodrun": (python, beside / "horovodrun", "-np", WORKERS, "--gloo", python),
     }
-    return [str(word) for word in (*starters[way.starter], HERE / way.script, *way.words)]
+    return [str(word) for word in (*starters[way.starter], JOBS / way.script, *way.words)]
 
 
 def _environment(python: Path, folder: Path, steps: int) -> dict[str, str]:
     """One thread for each worker, and traffic on the loopback only."""
-    return os.environ | {
+    return {
         "PATH": f"{python.parent}:{os.environ['PATH']}",
         "FRAMEWORKS_STEPS": str(steps),
         "FRAMEWORKS_OUTPUT": str(folder / "output"),
@@ -149,43 +127,8 @@ def _environment(python: Path, folder: Path, steps: int) -> dict[str, str]:
 
 
 def _tensorflow_workers() -> Iterator[dict[str, str]]:
-    """What each worker of TensorFlow is told of the others."""
-    with _two_ports() as ports:
-        cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    """Yield the variables of each TensorFlow worker, which name its peers."""
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(WORKERS)]}
     for index in range(WORKERS):
         task = {"type": "worker", "index": index}
         yield {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
-
-
-@contextmanager
-def _two_ports() -> Iterator[tuple[int, int]]:
-    with socket.socket() as first, socket.socket() as second:
-        for each in (first, second):
-            each.bind(("127.0.0.1", 0))
-        yield first.getsockname()[1], second.getsockname()[1]
-
-
-def _free_port() -> int:
-    with _two_ports() as (port, _):
-        return port
-
-
-def _end_well(processes: "list[subprocess.Popen[bytes]]", said: Path) -> None:
-    try:
-        codes = [process.wait(RUN_SECONDS) for process in processes]
-    except subprocess.TimeoutExpired:
-        raise CannotRun(f"it hung for {RUN_SECONDS} s") from None
-    finally:
-        for process in processes:
-            _end_session(process)
-    if any(codes):
-        lines = [line.strip() for line in said.read_text(errors="replace").splitlines()]
-        errors = [line for line in lines if "Error" in line] or [line for line in lines if line]
-        raise CannotRun(errors[-1] if errors else f"exit codes {codes}")
-
-
-def _end_session(process: "subprocess.Popen[bytes]") -> None:
-    """End the process and what a launcher may have left behind in its group."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

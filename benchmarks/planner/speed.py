@@ -1,6 +1,6 @@
 """How many layouts one core scores in a second, and how long plans for large clusters take.
 
-OMP_NUM_THREADS=1 python benchmarks/planner/speed.py [--json]
+Set `OMP_NUM_THREADS=1`: the figures are those of one core.
 """
 
 import argparse

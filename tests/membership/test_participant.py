@@ -2,13 +2,12 @@
 loop, with real connections."""
 
 import asyncio
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.membership.crew import FACTS, PER_NODE, hooks, member
 from paceline.membership import joining
 from paceline.membership.hooks import Ended
 from paceline.membership.leader import Leading
@@ -16,9 +15,6 @@ from paceline.membership.messages import Begin, Leave, Propose
 from paceline.membership.participant import Succession
 from paceline.specs import TOO_FEW_EXIT_CODE, Faults
 from paceline.specs.runs.roster import Member, Roster
-
-sys.path.append(str(Path(__file__).parents[2]))
-from benchmarks.membership_job.crew import FACTS, PER_NODE, hooks, member
 
 SOON_SECONDS = 30.0
 

@@ -1,19 +1,15 @@
 """The tree of who watches whom, at any size: everybody is watched once, and nobody by the crowd."""
 
-import sys
 from collections import Counter
 from math import ceil, log
-from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.membership.measured import regroup
 from paceline.membership.control import FAN_OUT
 from paceline.membership.heartbeats import children_of, parent_of
 from paceline.specs.runs.roster import Member, Roster
-
-sys.path.append(str(Path(__file__).parents[2]))
-from benchmarks.membership_job.measured import regroup
 
 MOST_PER_MEMBER = 12
 

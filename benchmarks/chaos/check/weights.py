@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from benchmarks.chaos.check.evidence import Evidence, Violation
 from safetensors.numpy import load_file
+
+from benchmarks.chaos.check.evidence import Evidence, Violation
 
 RULE = "same result"
 BITS_RULE = "bitwise identical"

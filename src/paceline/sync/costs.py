@@ -218,8 +218,8 @@ def _factor_elements(
 
 _ENCODE = {"bf16": 3, "int8": 6, "int4": 7, "int2": 25, "sign": 9, "topk": 18, "topk2": 25}
 _DECODE = {"bf16": 4, "int8": 3, "int4": 7, "int2": 11, "sign": 4, "topk": 4, "topk2": 6}
-"""In times of a copy of the same numbers: measured on one core by benchmarks/encode.py, and assumed
-on all other devices."""
+"""In times of a copy of the same numbers: measured on one core by `benchmarks.sync.encodings`, and
+assumed on all other devices."""
 _FACTORS = 30.0
 """The same for `powersgd`: assumed."""
 

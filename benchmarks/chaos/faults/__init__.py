@@ -1,0 +1,1 @@
+"""Kinds of faults, and seeded schedules of them."""

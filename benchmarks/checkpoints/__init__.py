@@ -1,0 +1,1 @@
+"""What checkpoints cost a run, and how fast they are written and read."""

@@ -1,0 +1,1 @@
+"""What several benchmarks share: the GPT they train, processes, blocks in turn, tables."""

@@ -1,0 +1,32 @@
+"""Run a function on real workers, and join their process groups inside it."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from paceline.comm.devices import pick_device
+from paceline.comm.groups import Groups
+from paceline.schedulers.placement import placement
+from paceline.specs import Run
+from paceline.train.elastic.joined_groups import joined
+from ranks import new_run, run_ranks
+
+LIMIT_SECONDS = 1800.0
+
+
+def on_workers(function: Any, workers: int, *arguments: Any) -> list[Any]:
+    """Return what `function(*arguments, run_path)` returns on each worker."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = new_run(Path(folder), workers)
+        given = (*arguments, str(run.path))
+        return run_ranks(function, workers, Path(folder), *given, run=run, seconds=LIMIT_SECONDS)
+
+
+@contextmanager
+def process_groups(run_path: str) -> Iterator[Groups]:
+    """Join the process groups of this worker."""
+    here = placement(0)
+    with joined(Run(Path(run_path)), here, pick_device(here), None) as groups:
+        yield groups

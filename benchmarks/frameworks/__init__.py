@@ -1,0 +1,1 @@
+"""One training under bare DDP, Paceline and other frameworks."""

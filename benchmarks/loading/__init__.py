@@ -1,0 +1,1 @@
+"""Paceline's data loading against a bare DataLoader, and streaming from S3."""

@@ -1,0 +1,1 @@
+"""How membership traffic grows with the number of workers."""

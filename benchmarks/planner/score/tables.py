@@ -1,0 +1,199 @@
+"""Published sweeps and throughput tables as cases. What they do not say is assumed, in words."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.planner.score.cases import GIB, MEGATRON, MEGATRON_CORE, Case, key_of, rows_of
+from paceline.plan.cost.engine import Engine
+from paceline.profile.families import Decoder
+
+TORCHTITAN = Engine(gather_once=True, keeps_every_second=True, stops_early=True)
+ROWWISE_CAST_BYTES = 7
+"""Six casts instead of three (torchao): with so many, Llama 8B takes 12 % longer than with one
+scale a matrix, as torchtitan's commit 7a04053 measured."""
+MOSAIC = Engine(reduce_always=True)
+MOSAIC_PURE = Engine(reduce_always=True, gradient_bytes=2)
+
+
+def vtrain_multi(data: Path) -> list[Case]:
+    """64-512 A100. Megatron-DeepSpeed, whole attention, block recomputation, gradients in 16 bits
+    and not overlapped; 800 Gbit/s per node: all said by the table's head."""
+    rows = rows_of(data / "vtrain_ground_truth_multi.csv")
+    return [_vtrain(row, f"{row['params_b']}B on {row['gpus']}") for row in rows]
+
+
+def vtrain_single(data: Path) -> list[Case]:
+    """2-8 A100 of one node; as above."""
+    rows = rows_of(data / "vtrain_ground_truth_single.csv")
+    same = ("gpus", "global_batch", "hidden", "layers")
+    return [_vtrain(row, " ".join(row[name] for name in same)) for row in rows]
+
+
+def _vtrain(row: dict[str, str], group: str) -> Case:
+    return Case(
+        key=key_of(row, {"iter_ms"}),
+        device="a100-80gb",
+        gpus=int(row["gpus"]),
+        gpus_per_node=8,
+        network_gbps=100.0,
+        shape=Decoder(
+            layers=int(row["layers"]),
+            hidden=int(row["hidden"]),
+            heads=int(row["heads"]),
+            seq=int(row["seq"]),
+            vocab=50257,
+            attention="whole",
+            dropout=True,
+        ),
+        batch=int(row["global_batch"]),
+        micro_batch=int(row["micro_batch"]),
+        tensor=int(row["tp"]),
+        pipeline=int(row["pp"]),
+        replicas=int(row["dp"]),
+        recompute="block",
+        precision="fp16",
+        engine=MEGATRON.model_copy(update={"gradient_bytes": 2}),
+        step_seconds=float(row["iter_ms"]) / 1e3,
+        group=group,
+    )
+
+
+def mosaic(data: Path) -> list[Case]:
+    """MPT under FSDP with FlashAttention. Networks: 1600 Gbit/s a node for A100 (said), 3200 for
+    H100 (assumed)."""
+    dims = {row["model"]: row for row in rows_of(data / "model_dims.csv")}
+    measured = {"mfu_pct", "hfu_pct", "model_tflops_per_gpu", "seq_per_s", "tok_per_s", "step_s"}
+    cases = []
+    for row in rows_of(data / "mosaic_llm_foundry_mpt.csv"):
+        name = row["gpu"].replace("_", "-")
+        cases.append(
+            Case(
+                key=key_of(row, measured | {"tok_per_s_per_gpu"}),
+                device=name,
+                gpus=int(row["gpus"]),
+                gpus_per_node=8,
+                network_gbps=200.0 if name.startswith("a100") else 400.0,
+                shape=_shape(dims[f"mpt-{row['model']}"], int(row["seq"])),
+                batch=int(row["global_batch"]),
+                micro_batch=int(row["micro_batch"]),
+                shards=int(row["gpus"]),
+                recompute="block" if row["act_ckpt"] == "True" else "none",
+                precision="fp8" if "fp8" in row["precision"] else "bf16",
+                engine=MOSAIC_PURE if row["mp_mode"] == "PURE" else MOSAIC,
+                reshard=row["sharding"] == "FULL_SHARD",
+                step_seconds=float(row["step_s"]),
+            )
+        )
+    return cases
+
+
+def bridge_dense(data: Path) -> list[Case]:
+    """Llama pre-training under Megatron-Bridge, without context parallelism (not modelled) and
+    where the precision is said. No recomputation, sequence parallelism with tensor (assumed); an
+    NVL72 rack counts as one node of 64."""
+    dims = {row["model"]: row for row in rows_of(data / "model_dims.csv")}
+    names = {"LLAMA3_8B": "8b", "LLAMA3_70B": "70b", "LLAMA3.1_405B": "405b"}
+    cases = []
+    for row in rows_of(data / "nvidia_megatron_bridge_perf.csv"):
+        pretraining = row["model"] in names and row["task"].startswith("Pre-Training")
+        if not pretraining or row["cp"] not in ("", "1") or not row["precision"]:
+            continue
+        system = row["system"].removeprefix("DGX-").lower()
+        written = row["precision"].lower()
+        precision = "fp4" if "fp4" in written else "fp8" if "fp8" in written else "bf16"
+        gpus, tensor, pipeline = int(row["gpus"]), int(row["tp"]), int(row["pp"])
+        sharded = row["fsdp"] not in ("", "0", "n/a")
+        workers = gpus // (tensor * pipeline)
+        cases.append(
+            Case(
+                key=key_of(row, {"tok_per_s_per_gpu", "model_tflops_per_gpu", "step_s"}),
+                device="h100-80gb" if system == "h100" else system,
+                gpus=gpus,
+                gpus_per_node=64 if system.startswith("gb") else 8,
+                network_gbps=800.0 if system in ("gb300", "b300") else 400.0,
+                shape=_shape(dims[f"llama3.1-{names[row['model']]}"], int(row["seq"])),
+                batch=int(row["gbs"]),
+                micro_batch=int(row["mbs"]),
+                tensor=tensor,
+                pipeline=pipeline,
+                chunks=int(row["vp"]) if row["vp"] not in ("", "n/a") and pipeline > 1 else 1,
+                shards=workers if sharded else 1,
+                replicas=1 if sharded else workers,
+                optimizer_shards=not sharded,
+                sequence=tensor > 1,
+                precision=precision,
+                engine=MEGATRON_CORE,
+                step_seconds=float(row["step_s"]),
+            )
+        )
+    return cases
+
+
+def torchtitan(data: Path) -> list[Case]:
+    """Llama under FSDP2, without context parallelism (not modelled); 400 Gbit/s (said). Selective
+    recomputation keeps every second product, whole blocks are computed again without their last one
+    (torchtitan's and torch's code); asynchronous slices gain in forward only (29 % of it and 8 % of
+    a step, discuss.pytorch.org 209487)."""
+    dims = {row["model"]: row for row in rows_of(data / "model_dims.csv")}
+    cases = []
+    for row in rows_of(data / "torchtitan_h100_h200.csv"):
+        if row["cp"] != "1":
+            continue
+        gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs"])
+        technique = row["technique"]
+        pipeline = int(row["pp"])
+        asynchronous = "asyncTP" in technique
+        cases.append(
+            Case(
+                key=key_of(row, {"tok_per_s_per_gpu", "mem_gib"}),
+                device="h200" if row["gpu"] == "h200" else "h100-96gb-500w",
+                gpus=gpus,
+                gpus_per_node=8,
+                network_gbps=400.0,
+                shape=_shape(dims[row["model"]], seq),
+                batch=batch,
+                micro_batch=1 if pipeline > 1 else int(row["local_bs"]),
+                tensor=int(row["tp"]),
+                pipeline=pipeline,
+                chunks=2 if "Interleaved" in technique else 1,
+                shards=int(row["fsdp"]),
+                recompute="block" if row["act_ckpt"] == "full" else "selective",
+                sequence=True,
+                precision="fp8" if "float8" in technique else "bf16",
+                engine=TORCHTITAN.model_copy(
+                    update={
+                        "overlap_tensor": "forward" if asynchronous else "no",
+                        "compiled": "compile" in technique,
+                        "cast_bytes": ROWWISE_CAST_BYTES if "rowwise" in technique else 3,
+                        "gathered_bytes": 1 if "float8 all-gather" in technique else 2,
+                    }
+                ),
+                step_seconds=batch * seq / (float(row["tok_per_s_per_gpu"]) * gpus),
+                memory_bytes=float(row["mem_gib"]) * GIB if row["mem_gib"] else None,
+            )
+        )
+    return cases
+
+
+def _shape(row: dict[str, str], seq: int) -> Decoder:
+    return Decoder(
+        layers=int(row["layers"]),
+        hidden=int(row["hidden"]),
+        heads=int(row["heads"]),
+        kv_heads=int(row["kv_heads"]),
+        ffn=int(row["ffn"]),
+        seq=seq,
+        vocab=int(row["vocab"]),
+        gated=row["gated_mlp"] == "1",
+        tied=row["tied_embeddings"] == "1",
+        positions=row["gated_mlp"] == "0",
+    )
+
+
+SWEEPS: dict[str, Callable[[Path], list[Case]]] = {
+    "vTrain multi-node": vtrain_multi,
+    "vTrain single-node": vtrain_single,
+    "MosaicML": mosaic,
+    "Megatron-Bridge dense": bridge_dense,
+    "torchtitan": torchtitan,
+}

@@ -1,0 +1,1 @@
+"""Time to recover from faults, and what is lost, under Paceline, torchrun and torchft."""

@@ -1,0 +1,1 @@
+"""Reports: how fast they are made, and whether they name the right cause."""

@@ -1,0 +1,1 @@
+"""Strong and weak scaling on a testbed against the limits of devices and links."""

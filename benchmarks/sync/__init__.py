@@ -1,0 +1,1 @@
+"""Synchronization modes and compression: bytes, speed and loss."""

@@ -1,0 +1,1 @@
+"""Compressed gradients: bytes on the wire, and accuracy."""

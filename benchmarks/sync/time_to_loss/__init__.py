@@ -1,0 +1,1 @@
+"""Time, bytes and samples to a target loss over slow links."""
