@@ -38,7 +38,7 @@ _HOME = {
     "Shuffled": "order",
     "Tars": "tars",
     "Tokens": "tokens",
-    "Windowed": "windows",
+    "Windowed": "shard_windows",
 }
 
 
