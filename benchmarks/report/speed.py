@@ -69,7 +69,7 @@ def make_run(parent: Path, name: str, steps: int, workers: int, step_seconds: fl
                 rank=rank,
                 step=first + count - 1,
                 step_seconds=mean,
-                parts={"forward": 0.3 * mean, "backward": 0.5 * mean, "exchange": 0.2 * mean},
+                parts={"forward": 0.3 * mean, "backward": 0.5 * mean, "communication": 0.2 * mean},
             )
             writer.write(Workers(time=now, node=f"n{rank + 1}", states=[state]))
     writers[0].write(

@@ -24,7 +24,11 @@ def test_one_and_two_workers_here(tmp_path: Path) -> None:
     assert two["efficiency"]["value"] == pytest.approx(rates[1] / rates[0] / 2)
     assert two["speedup"]["low"] <= two["speedup"]["value"] <= two["speedup"]["high"]
     assert {run["batch"] for each in (one, two) for run in each["runs"]} == {128}
-    assert two["runs"][0]["seconds"]["exchange"] > 0 == one["runs"][0]["seconds"].get("exchange", 0)
+    assert (
+        two["runs"][0]["seconds"]["communication"]
+        > 0
+        == one["runs"][0]["seconds"].get("communication", 0)
+    )
     assert found["findings"]
     assert "Speed-up" in (tmp_path / "s" / "report.html").read_text()
     # Nothing is measured twice, and more can be asked for.

@@ -29,9 +29,9 @@ def test_every_moment_belongs_to_one_part() -> None:
     clock.take()
     clock.turn("forward")
     time.sleep(0.01)
-    with clock.during("exchange"):
+    with clock.during("communication"):
         time.sleep(0.02)
-    clock.turn("update")
+    clock.turn("optimizer")
     waited = 0.0
     with clock.apart(lambda: waited):
         waited += 0.004
@@ -39,8 +39,8 @@ def test_every_moment_belongs_to_one_part() -> None:
     taken, whole = clock.take(), time.perf_counter() - began
     assert set(taken) == set(PARTS)
     assert taken["forward"] >= 0.01
-    assert taken["exchange"] >= 0.024
-    assert 0.001 <= taken["update"] < 0.005
+    assert taken["communication"] >= 0.024
+    assert 0.001 <= taken["optimizer"] < 0.005
     assert sum(taken.values()) == pytest.approx(whole, abs=1e-3)
     assert sum(clock.take().values()) < 1e-3
 
@@ -134,7 +134,7 @@ def test_a_delay_is_found_where_it_was_put(tmp_path: Path, layout: Layout, where
     assert found.limit == "slow worker"
     assert (found.slow[0].rank, found.slow[0].reason) == (1, where)
     # One worker is late, the other one waits for it: half of the delay each, in the mean.
-    assert found.seconds["exchange"] >= 0.4 * DELAY_SECONDS
+    assert found.seconds["communication"] >= 0.4 * DELAY_SECONDS
     mean_of: dict[str, tuple[Part, ...]] = {
         "data": ("data",),
         "compute": ("forward", "backward"),
@@ -169,4 +169,4 @@ def test_a_slow_disk_is_found(tmp_path: Path) -> None:
         "slow worker",
         {"checkpoints"},
     )
-    assert found.seconds["save"] > 0.5 * DELAY_SECONDS
+    assert found.seconds["checkpoint"] > 0.5 * DELAY_SECONDS

@@ -69,8 +69,8 @@ def divided_run(
                 "data": 0.02 * computing,
                 "forward": 0.3 * computing,
                 "backward": 0.6 * computing,
-                "update": 0.08 * computing + late,
-                "exchange": waiting - late,
+                "optimizer": 0.08 * computing + late,
+                "communication": waiting - late,
             }
             state = WorkerState(rank=rank, step=first + count - 1, step_seconds=usual, parts=parts)
             say(run, Workers(time=BEGAN + total, node=f"n{rank + 1}", states=[state]))

@@ -40,11 +40,11 @@ def measured_run(workers: int, rate: float, *, limit: Limit, name: str) -> Measu
     seconds: dict[Part, float] = {
         "forward": 0.3 * computing,
         "backward": 0.6 * computing,
-        "update": 0.08 * computing,
+        "optimizer": 0.08 * computing,
         "data": 0.02 * computing,
     }
     if waiting:
-        seconds["exchange"] = waiting
+        seconds["communication"] = waiting
     return Measured(
         run=name,
         samples_per_second=rate,

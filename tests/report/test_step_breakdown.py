@@ -15,8 +15,8 @@ PLAIN: dict[Part, float] = {
     "data": 0.001,
     "forward": 0.020,
     "backward": 0.040,
-    "exchange": 0.003,
-    "update": 0.005,
+    "communication": 0.003,
+    "optimizer": 0.005,
 }
 
 
@@ -42,9 +42,9 @@ def found(run: Run) -> Breakdown:
 
 def test_what_takes_a_step_most_is_named(tmp_path: Path) -> None:
     cases: tuple[tuple[Part, str], ...] = (
-        ("exchange", "network"),
+        ("communication", "network"),
         ("data", "data"),
-        ("save", "checkpoints"),
+        ("checkpoint", "checkpoints"),
         ("other", "other"),
         ("backward", "compute"),
     )
@@ -56,7 +56,7 @@ def test_what_takes_a_step_most_is_named(tmp_path: Path) -> None:
 
 
 def test_who_makes_the_others_wait_is_named_with_the_reason(tmp_path: Path) -> None:
-    waiting = PLAIN | {"exchange": 0.043}
+    waiting = PLAIN | {"communication": 0.043}
     run = run_of(tmp_path, waiting, waiting, PLAIN | {"data": 0.041}, waiting)
     said = found(run)
     assert said.limit == "slow worker"
@@ -76,7 +76,7 @@ def test_who_makes_the_others_wait_is_named_with_the_reason(tmp_path: Path) -> N
 
 
 def test_waiting_for_nobody_in_particular(tmp_path: Path) -> None:
-    run = run_of(tmp_path, PLAIN, *[PLAIN | {"exchange": 0.040}] * 3)
+    run = run_of(tmp_path, PLAIN, *[PLAIN | {"communication": 0.040}] * 3)
     assert found(run).limit == "uneven steps"
 
 

@@ -171,9 +171,9 @@ def test_it_is_said_again_only_when_it_changes() -> None:
 
 
 def test_who_waits_is_not_slow_and_short_bursts_are_nothing() -> None:
-    assert named_with((200, {"exchange": 50})) == []
+    assert named_with((200, {"communication": 50})) == []
     bursts: list[tuple[int, dict[Part, float]]] = [(15, {"data": 20}), (1, {})]
     assert named_with(*bursts * 10) == []
     # Slow by much of its own time, but by little of a step in which all wait for the network.
-    assert named_with((200, {"data": 8, "exchange": 100})) == []
-    assert len(named_with((200, {"data": 8, "exchange": 10}))) == 1
+    assert named_with((200, {"data": 8, "communication": 100})) == []
+    assert len(named_with((200, {"data": 8, "communication": 10}))) == 1

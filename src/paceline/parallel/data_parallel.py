@@ -85,7 +85,7 @@ class _Gathering(_Exchanging):
         group: dist.ProcessGroup,
         async_op: bool = False,
     ) -> "dist.Work | None":
-        with self.clock.during("exchange"):
+        with self.clock.during("communication"):
             work: dist.Work | None = dist.all_gather_into_tensor(
                 output_tensor, input_tensor, group, async_op
             )
@@ -105,12 +105,12 @@ class _Scattering(_Exchanging):
         op: Any,
         async_op: bool = False,
     ) -> "dist.Work | None":
-        with self.clock.during("exchange"):
+        with self.clock.during("communication"):
             work: dist.Work | None = dist.reduce_scatter_tensor(
                 output_tensor, input_tensor, op, group, async_op
             )
         if self.until_summed is not None:
-            self.until_summed.enter_context(self.clock.during("exchange"))
+            self.until_summed.enter_context(self.clock.during("communication"))
         return work
 
     def summed(self, gradients: torch.Tensor) -> None:

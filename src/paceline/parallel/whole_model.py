@@ -63,7 +63,7 @@ class Whole:
         elif self._layout.replicas > 1 and self._sync.by_engine:
             self._module = replicated(self.model, self._layout, self._groups)
             # From then on, backward only waits until the gradients of all workers are there.
-            waits = partial(self._clock.turn, "exchange")
+            waits = partial(self._clock.turn, "communication")
             self._last_gradient = LastGradient(self.model.parameters(), waits)
 
     def rejoin(self, layout: Layout) -> None:

@@ -101,7 +101,7 @@ class Stepper:
 
     def update(self, step: int) -> None:
         """Synchronise, clip, update the weights, and the learning rate."""
-        self._clock.turn("update")
+        self._clock.turn("optimizer")
         with self._clock.apart(self._waited):
             self.mode.after_backward(step)
             self._scaling.unscale(self.optimizer)

@@ -108,7 +108,7 @@ class Piped:
 
         self._clock.turn("pipeline")
         self._run(parts, conclude, "step")
-        self._clock.turn("exchange")
+        self._clock.turn("communication")
         self._add_up_shared()
         if self._layout.replicas > 1 and self._layout.shards == 1 and self._sync.by_engine:
             gradients = [held(each.grad) for each in self.parameters() if each.grad is not None]

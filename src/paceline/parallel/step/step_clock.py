@@ -43,7 +43,7 @@ class Clock:
         yield
         more = waited() - before
         self._seconds[self._part] -= more
-        self._seconds["exchange"] += more
+        self._seconds["communication"] += more
 
     def total(self) -> dict[Part, float]:
         """The seconds of each part so far."""

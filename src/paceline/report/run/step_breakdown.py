@@ -25,10 +25,10 @@ COLORS: dict[Part, str] = {
     "forward": "#56B4E9",
     "backward": "#0072B2",
     "pipeline": "#0072B2",
-    "update": "#009E73",
-    "exchange": "#D55E00",
+    "optimizer": "#009E73",
+    "communication": "#D55E00",
     "data": "#E69F00",
-    "save": "#CC79A7",
+    "checkpoint": "#CC79A7",
     "other": "#888888",
 }
 MEANINGS: dict[Part, str] = {
@@ -36,9 +36,9 @@ MEANINGS: dict[Part, str] = {
     "forward": "computed forward",
     "backward": "computed backward",
     "pipeline": "worked in the pipeline or waited for its other stages",
-    "exchange": "waited for other workers",
-    "update": "updated the weights",
-    "save": "stood still for checkpoints",
+    "communication": "waited for other workers",
+    "optimizer": "updated the weights",
+    "checkpoint": "stood still for checkpoints",
     "other": "went to the rest",
 }
 _REASONS: dict[Part, str] = {
@@ -46,8 +46,8 @@ _REASONS: dict[Part, str] = {
     "forward": "compute",
     "backward": "compute",
     "pipeline": "compute",
-    "update": "compute",
-    "save": "checkpoints",
+    "optimizer": "compute",
+    "checkpoint": "checkpoints",
     "other": "other",
 }
 
@@ -122,18 +122,18 @@ def breakdown(state: RunState) -> Breakdown | None:
         for rank in sorted(own, key=lambda rank: -own[rank])
         if middle > 0 and own[rank] > SLOW_FACTOR * middle
     ]
-    network = min(parts.get("exchange", 0.0) for parts in found.values())
+    network = min(parts.get("communication", 0.0) for parts in found.values())
     # What a step would be shorter by: one worker's delay is the whole cluster's.
     lost: dict[Limit, float] = {
         "network": network,
         "data": usual["data"],
-        "checkpoints": usual["save"],
+        "checkpoints": usual["checkpoint"],
         "other": usual["other"],
     }
     if slow:
         lost["slow worker"] = own[slow[0].rank] - middle
     else:
-        lost["uneven steps"] = seconds["exchange"] - network
+        lost["uneven steps"] = seconds["communication"] - network
     whole = sum(seconds.values())
     limit = max(lost, key=lambda each: lost[each])
     if lost[limit] < WORTH_MENDING * whole:
@@ -149,15 +149,15 @@ def breakdown(state: RunState) -> Breakdown | None:
 
 def breakdown_sentence(found: Breakdown) -> str:
     """`Of a step's 42 ms, 61 % computed, 30 % waited for other workers, …`"""
-    computing = found.share("forward", "backward", "update", "pipeline")
+    computing = found.share("forward", "backward", "optimizer", "pipeline")
     said = [f"{units.percent(computing)} computed"]
-    rest = sorted(("exchange", "data", "save", "other"), key=lambda part: -found.share(part))  # type: ignore[arg-type]
-    for part in rest:
-        share = found.share(part)  # type: ignore[arg-type]
+    rest: tuple[Part, ...] = ("communication", "data", "checkpoint", "other")
+    for part in sorted(rest, key=lambda part: -found.share(part)):
+        share = found.share(part)
         if share >= WORTH_SAYING:
             said.append(f"{units.percent(share)} {MEANINGS[part]}")  # type: ignore[index]
     words = f"Of a step's {units.duration(found.step_seconds)}, {_listed(said)}."
-    if found.share("exchange") >= WORTH_SAYING:
+    if found.share("communication") >= WORTH_SAYING:
         words += (
             f" {units.duration(found.network_seconds)} of the waiting is the exchange itself,"
             " which the last to come waits for as well."
@@ -178,7 +178,9 @@ def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> 
     shown = sorted(workers, key=lambda worker: worker.rank)
     if len(shown) > MOST_BARS:
         # Those that are busy longest and shortest, which say what there is to say.
-        shown = sorted(workers, key=lambda one: one.mean_parts.get("exchange", 0.0), reverse=True)
+        shown = sorted(
+            workers, key=lambda one: one.mean_parts.get("communication", 0.0), reverse=True
+        )
         shown = shown[: MOST_BARS // 2] + shown[-MOST_BARS // 2 :]
     order = [part for part in COLORS if part in found.seconds]
     rows = [

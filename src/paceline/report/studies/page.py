@@ -33,7 +33,7 @@ MOST_FAILURES = 20
 MOST_CHARACTERS = 200
 """Of a message, before its end is cut off."""
 BAD_EFFICIENCY = 0.5
-COMPUTING: tuple[Part, ...] = ("forward", "backward", "pipeline", "update")
+COMPUTING: tuple[Part, ...] = ("forward", "backward", "pipeline", "optimizer")
 LAW_NAMES = {
     "amdahl": "Amdahl (1967)",
     "gustafson": "Gustafson (1988)",
@@ -179,14 +179,14 @@ def _share(run: Measured, limit: Limit) -> float | None:
     whole = sum(run.seconds.values())
     if not whole:
         return None
-    waiting = run.seconds.get("exchange", 0.0) - run.network_seconds
+    waiting = run.seconds.get("communication", 0.0) - run.network_seconds
     lost: dict[Limit, float] = {
         "compute": sum(run.seconds.get(part, 0.0) for part in COMPUTING),
         "data": run.seconds.get("data", 0.0),
         "network": run.network_seconds,
         "slow worker": waiting,
         "uneven steps": waiting,
-        "checkpoints": run.seconds.get("save", 0.0),
+        "checkpoints": run.seconds.get("checkpoint", 0.0),
         "other": run.seconds.get("other", 0.0),
     }
     return lost[limit] / whole

@@ -19,17 +19,20 @@ Outcome = Literal["finished", "stopped", "interrupted", "preempted"]
 limit did so, the state is saved, and the scheduler is asked for another turn."""
 
 
-Part = Literal["data", "forward", "backward", "pipeline", "exchange", "update", "save", "other"]
-"""What a worker's time goes to. `data`: waiting for a batch. `pipeline`: forward and backward of
-its stages, and waiting for the other stages. `exchange`: waiting for other workers, beyond what
-went on while it computed. `save`: standing still for a checkpoint. `other`: the user's own loop,
-and what is left."""
+Part = Literal[
+    "data", "forward", "backward", "pipeline", "communication", "optimizer", "checkpoint", "other"
+]
+"""The step breakdown: what a worker's time goes to. `data`: waiting for a batch. `pipeline`:
+forward and backward of its stages, and waiting for the other stages. `communication`: exposed
+communication, waiting for other workers beyond what overlaps with compute. `optimizer`: clipping
+and the update. `checkpoint`: blocked while the state is copied. `other`: the user's own loop, and
+the rest."""
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
 def own_seconds(parts: Mapping[Part, float], step_seconds: float) -> float:
     """How long a worker is busy in a step: what it does not wait for the others."""
-    return step_seconds - parts.get("exchange", 0.0)
+    return step_seconds - parts.get("communication", 0.0)
 
 
 class Started(Event):

@@ -42,7 +42,7 @@ class Keeper:
             self.save(stepper)
         if self._copies and self._copies.is_due(step):
             self._telemetry.report_all()
-            with self._telemetry.clock.during("save"):
+            with self._telemetry.clock.during("checkpoint"):
                 stepper.mode.drain()
                 progress, state = self._telemetry.progress, stepper.state()
                 self._copies.copy(snapshot_of(state, progress, self._data, self.metrics))
@@ -51,7 +51,7 @@ class Keeper:
         """Begin to save a checkpoint; all workers call this together."""
         if self.recovery is not None:
             self._telemetry.report_all()
-            with self._telemetry.clock.during("save"):
+            with self._telemetry.clock.during("checkpoint"):
                 stepper.mode.drain()
                 progress = self._telemetry.progress
                 self.recovery.save(stepper.state(), progress, self._data, self.metrics)

@@ -87,7 +87,7 @@ class Replicas:
         device = self._groups.device
         digests = torch.zeros(group.size(), dtype=torch.int64, device=device)
         digests[group.rank()] = digest(tensors, device)
-        with self._clock.during("exchange"):
+        with self._clock.during("communication"):
             dist.all_reduce(digests, group=group)
             every: list[int] = digests.tolist()
         return every

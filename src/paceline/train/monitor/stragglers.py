@@ -35,8 +35,8 @@ _SHORTEST_SECONDS, _RATIO, _BUCKETS = 1e-5, 1.05, 384
 Cause = Literal["data", "computing", "saving", "loop"]
 _PARTS_OF: dict[Cause, tuple[Part, ...]] = {
     "data": ("data",),
-    "computing": ("forward", "backward", "pipeline", "update"),
-    "saving": ("save",),
+    "computing": ("forward", "backward", "pipeline", "optimizer"),
+    "saving": ("checkpoint",),
     "loop": ("other",),
 }
 _WORDS: dict[Cause, str] = {

@@ -181,7 +181,7 @@ class Telemetry:
         """The earliest window that is being summed; it stays known where that is interrupted."""
         window = self._summing[0]
         if window.work is not None:
-            with self.clock.during("exchange"):
+            with self.clock.during("communication"):
                 window.work.wait()
         del self._summing[0]
         count, others = len(window.steps), window.others()
