@@ -5,7 +5,7 @@ VENV ?= .venv
 AT_ONCE ?= 3
 BIN := $(VENV)/bin
 
-.PHONY: setup check lint types contracts test docs nightly clean
+.PHONY: setup check check-all lint types contracts test test-all docs nightly clean
 
 setup: $(VENV)/.installed  ## a virtual environment with Paceline and its tools
 
@@ -17,7 +17,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@if [ -d .git ] && [ -z "$$CI" ]; then $(BIN)/pre-commit install --install-hooks || true; fi
 	@touch $@
 
-check: lint types contracts test docs  ## all that CI runs
+check: lint types contracts test docs  ## what a contributor runs: within 10 minutes on 2 cores
+
+check-all: lint types contracts test-all docs  ## what CI runs: within 40 minutes on 2 cores
 
 lint:
 	$(BIN)/ruff check .
@@ -30,17 +32,18 @@ contracts:
 	$(BIN)/lint-imports
 
 test:  ## quick tests; those that need Slurm, root or Chromium are skipped where these are missing
-	@# Whoever shares the machine may take most of it for a while, and leases and times run out: what
-	@# fails again and again is wrong. What was tried again is told at the end, and why.
-	$(BIN)/pytest -m "not nightly and not alone" -n $(AT_ONCE) --dist loadfile --reruns 2 --reruns-delay 10 --rerun-show-tracebacks
-	$(BIN)/pytest -m "alone and not nightly" --reruns 5 --reruns-delay 5 --rerun-show-tracebacks
+	$(BIN)/pytest -m "not nightly and not alone and not slow" -n $(AT_ONCE) --dist loadfile
+
+test-all:  ## all tests but the nightly ones; those that measure time run one by one
+	$(BIN)/pytest -m "not nightly and not alone" -n $(AT_ONCE) --dist loadfile
+	$(BIN)/pytest -m "alone and not nightly" --rerun-show-tracebacks
 
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,peers,mlflow,wandb]'
-	$(BIN)/pytest -m nightly
+	PACELINE_NIGHTLY=1 $(BIN)/pytest -m nightly --rerun-show-tracebacks
 	$(BIN)/pytest tests/security -m "not nightly" --hypothesis-profile long --timeout 1200
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.overhead.layouts
