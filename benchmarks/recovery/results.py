@@ -13,7 +13,6 @@ from rich.table import Table
 from benchmarks.recovery.launchers import WAYS
 from benchmarks.recovery.sizes import WORKERS
 from benchmarks.recovery.trials import KINDS, Fault, Goodput, Kind
-from paceline.plan.goodput_model import predicted_goodput
 
 GOAL_SECONDS: dict[Kind, float] = {"kill": 0.15, "node": 2.0, "hang": 2.0}
 """For 95 of 100 faults."""
@@ -61,16 +60,12 @@ class Results:
         return next((each for each in self.goodputs if each.way == way), None)
 
     def model(self, found: Goodput) -> float:
-        """What the planner says of a row of kills, from how long one kill stops a way (measured
-        apart from it, where that was done) and how long a worker is away."""
+        """Predict the goodput under repeated kills from a single kill's stop (measured apart, where
+        that was done) and from the time for which a worker is away."""
         kills = [each.seconds for each in self.of(found.way, "kill") if each.seconds is not None]
-        return predicted_goodput(
-            found.every_seconds,
-            workers=WORKERS,
-            detection_seconds=0.0,
-            regroup_seconds=statistics.mean(kills) if kills else found.stopped_seconds,
-            away_seconds=found.away_seconds,
-        )
+        stopped = statistics.mean(kills) if kills else found.stopped_seconds
+        smaller = max(0.0, found.away_seconds - stopped) / WORKERS
+        return max(0.0, 1 - (stopped + smaller) / found.every_seconds)
 
     def met(self) -> dict[str, bool]:
         """The goals for Paceline, of what was measured."""

@@ -13,7 +13,6 @@ from paceline.plan.goodput_model import (
     Recovery,
     best_interval,
     nodes_short,
-    predicted_goodput,
     useful_fraction,
 )
 from paceline.plan.training_cost import recovery_of
@@ -149,21 +148,6 @@ def test_nodes_short_is_the_mean_beyond_the_spares(away: float, spares: int) -> 
         chance *= away / count
         mean += max(0, count - spares) * chance
     assert nodes_short(away, spares) == pytest.approx(mean, abs=1e-9)
-
-
-def test_kills_at_even_intervals() -> None:
-    stopped = predicted_goodput(15, workers=4, detection_seconds=0.05, regroup_seconds=0.1)
-    assert stopped == pytest.approx(0.99)
-    away = predicted_goodput(
-        15,
-        workers=4,
-        detection_seconds=0.05,
-        regroup_seconds=0.1,
-        again_seconds=0.15,
-        away_seconds=6.15,
-    )
-    assert away == pytest.approx(1 - (0.15 + 0.15 + 1.5) / 15)
-    assert predicted_goodput(15, workers=4, detection_seconds=5, regroup_seconds=42) == 0
 
 
 def test_a_plan_recovers_as_its_layout_and_faults_say() -> None:

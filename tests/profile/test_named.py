@@ -8,22 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.profile.families import FAMILIES, Decoder, Llama, ResNet
-from paceline.profile.named_models import known, profile_of, shape_of
+from paceline.profile.named_models import known, parse_model, profile_of
 from paceline.specs import PacelineError
 
 GPT = "gpt: layers=96 width=12288 heads=96 seq=2048 vocab=51200"
 
 
 def test_a_line_is_a_shape() -> None:
-    assert shape_of(GPT) == Decoder(layers=96, hidden=12288, heads=96, seq=2048, vocab=51200)
-    assert shape_of(GPT.replace("2048", "2k")) == shape_of(GPT)
-    assert shape_of("resnet: depth=50 image=224 classes=10") == ResNet(
+    assert parse_model(GPT)[2] == Decoder(layers=96, hidden=12288, heads=96, seq=2048, vocab=51200)
+    assert parse_model(GPT.replace("2048", "2k"))[2] == parse_model(GPT)[2]
+    assert parse_model("resnet: depth=50 image=224 classes=10")[2] == ResNet(
         depth=50, image=224, classes=10
     )
 
 
 def test_words_beside_numbers() -> None:
-    shape = shape_of(f"{GPT} tied=no attention=whole")
+    shape = parse_model(f"{GPT} tied=no attention=whole")[2]
     assert isinstance(shape, Decoder)
     assert (shape.tied, shape.attention) == (False, "whole")
 
@@ -41,13 +41,13 @@ def test_what_is_written_is_what_is_read(
     width = heads * of_a_head
     line = f"gpt: layers={layers} width={width} heads={heads} seq={seq} vocab={vocab}"
     shape = Decoder(layers=layers, hidden=width, heads=heads, seq=seq, vocab=vocab)
-    assert shape_of(line) == shape
+    assert parse_model(line)[2] == shape
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_example_of_each_family_is_one(name: str) -> None:
     line = f"{name}: {FAMILIES[name].example}"
-    assert isinstance(shape_of(line), FAMILIES[name].shape)
+    assert isinstance(parse_model(line)[2], FAMILIES[name].shape)
     assert profile_of(line).flops > 0
 
 
@@ -60,7 +60,7 @@ def test_well_known_models_have_their_published_parameters(name: str) -> None:
 
 
 def test_a_well_known_model_with_another_dimension() -> None:
-    shape = shape_of("llama2-7b: seq=8k")
+    shape = parse_model("llama2-7b: seq=8k")[2]
     assert isinstance(shape, Llama)
     assert (shape.seq, shape.layers) == (8192, 32)
 
@@ -94,7 +94,7 @@ def test_a_well_known_model_with_another_dimension() -> None:
 )
 def test_what_is_said_of_a_wrong_line(line: str, problem: str, fix: str) -> None:
     with pytest.raises(PacelineError, match=problem) as raised:
-        shape_of(line)
+        parse_model(line)[2]
     assert fix in raised.value.fix
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.planner.score.cases import Case, grouped, key_of, rows_of
+from benchmarks.planner.score.learning import Learning, Line, closest_line, fit_learning
 from benchmarks.planner.score.scale_out import mlperf_gpt3
 from benchmarks.planner.score.scoring import SCALE, Row, predict
 from paceline.cluster.collectives import Array
 from paceline.plan.calibration.calibrate import fit
-from paceline.plan.sample_efficiency import Learning, Line, closest_line, fit_learning
 
 MEASURED = {
     "runs",

@@ -148,25 +148,6 @@ def nodes_short(away: float, spares: int) -> float:
     return max(0.0, short)
 
 
-def predicted_goodput(
-    kill_every_seconds: float,
-    *,
-    workers: int,
-    detection_seconds: float,
-    regroup_seconds: float,
-    again_seconds: float = 0.0,
-    away_seconds: float = 0.0,
-) -> float:
-    """The share of its undisturbed throughput that a run has when a worker is killed evenly often.
-
-    Each kill costs the time until the others go on, work that is done again (`again_seconds`), and
-    the share of one worker until it is back, `away_seconds` after the kill.
-    """
-    stopped = detection_seconds + regroup_seconds
-    smaller = max(0.0, away_seconds - stopped) / workers
-    return max(0.0, 1 - (stopped + again_seconds + smaller) / kill_every_seconds)
-
-
 def time_slots(
     training_seconds: float,
     slot_seconds: float,

@@ -37,13 +37,8 @@ class KnownModel(Spec):
 
 def profile_of(text: str) -> Profile:
     """What a step of the model costs that is described by `text`."""
-    name, family, shape = _read(text)
+    name, family, shape = parse_model(text)
     return family.profile(shape).model_copy(update={"name": name} if name in known() else {})
-
-
-def shape_of(text: str) -> Spec:
-    """The dimensions of the model that is described by `text`."""
-    return _read(text)[2]
 
 
 @cache
@@ -53,7 +48,8 @@ def known() -> dict[str, KnownModel]:
     return {name: KnownModel.model_validate(entry) for name, entry in table.items()}
 
 
-def _read(text: str) -> tuple[str, Family, Spec]:
+def parse_model(text: str) -> tuple[str, Family, Spec]:
+    """Return the name, family and dimensions of the model that `text` describes."""
     name, _, written = (part.strip() for part in text.partition(":"))
     dimensions: dict[str, str] = {}
     kind = name

@@ -43,6 +43,8 @@ def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Line:
     squares that weigh large errors less, so that a call that was held up does not count much.
     """
     sizes, times = np.asarray(nbytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+    if len(sizes) == 1:  # one size does not tell latency from rate
+        return Line(0.0, float(sizes[0] / times[0]), 0.0)
     found, error = _straight(sizes, times, 0.0)
     if len(sizes) < FEWEST_FOR_BEND:
         return found
@@ -53,35 +55,23 @@ def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Line:
 
 
 def _straight(sizes: _Array, times: _Array, free: float) -> tuple[Line, float]:
-    """The best line of those with the same free bytes, and the sum of its relative errors."""
+    """Fit a line with these free bytes; also return the weighted sum of its relative errors."""
+    from scipy.optimize import nnls  # noqa: PLC0415
+
     counted = np.maximum(sizes - free, 0.0)
     # The slope in units of the largest message's, so that both unknowns are of like size.
     unit = float(times[-1] / sizes[-1])
     columns = np.stack([1.0 / times, unit * counted / times], axis=1)
+    # The slope is at least 1 / FASTEST: solve for what it has beyond.
+    target = 1.0 - columns[:, 1] / FASTEST
     importance = (sizes / sizes[-1]) ** EMPHASIS
     weights = importance
     for _ in range(ROUNDS):
-        latency, slope = _least_squares(columns, weights)
-        errors = np.abs(columns @ (latency, slope) - 1.0)
+        root = np.sqrt(weights)
+        latency, above = nnls(columns * root[:, np.newaxis], target * root)[0].tolist()
+        errors = np.abs(columns @ (latency, above) - target)
         weights = importance / np.maximum(errors, SMALL_ERROR)
-    return Line(latency, 1.0 / (slope * unit), free), float(importance @ errors)
-
-
-def _least_squares(columns: _Array, weights: _Array) -> tuple[float, float]:
-    """Neither of the two below zero."""
-    weighted = columns * np.sqrt(weights)[:, np.newaxis]
-    ones = np.sqrt(weights)
-
-    def one(column: int, left: _Array) -> float:
-        return float(weighted[:, column] @ left / (weighted[:, column] @ weighted[:, column]))
-
-    latency, slope = np.linalg.lstsq(weighted, ones, rcond=None)[0].tolist()
-    if latency < 0 or len(columns) == 1:
-        return 0.0, max(one(1, ones), 1.0 / FASTEST)
-    if slope < 1.0 / FASTEST:
-        slope = 1.0 / FASTEST
-        return max(one(0, ones - slope * weighted[:, 1]), 0.0), slope
-    return latency, slope
+    return Line(latency, 1.0 / ((above + 1.0 / FASTEST) * unit), free), float(importance @ errors)
 
 
 def costs(times: Sequence[CollectiveTime]) -> tuple[CollectiveCost, ...]:

@@ -1,11 +1,11 @@
 """Fit the planner's numbers to steps that were measured, and say how sure a prediction is.
 
 Logarithms of the numbers start at their guesses and move as far as the measured steps ask for and
-the spread of the guesses allows (a posterior's mode, found by Gauss-Newton with step halving). Rows
-that nothing explains weigh less (Student's t). Without any row, guesses and spreads remain.
+the spread of the guesses allows: the mode of the posterior. Rows that nothing explains weigh less
+(Student's t). Without any row, guesses and spreads remain.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,7 +25,6 @@ SETTLED = 1e-3
 """Change of a logarithm below which another round is not worth it."""
 FOLDS = 5
 """Parts of the rows, each predicted by a fit to the others, that set the width of intervals."""
-HALVINGS = 6
 DIFFERENCE = 1e-3
 FREEDOM = 4.0
 """Of Student's t: small, so that rows far off pull little."""
@@ -171,29 +170,40 @@ def _some(measured: Sequence[Steps], mask: npt.NDArray[np.bool_]) -> list[Steps]
 
 
 def _mode(measured: Sequence[Steps], guesses: Mapping[str, Guess]) -> Fit:
-    """The most probable numbers, by Gauss-Newton."""
+    """Return the most probable numbers."""
+    from scipy.optimize import least_squares  # noqa: PLC0415
+
     kinds = sorted({each.kind for each in measured})
     truth = np.log(np.concatenate([each.seconds for each in measured]))
     start = np.append(Numbers.guessed(guesses).logs, np.zeros(len(kinds)))
     widths = np.append(spreads(guesses), np.full(len(kinds), KIND_SPREAD))
     believed = np.diag(widths**-2.0)
     logs, noise = start, UNFITTED_NOISE
+
+    def residuals(at: Array) -> Array:
+        return np.append((_logs(measured, at, kinds) - truth) / noise, (at - start) / widths)
+
+    def jacobian(at: Array) -> Array:
+        return np.vstack([_slopes(measured, at, kinds)[1] / noise, np.diag(1 / widths)])
+
+    def loss(squares: Array) -> Array:
+        """Student's t for the rows, plain squares for the guesses."""
+        rho = np.stack([squares, np.ones_like(squares), np.zeros_like(squares)])
+        rows = squares[: len(truth)]
+        weights = (FREEDOM + 1.0) / (FREEDOM + rows)
+        rho[0, : len(truth)] = (FREEDOM + 1.0) * np.log1p(rows / FREEDOM)
+        rho[1, : len(truth)] = weights
+        rho[2, : len(truth)] = -weights / (FREEDOM + rows)
+        return rho
+
     for _ in range(ROUNDS):
+        moved = least_squares(residuals, logs, jac=jacobian, loss=loss, xtol=SETTLED).x
+        settled = bool(np.abs(moved - logs).max() < SETTLED)
+        logs = moved
         log, slope = _slopes(measured, logs, kinds)
         error = truth - log
         weights = (FREEDOM + 1.0) / (FREEDOM + (error / noise) ** 2)
         known = (slope.T * weights) @ slope / noise**2
-        pull = (slope.T * weights) @ error / noise**2 - believed @ (logs - start)
-        step = np.linalg.solve(known + believed, pull)
-
-        def loss(at: Array, weights: Array = weights / noise**2) -> float:
-            far = truth - _logs(measured, at, kinds)
-            return float((weights * far**2).sum() + (((at - start) / widths) ** 2).sum())
-
-        moved = _walk(loss, logs, step)
-        settled = bool(np.abs(moved - logs).max() < SETTLED)
-        logs = moved
-        error = truth - _logs(measured, logs, kinds)
         left = len(truth) - np.trace(np.linalg.solve(known + believed, known))
         squares = (weights * error**2).sum() + NOISE_ROWS * USUAL_NOISE**2
         noise = float(np.sqrt(squares / (max(left, 0.0) + NOISE_ROWS)))
@@ -212,16 +222,6 @@ def _mode(measured: Sequence[Steps], guesses: Mapping[str, Guess]) -> Fit:
             for each, learned in zip(guesses.values(), narrowed, strict=False)
         ),
     )
-
-
-def _walk(loss: Callable[[Array], float], logs: Array, step: Array) -> Array:
-    """Along `step` as far as it helps."""
-    before = loss(logs)
-    for halving in range(HALVINGS):
-        there = logs + step * 0.5**halving
-        if loss(there) < before:
-            return there
-    return logs
 
 
 def _logs(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array:
