@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.peers.copy_placement import copy_cost, duties, groups, keepers_of_copies
+from paceline.peers.copy_placement import duties, groups, keepers_of_copies
 from paceline.peers.inventory import Held, Holdings, Moment, Row, Sources, newest_whole
 from paceline.specs import PacelineError
 
@@ -141,18 +141,6 @@ def test_there_are_no_other_rows(wrong: dict[str, object]) -> None:
     Row.model_validate(right)
     with pytest.raises(ValueError, match=r"no such row|twice|at least 2"):
         Row.model_validate(right | wrong)
-
-
-def test_what_it_costs() -> None:
-    gigabyte = 10**9
-    copies = copy_cost(gigabyte, 8, 0, 1)
-    assert (copies.held_bytes, copies.traffic_bytes) == (gigabyte, gigabyte)
-    assert copies.memory_bytes == 5 * gigabyte
-    xor = copy_cost(gigabyte, 8, 4, 1)
-    assert (xor.held_bytes, xor.traffic_bytes) == (-(-gigabyte // 3), gigabyte)
-    two = copy_cost(gigabyte, 8, 8, 2)
-    assert (two.held_bytes, two.traffic_bytes) == (2 * -(-gigabyte // 6), 2 * gigabyte)
-    assert copy_cost(gigabyte, 1, 4, 1).traffic_bytes == 0
 
 
 def test_groups_that_cannot_be() -> None:

@@ -1,4 +1,4 @@
-"""Which worker keeps what of which others, and what that costs."""
+"""Which worker keeps what of which others."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,9 +7,6 @@ from math import ceil
 
 from paceline.peers.inventory import MOST_IN_GROUP, Row, rows_of_stripe
 from paceline.specs import PacelineError
-
-KEPT_MOMENTS = 2
-"""While one is copied, the one before it must still be whole everywhere."""
 
 
 @dataclass(frozen=True)
@@ -20,36 +17,6 @@ class Duties:
     """The ranks whose parts it keeps."""
     rows: tuple[Row, ...] = ()
     """The parity that it keeps."""
-
-
-@dataclass(frozen=True)
-class CopyCost:
-    """What copies in peers' memory take of one worker."""
-
-    held_bytes: int
-    """What it keeps for others, of one moment."""
-    memory_bytes: int
-    """All of it: what it keeps for others and of its own, of two moments, and the buffer that the
-    state is copied to first."""
-    traffic_bytes: int
-    """What it sends for each copy, and what it receives."""
-
-
-def copy_cost(state_bytes: int, workers: int, parity_group: int, parity: int) -> CopyCost:
-    """Memory and traffic of a worker whose part of the state has so many bytes."""
-    if workers == 1:
-        held = traffic = 0
-    elif parity_group > 1:
-        smallest = min(map(len, groups([""] * workers, parity_group, parity)))
-        rows = _rows(smallest, parity)
-        held, traffic = rows * ceil(state_bytes / (smallest - rows)), rows * state_bytes
-    else:
-        held = traffic = state_bytes
-    return CopyCost(
-        held_bytes=held,
-        memory_bytes=state_bytes + KEPT_MOMENTS * (state_bytes + held),
-        traffic_bytes=traffic,
-    )
 
 
 def duties(rank: int, nodes: Sequence[str], *, parity_group: int, parity: int) -> Duties:

@@ -25,8 +25,6 @@ HGX_H100 = NodePower(
     " (power logs of smc); idle and communicating assumed: GPUs near idle while they exchange"
     " (Choukse et al. 2025), more where the exchange is hidden or kernels wait in a loop",
 )
-POWER_SPREAD = 0.1
-"""Either way; 94 % of MLPerf's runs that nothing was fitted to are within (docs/planning.md)."""
 
 
 @dataclass(frozen=True)
