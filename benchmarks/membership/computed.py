@@ -8,10 +8,21 @@ from functools import partial
 from random import Random
 
 from benchmarks.membership.crew import FACTS, PER_NODE, member
-from paceline.membership.control import BEATS_PER_LEASE, Control
-from paceline.membership.frames import MOST_BYTES
+from paceline.membership.channel import MAX_BYTES
+from paceline.membership.control import HEARTBEATS_PER_LEASE, Control
 from paceline.membership.heartbeats import children_of, parent_of
-from paceline.membership.messages import Answer, Ask, Begin, End, Leave, Left, Propose, Reply, Vote
+from paceline.membership.messages import (
+    Absence,
+    Answer,
+    Ask,
+    Begin,
+    End,
+    Leave,
+    Left,
+    Proposal,
+    Reply,
+    Vote,
+)
 from paceline.specs.base import Spec
 from paceline.specs.runs.roster import Member, Roster
 
@@ -32,11 +43,9 @@ class PaperControl(Control):
     """Asks as a member's control does, but writes down whom; those asked do the same."""
 
     def __init__(self, name: str, spread: Spread) -> None:
-        self.name, self._spread = name, spread
+        self.name, self._spread, self._lease = name, spread, 1.0
 
-    async def _asked(
-        self, member: Member, ask: Ask, patience: float | None = None
-    ) -> dict[str, Reply]:
+    async def _ask(self, member: Member, ask: Ask, timeout_seconds: float) -> dict[str, Reply]:
         self._spread.asks.append((self.name, member.name, len(ask.rest)))
         return await PaperControl(member.name, self._spread).gather(ask.question, ask.rest)
 
@@ -73,13 +82,13 @@ def compute(nodes: int, lease_seconds: float) -> Computed:
         members=len(roster.members),
         depth=_depth(roster),
         most_connections=connections,
-        most_beats_per_second=connections * BEATS_PER_LEASE / lease_seconds,
+        most_beats_per_second=connections * HEARTBEATS_PER_LEASE / lease_seconds,
         messages=said.total() + 3 * edges,
         most_messages=max(said.values()) + connections,
         sent_bytes=sent.total(),
         most_sent_bytes=max(sent.values()),
         largest_message=largest,
-        fits=largest <= MOST_BYTES,
+        fits=largest <= MAX_BYTES,
     )
 
 
@@ -115,16 +124,17 @@ async def _spread(roster: Roster) -> Spread:
 
 def _three_questions(spread: Spread, roster: Roster) -> tuple[Counter[str], Counter[str], int]:
     """Messages and bytes by member, and the bytes of the largest message."""
-    gone = {roster.members[-1].name: "its process is gone (the other end is gone)"}
-    why = "worker 1 is lost: its process is gone (the other end is gone)"
-    left = Left(begun=None, accepted=None, word=0, facts=FACTS, dead=[])
+    absence = Absence(reason="process ended", detail="the other end closed the connection")
+    lost = {roster.members[-1].name: absence}
+    why = f"worker 1 is lost: {absence}"
+    left = Left(begun=None, accepted=None, version=0, facts=FACTS, dead=[])
     facts = dict.fromkeys(roster.names, FACTS)
-    words = dict.fromkeys(roster.names, 0)
-    rounds: Sequence[tuple[Leave | Propose | Begin, Reply]] = (
-        (Leave(begun=0, gone=gone, unreachable=[], why=why), left),
-        (Propose(roster=roster, words=words), Vote(yes=True)),
+    versions = dict.fromkeys(roster.names, 0)
+    rounds: Sequence[tuple[Leave | Proposal | Begin, Reply]] = (
+        (Leave(begun=0, lost=lost, unreachable=[], why=why), left),
+        (Proposal(roster=roster, versions=versions), Vote(yes=True)),
         (
-            Begin(roster=roster, facts=facts, gone=gone, why=why, address="127.0.0.1", port=40_000),
+            Begin(roster=roster, facts=facts, lost=lost, why=why, address="127.0.0.1", port=40_000),
             Vote(yes=True),
         ),
     )
@@ -143,7 +153,7 @@ def _three_questions(spread: Spread, roster: Roster) -> tuple[Counter[str], Coun
     return said, sent, largest
 
 
-def _ask(question: Leave | Propose | Begin, rest: Sequence[Member]) -> Ask:
+def _ask(question: Leave | Proposal | Begin, rest: Sequence[Member]) -> Ask:
     return Ask(question=question, rest=tuple(rest))
 
 

@@ -44,11 +44,11 @@ def hooks(
     """What a training does for its control that is always ready, and fits on any number."""
     return Hooks(
         interrupt=interrupt,
-        end_itself=lambda: None,
+        kill_process=lambda: None,
         open_store=lambda: 40_000,
         announce=lambda roster, who: None,
         find_leader=lambda: leader,
         fitting=lambda members: members,
-        is_over=lambda: False,
+        run_ended=lambda: False,
         planned=planned,
     )

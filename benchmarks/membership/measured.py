@@ -15,9 +15,9 @@ from unittest.mock import patch
 
 from benchmarks.membership.crew import FACTS, hooks, member
 from paceline.comm.signing import MAC_BYTES, Signing
-from paceline.membership import frames
+from paceline.membership import channel
 from paceline.membership.heartbeats import children_of
-from paceline.membership.participant import Succession
+from paceline.membership.participant import Participant
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Roster
 
@@ -106,7 +106,7 @@ def quiet(members: int, lease_seconds: float) -> Quiet:
             traffic.clear()
             await asyncio.sleep(QUIET_SECONDS)
             said = traffic.messages.items()
-            beats = Counter({rank: number for (rank, kind), number in said if kind == "beat"})
+            beats = Counter({rank: number for (rank, kind), number in said if kind == "heartbeat"})
             return Quiet(
                 members=members,
                 most_connections=max(held),
@@ -124,16 +124,16 @@ def regroup(members: int, lease_seconds: float) -> Regroup:
     async def measured() -> Regroup:
         async with _generation(members, lease_seconds) as (crew, traffic):
             lost = members // 2 + 1
-            assert not children_of(crew[0].roster, lost)
+            assert not children_of(crew[0].state.roster, lost)
             left = [own for own in crew if own is not crew[lost]]
             traffic.clear()
             began = time.perf_counter()
             await _lose(crew[lost])
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while any(own.begun == 0 for own in left):
+                while any(own.state.generation == 0 for own in left):
                     await asyncio.sleep(POLL_SECONDS)
             seconds = time.perf_counter() - began
-            there = [own for own in left if own.begun == 1]
+            there = [own for own in left if own.state.generation == 1]
             await _until_watched(there)
             said, sizes = _by_member(traffic.messages), _by_member(traffic.sizes)
             return Regroup(
@@ -155,15 +155,15 @@ def regroup(members: int, lease_seconds: float) -> Regroup:
 @asynccontextmanager
 async def _generation(
     members: int, lease_seconds: float
-) -> AsyncIterator[tuple[list[Succession], Traffic]]:
+) -> AsyncIterator[tuple[list[Participant], Traffic]]:
     """Members of a generation that has begun, who all watch each other."""
     traffic = Traffic()
     faults = Faults(lease_seconds=lease_seconds)
-    crew: list[Succession] = []
-    with patch.object(frames, "Signing", counting(traffic)):
+    crew: list[Participant] = []
+    with patch.object(channel, "Signing", counting(traffic)):
         for rank in range(members):
             crew.append(await _as(rank, _opened(rank, members, faults, crew)))
-        roster = Roster(generation=0, members=tuple(own.me for own in crew), training=members)
+        roster = Roster(generation=0, members=tuple(own.state.me for own in crew), training=members)
         try:
             for rank, own in enumerate(crew):
                 await _as(rank, _start(own, roster))
@@ -171,24 +171,24 @@ async def _generation(
             yield crew, traffic
         finally:
             for rank, own in enumerate(crew):
-                await _as(rank, own.close())
+                await _as(rank, own.state.close())
 
 
 async def _opened(
-    rank: int, members: int, faults: Faults, crew: Sequence[Succession]
-) -> Succession:
+    rank: int, members: int, faults: Faults, crew: Sequence[Participant]
+) -> Participant:
     leave = partial(_leave, crew, rank)
-    own = Succession(member(rank), SECRET, faults, hooks(members, interrupt=leave))
+    own = Participant(member(rank), SECRET, faults, hooks(members, interrupt=leave))
     await own.listen("127.0.0.1")
     return own
 
 
-def _leave(crew: Sequence[Succession], rank: int) -> None:
-    crew[rank].leave(FACTS, "an exchange was interrupted")
+def _leave(crew: Sequence[Participant], rank: int) -> None:
+    crew[rank].state.leave(FACTS, "an exchange was interrupted")
 
 
-async def _start(own: Succession, roster: Roster) -> None:
-    own.start(roster)
+async def _start(own: Participant, roster: Roster) -> None:
+    own.state.start(roster)
 
 
 async def _as(rank: int, work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -198,34 +198,34 @@ async def _as(rank: int, work: Coroutine[Any, Any, _Result]) -> _Result:
     return await asyncio.create_task(work, context=context)
 
 
-def _lines(own: Succession) -> dict[str, frames.Line]:
-    return own._watch._lines if own._watch is not None else {}
+def _lines(own: Participant) -> dict[str, channel.Channel]:
+    return own.state.heartbeats._channels if own.state.heartbeats is not None else {}
 
 
-async def _until_watched(crew: Sequence[Succession]) -> None:
+async def _until_watched(crew: Sequence[Participant]) -> None:
     """Every connection of the tree has two ends."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while sum(len(_lines(own)) for own in crew) < 2 * (len(crew) - 1):
             await asyncio.sleep(POLL_SECONDS)
 
 
-async def _lose(own: Succession) -> None:
+async def _lose(own: Participant) -> None:
     """All its connections end without a word, as where its process is killed."""
-    watch = own._watch
+    watch = own.state.heartbeats
     assert watch is not None
     watch._heard_at.clear()
     for task in watch._tasks:
         task.cancel()
-    for line in watch._lines.values():
-        line._writer.transport.abort()
-    own._watch = None
-    await own.control.close()
+    for each in watch._channels.values():
+        each._writer.transport.abort()
+    own.state.heartbeats = None
+    await own.state.control.close()
 
 
 def _by_member(counted: Counter[tuple[int, str]]) -> Counter[int]:
     """Without beats."""
     found: Counter[int] = Counter()
     for (rank, kind), number in counted.items():
-        if kind != "beat":
+        if kind != "heartbeat":
             found[rank] += number
     return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.membership.consensus import Seat, Standing, next_roster
+from paceline.membership.consensus import Acceptor, AcceptorState, next_roster
 from paceline.specs.runs.roster import Member, Roster
 
 
@@ -23,10 +23,10 @@ def names(roster: Roster) -> list[str]:
 
 @dataclass
 class Proposed:
-    """A roster on its way to its members, with the words that it rests on."""
+    """A roster on its way to its members, with the versions that it rests on."""
 
     roster: Roster
-    words: dict[str, int]
+    versions: dict[str, int]
     accepted_by: set[str] = field(default_factory=set)
 
 
@@ -34,19 +34,19 @@ class Proposed:
 class World:
     """Members, and rosters that are proposed to them at any time, by anybody."""
 
-    seats: dict[str, Seat]
+    acceptors: dict[str, Acceptor]
     proposed: list[Proposed] = field(default_factory=list)
     dead: set[str] = field(default_factory=set)
 
-    def heard(self, some: list[str]) -> dict[str, Standing]:
-        return {name: self.seats[name].standing for name in some if name not in self.dead}
+    def heard(self, some: list[str]) -> dict[str, AcceptorState]:
+        return {name: self.acceptors[name].state for name in some if name not in self.dead}
 
-    def propose(self, ready: dict[str, Standing], newcomer: str | None) -> None:
+    def propose(self, ready: dict[str, AcceptorState], newcomer: str | None) -> None:
         joining = [member(newcomer)] if newcomer else []
         roster = next_roster(ready, joining, self.dead) if ready else None
         if roster is not None:
-            words = {name: standing.word for name, standing in ready.items()}
-            self.proposed.append(Proposed(roster, words))
+            versions = {name: standing.version for name, standing in ready.items()}
+            self.proposed.append(Proposed(roster, versions))
 
     def deliver(self, number: int, name: str) -> None:
         if not self.proposed or name in self.dead:
@@ -54,9 +54,9 @@ class World:
         one = self.proposed[number % len(self.proposed)]
         if name not in names(one.roster):
             return
-        if name not in self.seats:  # it comes new: nothing holds it back
-            self.seats[name] = Seat(one.roster.model_copy(update={"generation": -1}))
-        if self.seats[name].accept(one.roster, one.words.get(name, 0)):
+        if name not in self.acceptors:  # it comes new: nothing holds it back
+            self.acceptors[name] = Acceptor(one.roster.model_copy(update={"generation": -1}))
+        if self.acceptors[name].accept(one.roster, one.versions.get(name, 0)):
             one.accepted_by.add(name)
 
     def begin(self, number: int, name: str) -> None:
@@ -64,15 +64,15 @@ class World:
             return
         one = self.proposed[number % len(self.proposed)]
         if one.accepted_by == set(names(one.roster)) and name in one.accepted_by - self.dead:
-            self.seats[name].begin(one.roster)
+            self.acceptors[name].begin(one.roster)
 
     def getting_on(self, first: Roster) -> list[Roster]:
         """Rosters to which all their members hold."""
 
         def held(name: str) -> Roster | None:
-            if name not in self.seats or name in self.dead:
+            if name not in self.acceptors or name in self.dead:
                 return None
-            standing = self.seats[name].standing
+            standing = self.acceptors[name].state
             return standing.accepted or standing.begun
 
         proposed = (one.roster for one in self.proposed)
@@ -85,17 +85,17 @@ class World:
 def test_never_two_at_a_time(data: st.DataObject, size: int) -> None:
     everybody = [f"w{rank}" for rank in range(size)]
     first = roster_of(*everybody)
-    world = World({name: Seat(first) for name in everybody})
-    stale: list[dict[str, Standing]] = []
+    world = World({name: Acceptor(first) for name in everybody})
+    stale: list[dict[str, AcceptorState]] = []
     for number in range(40):
-        anybody = st.sampled_from(sorted(world.seats))
+        anybody = st.sampled_from(sorted(world.acceptors))
         some = data.draw(st.lists(anybody, min_size=1, unique=True))
         match data.draw(st.sampled_from(["hear", "propose", "deliver", "deliver", "begin", "die"])):
             case "hear":
                 stale.append(world.heard(some))
             case "propose":
-                words = data.draw(st.sampled_from([*stale, world.heard(some)]))
-                world.propose(words, f"new{number}" if data.draw(st.booleans()) else None)
+                versions = data.draw(st.sampled_from([*stale, world.heard(some)]))
+                world.propose(versions, f"new{number}" if data.draw(st.booleans()) else None)
             case "deliver":
                 at = data.draw(st.integers(0, 9))
                 for name in {*some, f"new{data.draw(st.integers(0, number))}"}:
@@ -109,8 +109,8 @@ def test_never_two_at_a_time(data: st.DataObject, size: int) -> None:
         assert len(world.getting_on(first)) <= 1
 
 
-def standing(begun: Roster, accepted: Roster | None = None, word: int = 0) -> Standing:
-    return Standing(begun, accepted, word)
+def standing(begun: Roster, accepted: Roster | None = None, version: int = 0) -> AcceptorState:
+    return AcceptorState(begun, accepted, version)
 
 
 def test_the_larger_side_of_a_cut_goes_on() -> None:
@@ -144,9 +144,9 @@ def test_who_comes_new_stands_behind() -> None:
 
 
 def test_a_word_holds_until_something_is_accepted() -> None:
-    seat = Seat(roster_of("a", "b", "c"))
-    assert seat.accept(roster_of("a", "b", generation=1), 0)
-    assert not seat.accept(roster_of("a", "c", generation=2), 0), "it rests on an older word"
-    assert not seat.begin(roster_of("a", "c", generation=2))
-    assert seat.begin(roster_of("a", "b", generation=1))
-    assert not seat.accept(roster_of("a", generation=1), 1), "not a later generation"
+    acceptor = Acceptor(roster_of("a", "b", "c"))
+    assert acceptor.accept(roster_of("a", "b", generation=1), 0)
+    assert not acceptor.accept(roster_of("a", "c", generation=2), 0), "it rests on an older word"
+    assert not acceptor.begin(roster_of("a", "c", generation=2))
+    assert acceptor.begin(roster_of("a", "b", generation=1))
+    assert not acceptor.accept(roster_of("a", generation=1), 1), "not a later generation"

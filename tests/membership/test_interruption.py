@@ -24,7 +24,7 @@ class Ends:
         """Nobody listens."""
         self.interrupts += 1
 
-    def end_itself(self) -> None:
+    def kill_process(self) -> None:
         """Not really."""
         self.ends += 1
 

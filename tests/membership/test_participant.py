@@ -10,9 +10,10 @@ import pytest
 from benchmarks.membership.crew import FACTS, PER_NODE, hooks, member
 from paceline.membership import joining
 from paceline.membership.hooks import Ended
-from paceline.membership.leader import Leading
-from paceline.membership.messages import Begin, Leave, Propose
-from paceline.membership.participant import Succession
+from paceline.membership.leader import Leader
+from paceline.membership.member_state import MemberState
+from paceline.membership.messages import Absence, Begin, Leave, Proposal
+from paceline.membership.participant import Participant
 from paceline.specs import TOO_FEW_EXIT_CODE, Faults
 from paceline.specs.runs.roster import Member, Roster
 
@@ -21,32 +22,32 @@ SOON_SECONDS = 30.0
 
 async def one(
     rank: int, planned: int, leader: Member | None = None, faults: Faults | None = None, **told: Any
-) -> Succession:
+) -> Participant:
     """A member; eight of them are on a node."""
     given = replace(hooks(planned, leader), **told)
-    own = Succession(member(rank), b"only this job knows it", faults or Faults(), given)
+    own = Participant(member(rank), b"only this job knows it", faults or Faults(), given)
     await own.listen("127.0.0.1")
     return own
 
 
-async def begun(crew: list[Succession]) -> list[Begin]:
+async def begun(crew: list[Participant]) -> list[Begin]:
     """What they come to."""
     try:
-        all_of_them = asyncio.gather(*(each.next for each in crew))
+        all_of_them = asyncio.gather(*(each.state.next for each in crew))
         return list(await asyncio.wait_for(all_of_them, SOON_SECONDS))
     finally:
         for each in crew:
-            await each.close()
+            await each.state.close()
 
 
 async def after_a_duel() -> list[Begin]:
     # Alone on their nodes, so that neither can tell whether the other is dead.
     first, second = crew = [await one(PER_NODE * number, planned=2) for number in range(2)]
     for each in crew:
-        each.start(Roster(generation=0, members=(first.me, second.me)))
-    second.gone = {first.me.name: "it does not answer"}
+        each.state.start(Roster(generation=0, members=(first.state.me, second.state.me)))
+    second.state.lost = {first.state.me.name: Absence(reason="silent")}
     for each in crew:
-        each.leave(FACTS, "both have left")
+        each.state.leave(FACTS, "both have left")
     return await begun(crew)
 
 
@@ -63,24 +64,24 @@ async def lost_while_one_joins(monkeypatch: pytest.MonkeyPatch) -> list[Begin]:
     crew = [await one(rank, planned=4) for rank in range(4)]
     first, second, third, fourth = crew
     for each in crew:
-        each.start(Roster(generation=0, members=tuple(each.me for each in crew)))
-    asked = Leading._asked
-    newcomer = await one(4, planned=4, leader=first.me)
+        each.state.start(Roster(generation=0, members=tuple(each.state.me for each in crew)))
+    asked = Leader._ask
+    newcomer = await one(4, planned=4, leader=first.state.me)
 
-    async def loses_one(self: Leading, question: Any, members: tuple[Member, ...]) -> Any:
+    async def loses_one(self: Leader, question: Any, members: tuple[Member, ...]) -> Any:
         # Whoever shares a node with one that is unreachable ends it.
-        assert not isinstance(question, Leave) or newcomer.me.name not in question.unreachable
-        if isinstance(question, Propose) and question.roster.generation == 1:
-            await third.close()
+        assert not isinstance(question, Leave) or newcomer.state.me.name not in question.unreachable
+        if isinstance(question, Proposal) and question.roster.generation == 1:
+            await third.state.close()
         return await asked(self, question, members)
 
-    monkeypatch.setattr(Leading, "_asked", loses_one)
+    monkeypatch.setattr(Leader, "_ask", loses_one)
     newcomer.join(FACTS)
-    while not first.waiting.joins:
+    while not first.state.join_queue.current:
         await asyncio.sleep(0.001)
-    await fourth.close()
+    await fourth.state.close()
     for each in (first, second, third):
-        each.leave(FACTS, "the fourth is lost")
+        each.state.leave(FACTS, "the fourth is lost")
     return await begun([first, second, newcomer])
 
 
@@ -96,21 +97,23 @@ def test_one_is_lost_after_a_newcomer_has_accepted(monkeypatch: pytest.MonkeyPat
 
 async def answered_by_one_without_a_place(monkeypatch: pytest.MonkeyPatch) -> list[Begin]:
     first, second, third = [await one(rank, planned=2) for rank in range(3)]
-    made = Leading.__init__
+    made = Leader.__init__
 
-    def knows_more(self: Leading, own: Succession) -> None:
-        made(self, own)
-        self._known[third.me.name] = third.me  # as from a roster that has come to nothing
+    def knows_more(self: Leader, state: MemberState) -> None:
+        made(self, state)
+        self._known[third.state.me.name] = (
+            third.state.me
+        )  # as from a roster that has come to nothing
 
-    monkeypatch.setattr(Leading, "__init__", knows_more)
+    monkeypatch.setattr(Leader, "__init__", knows_more)
     for each in (first, second):
-        each.start(Roster(generation=0, members=(first.me, second.me)))
-        each.leave(FACTS, "both have left")
+        each.state.start(Roster(generation=0, members=(first.state.me, second.state.me)))
+        each.state.leave(FACTS, "both have left")
     third.join(FACTS)
     try:
         return await begun([first, second])
     finally:
-        await third.close()
+        await third.state.close()
 
 
 def test_only_who_has_a_place_is_counted_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,11 +131,11 @@ async def joined_after_the_leader_was_lost() -> list[Begin]:
     }
     first, second = crew = [await one(rank, **about) for rank in range(2)]
     for each in crew:
-        each.start(Roster(generation=0, members=(first.me, second.me)))
+        each.state.start(Roster(generation=0, members=(first.state.me, second.state.me)))
     newcomer = await one(2, **about)
     newcomer.join(FACTS)
-    await first.close()
-    second.leave(FACTS, "the first is lost")
+    await first.state.close()
+    second.state.leave(FACTS, "the first is lost")
     return await begun([second, newcomer])
 
 
@@ -146,12 +149,12 @@ def test_a_newcomer_does_not_wait_for_the_dead(monkeypatch: pytest.MonkeyPatch) 
 
     async def comes() -> list[Begin]:
         lost = await one(0, planned=2)
-        newcomer = await one(1, planned=2, leader=lost.me)
-        await lost.close()
+        newcomer = await one(1, planned=2, leader=lost.state.me)
+        await lost.state.close()
         newcomer.join(FACTS)
         return await begun([newcomer])
 
-    with pytest.raises(Ended, match="nobody of those who trained answers") as error:
+    with pytest.raises(Ended, match="no training worker answers") as error:
         asyncio.run(comes())
     assert "paceline resume" in error.value.fix
     assert error.value.exit_code == TOO_FEW_EXIT_CODE

@@ -1,1 +1,1 @@
-"""Who is in a run: leases, heartbeats and numbered generations of workers. No torch here."""
+"""Membership of a run: leases, heartbeats and numbered generations of workers. No torch here."""

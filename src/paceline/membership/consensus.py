@@ -1,19 +1,19 @@
-"""Who is in the next generation, although anybody may be lost while that is agreed on.
+"""Agreement on the next roster, safe against the loss of any member at any time.
 
-A generation begins when everybody in it has accepted its roster, and it gets on only as long as all
-of them do: one step takes all its members. A member has accepted one roster at a time. So for two
-generations never to get on beside each other, it is enough that any roster shares a member with any
-other that may have begun. For that, a roster has
+A generation begins when all its members have accepted its roster, and makes progress only while
+all of them hold to it: a step needs all members. A member holds to one roster at a time. So two
+generations never make progress side by side if any two rosters that may have begun share a member.
+Therefore a roster has
 
-- more than half of the members of the last one that is known to have begun, and
-- more than half of each that somebody accepted after it, which may have begun unknown to others,
+- a majority of the last roster that is known to have begun, and
+- a majority of each later roster that some member accepted, which may have begun unnoticed,
 
-where one half is enough if the first member is in it. Members known to be dead do not count:
-whoever shares a node with one sees to it. So the smaller side of a cut begins nothing, and of two
-that are as large only one begins.
+where half is enough if it includes the first member. Members known to be dead do not count; a
+member on the same node verifies that. So the smaller side of a network partition begins nothing,
+and of two equal sides only one does.
 
-What a member says about itself holds until it accepts something: a roster that rests on older word
-is refused. Nothing here talks or waits.
+A member's state holds until it accepts something: it refuses a proposal that rests on an older
+version of its state. Nothing here communicates or waits.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,57 +23,59 @@ from paceline.specs.runs.roster import Member, Roster
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a member says about itself when it is ready for another generation."""
+class AcceptorState:
+    """What an acceptor reports when its member is ready for another generation."""
 
     begun: Roster
-    """The last that it knows to have begun."""
+    """The last roster that it knows to have begun."""
     accepted: Roster | None
-    """What it has accepted after that."""
-    word: int
-    """How often it has accepted something."""
+    """The roster that it has accepted since."""
+    version: int
+    """How many rosters it has accepted."""
 
     @property
     def generation(self) -> int:
-        """The latest that it knows of."""
+        """The latest generation that it knows of."""
         return self.begun.generation if self.accepted is None else self.accepted.generation
 
 
-class Seat:
-    """A member's own part in what is agreed on. A process that is started in its place is another
-    member, so what this one has accepted need not outlive it."""
+class Acceptor:
+    """A member's vote on proposals.
+
+    A restarted process is a new member, so this state need not survive the process.
+    """
 
     def __init__(self, begun: Roster) -> None:
-        self.standing = Standing(begun, None, 0)
+        self.state = AcceptorState(begun, None, 0)
 
     @classmethod
-    def of_newcomer(cls, member: Member) -> "Seat":
-        """The seat of a process that has been in no generation yet."""
+    def of_newcomer(cls, member: Member) -> "Acceptor":
+        """Return the acceptor of a process that has been in no generation yet."""
         return cls(Roster(generation=-1, members=(member,)))
 
-    def accept(self, roster: Roster, word: int) -> bool:
-        """Whether this member accepts a roster that rests on its word."""
-        now = self.standing
-        if word != now.word or roster.generation <= now.generation:
+    def accept(self, roster: Roster, version: int) -> bool:
+        """Accept a roster that rests on a version of this state, or refuse it."""
+        now = self.state
+        if version != now.version or roster.generation <= now.generation:
             return False
-        self.standing = Standing(now.begun, roster, now.word + 1)
+        self.state = AcceptorState(now.begun, roster, now.version + 1)
         return True
 
     def begin(self, roster: Roster) -> bool:
-        """All in a roster have accepted it; whether this member still has."""
-        now = self.standing
+        """Begin a roster that all its members have accepted; False if this one no longer has."""
+        now = self.state
         if now.accepted != roster:
             return False
-        self.standing = Standing(roster, None, now.word)
+        self.state = AcceptorState(roster, None, now.version)
         return True
 
 
 def next_roster(
-    ready: Mapping[str, Standing], joining: Collection[Member], dead: Collection[str]
+    ready: Mapping[str, AcceptorState], joining: Collection[Member], dead: Collection[str]
 ) -> Roster | None:
-    """The roster that those who are ready may propose; None where they are too few.
+    """Return the roster that the ready members may propose; None if they are too few.
 
-    Those of the last generation keep their order; who comes new stands behind them.
+    Members of the last generation keep their order; new ones come after them.
     """
     begun = max((each.begun for each in ready.values()), key=lambda roster: roster.generation)
     later = [
@@ -81,7 +83,7 @@ def next_roster(
         for each in ready.values()
         if each.accepted is not None and each.accepted.generation > begun.generation
     ]
-    if not all(_has_most(ready, roster, dead) for roster in (begun, *later)):
+    if not all(_has_majority(ready, roster, dead) for roster in (begun, *later)):
         return None
     members = {each.name: each for each in begun.members if each.name in ready}
     for roster in later:
@@ -91,9 +93,9 @@ def next_roster(
     return Roster(generation=generation, members=tuple(members.values()))
 
 
-def _has_most(ready: Collection[str], roster: Roster, dead: Collection[str]) -> bool:
+def _has_majority(ready: Collection[str], roster: Roster, dead: Collection[str]) -> bool:
     living = [name for name in roster.names if name not in dead]
     if not living:
         return True
-    there = 2 * sum(name in ready for name in living)
-    return there > len(living) or (there == len(living) and living[0] in ready)
+    twice = 2 * sum(name in ready for name in living)
+    return twice > len(living) or (twice == len(living) and living[0] in ready)

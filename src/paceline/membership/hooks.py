@@ -1,4 +1,4 @@
-"""What a member's control and its training are to each other."""
+"""The interface between a member's control plane and its training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,35 +10,35 @@ from paceline.specs.runs.roster import Member, Roster
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a member's training does for its control."""
+    """What the control plane asks of a member's training."""
 
     interrupt: Callable[[], None]
-    """Make whoever waits in an exchange of the generation leave it."""
-    end_itself: Callable[[], None]
-    """End this process, which cannot leave an exchange."""
+    """Interrupt all collectives of the generation that are in progress."""
+    kill_process: Callable[[], None]
+    """Kill this process, which does not return from a collective."""
     open_store: Callable[[], int]
-    """Open the place where the members of a generation make their groups; its port."""
+    """Open the store for the rendezvous of the next process groups; return its port."""
     announce: Callable[[Roster, Member], None]
-    """Write down where who wants to join finds the leader."""
+    """Publish the leader's address for processes that want to join."""
     find_leader: Callable[[], Member | None]
-    """What was written down last."""
+    """Return the leader that was published last."""
     fitting: Callable[[int], int]
-    """Of so many members, how many can train."""
-    is_over: Callable[[], bool]
-    """Whether the training has ended, and nobody is wanted any more."""
+    """Return how many of a number of members can train."""
+    run_ended: Callable[[], bool]
+    """Whether the run has ended and accepts no more members."""
     planned: int
-    """Members that the training is to have."""
+    """Number of members in the plan."""
 
 
 class Ended(PacelineError):
-    """The training has ended for this member, as it or another one has said."""
+    """The training has ended for this member, for a reason that it or another one gave."""
 
     def __init__(self, end: End, me: str) -> None:
-        fix = "see what that worker said in the run's logs"
+        fix = "read that worker's log in the run's logs/"
         if end.too_few:
-            fix = "`paceline resume RUN` goes on from the last checkpoint"
+            fix = "continue from the last checkpoint with `paceline resume RUN`"
         super().__init__(end.message, fix=fix)
         self.exit_code = TOO_FEW_EXIT_CODE if end.too_few else 1
         self.generation = end.begun
         self.by_peer = end.name != me
-        """Whether this member is not the one that said so."""
+        """Whether another member gave the reason."""

@@ -1,4 +1,4 @@
-"""Has a training leave the exchanges of a generation that has ended, and tells who cannot."""
+"""Interrupt the collectives of a generation that has ended."""
 
 import asyncio
 import time
@@ -12,48 +12,50 @@ from paceline.membership.hooks import Hooks
 
 _INTERRUPT_SECONDS = 0.1
 _STUCK_SECONDS = 5.0
-_COMPUTING = 0.1
-"""Of a core: a process that uses less than this computes nothing."""
-_EXCHANGING = ("gloo", "pt_gloo")
-"""How the threads are called that only carry exchanges."""
+_BUSY_CORES = 0.1
+"""A process that uses less of a core than this computes nothing."""
+_COMMUNICATION_THREADS = ("gloo", "pt_gloo")
+"""How the names of threads begin that only communicate."""
 
 
 class Idle:
-    """Tells whether this process has computed anything since it was made."""
+    """Tells whether this process has computed anything since this was created."""
 
     def __init__(self) -> None:
-        self._since, self._used = time.monotonic(), _computed_seconds()
+        self._since, self._used = time.monotonic(), _compute_seconds()
 
     @property
     def seconds(self) -> float:
-        """How long ago that was."""
+        """Age of this object."""
         return time.monotonic() - self._since
 
     def longer_than(self, seconds: float) -> bool:
-        """Whether it is longer ago than that, and hardly any processor time was used."""
+        """Whether this is older than that, and the process has used hardly any CPU time since."""
         if self.seconds <= seconds:
             return False
-        return _computed_seconds() - self._used < _COMPUTING * self.seconds
+        return _compute_seconds() - self._used < _BUSY_CORES * self.seconds
 
 
-def _computed_seconds() -> float:
-    """Processor time of this process's threads, without those that only carry exchanges: they may
-    turn in circles over a connection that is shut."""
+def _compute_seconds() -> float:
+    """Return the CPU time of this process's threads, without those that only communicate.
+
+    Gloo's threads may spin over a connection that is shut down.
+    """
     seconds = 0.0
     for thread in psutil.Process().threads():
         with suppress(OSError):  # it has ended meanwhile
             name = Path(f"/proc/self/task/{thread.id}/comm").read_text()
-            if not name.startswith(_EXCHANGING):
+            if not name.startswith(_COMMUNICATION_THREADS):
                 seconds += thread.user_time + thread.system_time
     return seconds
 
 
 async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:
-    """Interrupt a training until it has left.
+    """Interrupt a training until it has left its generation.
 
-    Once is not enough: it may be about to open connections, and wait for them. And an exchange may
-    not notice at all that its connections are shut: whoever waits in one ends its process, as if it
-    had been killed, so that the others get on.
+    Once is not enough: it may be about to open connections and wait for them. And a collective may
+    not notice that its connections are shut down: then this process kills itself, so that the
+    others can continue.
     """
     idle = Idle()
     while not left():
@@ -61,5 +63,5 @@ async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:
         await asyncio.sleep(_INTERRUPT_SECONDS)
         if idle.seconds > _STUCK_SECONDS:
             if idle.longer_than(_STUCK_SECONDS):
-                hooks.end_itself()
+                hooks.kill_process()
             idle = Idle()

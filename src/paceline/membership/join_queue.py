@@ -1,4 +1,4 @@
-"""Who waits for a place in the training, as its leader knows it."""
+"""Processes that wait for a place in the training, as the leader knows them."""
 
 import asyncio
 
@@ -6,43 +6,44 @@ from paceline.membership.messages import Join
 from paceline.specs.runs.roster import Roster
 
 
-class Waiting:
-    """Those who have asked for a place, and who has been let go since one of them can have his."""
+class JoinQueue:
+    """Requests to join, and members that may retire because a waiting process replaces them."""
 
-    def __init__(self, patience_seconds: float) -> None:
-        self._patience_seconds = patience_seconds
-        """Who has not asked again for so long does not wait any more."""
-        self._joins: dict[str, tuple[Join, float]] = {}
-        self._let_go: set[str] = set()
+    def __init__(self, expiry_seconds: float) -> None:
+        self._expiry_seconds = expiry_seconds
+        """A request that is not repeated for this long has expired."""
+        self._requests: dict[str, tuple[Join, float]] = {}
+        self._retiring: set[str] = set()
 
     def add(self, join: Join) -> None:
-        """Somebody asks, for the first time or again."""
-        self._joins[join.member.name] = join, asyncio.get_running_loop().time()
+        """Add or renew a request."""
+        self._requests[join.member.name] = join, asyncio.get_running_loop().time()
 
     def drop(self, name: str) -> None:
-        """Somebody could not be reached."""
-        self._joins.pop(name, None)
+        """Remove the request of a process that could not be reached."""
+        self._requests.pop(name, None)
 
     @property
-    def joins(self) -> list[Join]:
-        """As of late."""
+    def current(self) -> list[Join]:
+        """The requests that have not expired."""
         now = asyncio.get_running_loop().time()
-        return [join for join, at in self._joins.values() if now - at < self._patience_seconds]
+        return [join for join, at in self._requests.values() if now - at < self._expiry_seconds]
 
-    @property
-    def somebody(self) -> bool:
-        """Whether anybody has asked, be it long ago; for other threads."""
-        return bool(self._joins)
+    def __bool__(self) -> bool:
+        """Whether there is any request, expired or not; safe from other threads."""
+        return bool(self._requests)
 
-    def without(self, roster: Roster) -> "Waiting":
-        """Those who have no place in a generation."""
-        rest = Waiting(self._patience_seconds)
-        rest._joins = {n: each for n, each in self._joins.items() if roster.rank(n) is None}
+    def without(self, roster: Roster) -> "JoinQueue":
+        """Return the requests of processes that are not in a roster."""
+        rest = JoinQueue(self._expiry_seconds)
+        rest._requests = {
+            name: each for name, each in self._requests.items() if roster.rank(name) is None
+        }
         return rest
 
-    def lets_go(self, name: str) -> bool:
-        """Whether a member may end itself, since another can have its place."""
-        if len(self.joins) <= len(self._let_go - {name}):
+    def may_retire(self, name: str) -> bool:
+        """Whether a member may exit because a waiting process can replace it."""
+        if len(self.current) <= len(self._retiring - {name}):
             return False
-        self._let_go.add(name)
+        self._retiring.add(name)
         return True

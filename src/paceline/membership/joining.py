@@ -1,52 +1,46 @@
-"""How a member comes to a place: for the first time, or after the others went on without it."""
+"""Join a running training, for the first time or after the others continued without this member."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
-from paceline.membership.messages import End, Join
+from paceline.membership.member_state import JOIN_SECONDS, MemberState
+from paceline.membership.messages import Join
 from paceline.specs.errors import RunOver
 
-if TYPE_CHECKING:
-    from paceline.membership.participant import Succession
-
-REJOIN_SECONDS = 0.5
-"""How often who waits for a place asks for it."""
 TOO_FEW_SECONDS = 30.0
-"""How long who cannot go on waits for others, before the training ends here."""
+"""How long a member that cannot continue waits for others before the training ends for it."""
 
 
-async def ask_to_join(own: "Succession") -> None:
-    """Ask for a place until there is one, or the training is over."""
-    me, now = own.me, asyncio.get_running_loop().time
-    await own.left.wait()
+async def ask_to_join(state: MemberState) -> None:
+    """Ask the leader for a place until this member has one or the run is over."""
+    me, now = state.me, asyncio.get_running_loop().time
+    await state.left.wait()
     answered_at = now()
-    while own.begun < 0 and own.finish is None and own.me is me:
-        if own.hooks.is_over() and not own.next.done():
-            own.next.set_exception(RunOver)
+    while state.generation < 0 and state.end is None and state.me is me:
+        if state.hooks.run_ended() and not state.next.done():
+            state.next.set_exception(RunOver)
             return
-        leader = own.hooks.find_leader()
+        leader = state.hooks.find_leader()
         if leader is not None:
-            join = Join(member=me, facts=own.facts or {})
-            if await own.control.gather(join, [leader]):
+            join = Join(member=me, facts=state.facts or {})
+            if await state.control.gather(join, [leader]):
                 answered_at = now()
         if now() - answered_at > TOO_FEW_SECONDS:
-            give_up(own, "nobody of those who trained answers: they are lost, or cannot be reached")
+            state.give_up("no training worker answers: they are lost or cannot be reached")
             return
-        await own.until_changed(REJOIN_SECONDS)
+        await state.until_changed(JOIN_SECONDS)
 
 
-def give_up(own: "Succession", message: str) -> None:
-    """There are too few to go on: the training ends for this member, and may be started again."""
-    own.over(End(begun=own.begun, name=own.me.name, message=message, too_few=True))
+async def rejoin(state: MemberState) -> None:
+    """Ask for a place under a new name: the others are in a generation without this member.
 
-
-async def fall_behind(own: "Succession") -> None:
-    """The others are in another generation, without this member: it asks for a place as a new one.
-
-    One that has accepted a roster may be in it, and about to be told that it has begun.
+    A member that has accepted a roster may be in that generation and about to hear of its begin.
     """
-    ended = own.begun
-    if own.seat.standing.accepted is not None:
-        await own.until_changed(own.faults.lease_seconds / 5)
-    if own.begun == ended >= 0 and own.finish is None:
-        own.come_anew()
+    ended = state.generation
+    if state.acceptor.state.accepted is not None:
+        await state.until_changed(state.faults.lease_seconds / 5)
+    if not state.generation == ended >= 0 or state.end is not None:
+        return
+    name, _, times = state.me.name.partition("+")
+    state.rename(state.me.model_copy(update={"name": f"{name}+{int(times or 0) + 1}"}))
+    state.interrupt()
+    state.spawn(ask_to_join(state))

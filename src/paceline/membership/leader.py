@@ -1,160 +1,175 @@
-"""The leader's part in the passing from a generation to the next."""
+"""The leader's role: collect the members' states, propose a roster, begin the generation."""
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
 
-from paceline.membership.consensus import Standing, next_roster
-from paceline.membership.joining import TOO_FEW_SECONDS, fall_behind, give_up
+from paceline.membership.consensus import AcceptorState, next_roster
+from paceline.membership.joining import TOO_FEW_SECONDS, rejoin
+from paceline.membership.member_state import MemberState
 from paceline.membership.messages import (
-    PROCESS_GONE,
+    Absence,
     Begin,
-    Behind,
+    Join,
     Leave,
     Left,
-    Propose,
+    Outdated,
+    Proposal,
     Question,
     Reply,
     Vote,
 )
-from paceline.specs.runs.roster import Member
+from paceline.specs.runs.roster import Member, Roster
 
-if TYPE_CHECKING:
-    from paceline.membership.participant import Succession
-
-_PAUSE_SECONDS, _LONGEST_PAUSES = 0.05, 32
-_SHORTER = 8
-"""By which part of the lease those are waited for who are thought to be gone already."""
+_PAUSE_SECONDS, _MAX_PAUSES = 0.05, 32
+_SUSPECT_DIVISOR = 8
+"""Members on the node of a suspect get this fraction of a lease to answer."""
 _CLEARED_SECONDS = 20.0
 
 
-class Leading:
-    """One member that leads."""
+class Leader:
+    """A member that leads one change of generation."""
 
-    def __init__(self, own: "Succession") -> None:
-        self._own = own
+    def __init__(self, state: MemberState) -> None:
+        self._state = state
         self._now = asyncio.get_running_loop().time
-        self._known = {each.name: each for each in own.roster.members}
+        self._known = {each.name: each for each in state.roster.members}
         self._unreachable: list[str] = []
         self._refused = 0
         self._announced = False
 
-    async def round(self) -> None:
-        """Try to begin the next generation, once or until there are enough for it."""
-        own = self._own
-        ended = own.begun
-        while own.begun == ended and own.finish is None:
+    async def lead(self) -> None:
+        """Try to begin the next generation until one has begun or this member must not lead."""
+        state = self._state
+        ended = state.generation
+        while state.generation == ended and state.end is None:
             if await self._attempt():
                 return
-            await asyncio.sleep(_PAUSE_SECONDS + self._makes_way_seconds())
+            await asyncio.sleep(_PAUSE_SECONDS + self._backoff_seconds())
 
-    def _makes_way_seconds(self) -> float:
-        """Two who lead at a time refuse what the other proposes, for ever if they keep time: each
-        waits for as long as chance says, and the longer the more often it was refused."""
-        longest = _PAUSE_SECONDS * min(2**self._refused - 1, _LONGEST_PAUSES)
+    def _backoff_seconds(self) -> float:
+        """Return a random, growing pause: two simultaneous leaders refuse each other's proposals,
+        for ever if they keep time."""
+        longest = _PAUSE_SECONDS * min(2**self._refused - 1, _MAX_PAUSES)
         return random.uniform(0, longest)  # noqa: S311 -- nobody is to be kept from guessing it
 
     async def _attempt(self) -> bool:
-        """Whether there is nothing left to do for this member."""
-        own = self._own
-        leave = Leave(begun=own.begun, gone=own.gone, unreachable=self._unreachable, why=own.why)
+        """Try once; return whether this leader is done."""
+        state = self._state
+        leave = Leave(
+            begun=state.generation, lost=state.lost, unreachable=self._unreachable, why=state.why
+        )
         known = tuple(self._known.values())
         asked = tuple(each for each in known if self._is_asked(each.name))
-        (replies, _) = await asyncio.gather(self._asked(leave, asked), own.left.wait())
-        if any(isinstance(reply, Behind) for reply in replies.values()):
-            await fall_behind(own)
+        (replies, _) = await asyncio.gather(self._ask(leave, asked), state.left.wait())
+        if any(isinstance(reply, Outdated) for reply in replies.values()):
+            await rejoin(state)
             return True
         left = {name: reply for name, reply in replies.items() if isinstance(reply, Left)}
-        left[own.me.name] = own.standing(leave)
-        self._note_who_answered(left, known)
+        left[state.me.name] = state.report(leave)
+        self._note_answers(left, known)
+        room = state.hooks.planned - len(left)
+        admitted = state.join_queue.current[: max(0, room)]
+        roster = self._proposed(left, admitted)
+        if roster is None:
+            self._wait_for_more(len(left))
+            return False
+        if not await self._is_accepted(roster, left, admitted):
+            self._refused += 1
+            return False
+        await self._begin(roster, left, admitted)
+        return True
+
+    def _proposed(self, left: dict[str, Left], admitted: list[Join]) -> Roster | None:
+        """Return the roster to propose; None if too few members are left to train."""
+        state = self._state
         dead = {name for reply in left.values() for name in reply.dead}
-        standings = {
-            name: Standing(reply.begun or own.roster, reply.accepted, reply.word)
+        acceptors = {
+            name: AcceptorState(reply.begun or state.roster, reply.accepted, reply.version)
             for name, reply in left.items()
         }
-        joins = own.waiting.joins
-        room = own.hooks.planned - len(left)
-        admitted = joins[: max(0, room)]
-        roster = next_roster(standings, [join.member for join in admitted], dead)
-        if roster is None or len(roster.members) < own.faults.fewest_workers:
-            self._wait_for_more(len(left))
+        roster = next_roster(acceptors, [join.member for join in admitted], dead)
+        if roster is None or len(roster.members) < state.faults.fewest_workers:
+            return None
+        training = state.hooks.fitting(len(roster.members))
+        return roster.model_copy(update={"training": training}) if training else None
+
+    async def _is_accepted(
+        self, roster: Roster, left: dict[str, Left], admitted: list[Join]
+    ) -> bool:
+        """Propose a roster; whether all its members accept it."""
+        state = self._state
+        versions = dict.fromkeys(roster.names, 0)
+        versions |= {name: each.version for name, each in left.items()}
+        if not state.acceptor.accept(roster, versions[state.me.name]):
             return False
-        training = own.hooks.fitting(len(roster.members))
-        if not training:
-            self._wait_for_more(len(left))
-            return False
-        roster = roster.model_copy(update={"training": training})
-        words = dict.fromkeys(roster.names, 0) | {name: each.word for name, each in left.items()}
-        if not own.seat.accept(roster, words[own.me.name]):
-            self._refused += 1
-            return False
-        votes = await self._asked(Propose(roster=roster, words=words), roster.members)
-        if not _all_yes(votes, roster.members, own.me):
-            self._refused += 1
-            for join in admitted:
-                if join.member.name not in votes:
-                    own.waiting.drop(join.member.name)
-            return False
+        votes = await self._ask(Proposal(roster=roster, versions=versions), roster.members)
+        if _all_yes(votes, roster.members, state.me):
+            return True
+        for join in admitted:
+            if join.member.name not in votes:
+                state.join_queue.drop(join.member.name)
+        return False
+
+    async def _begin(self, roster: Roster, left: dict[str, Left], admitted: list[Join]) -> None:
+        state = self._state
         facts = {name: reply.facts for name, reply in left.items()}
         facts |= {join.member.name: join.facts for join in admitted}
         begin = Begin(
             roster=roster,
-            # Somebody may have answered who was in a roster that came to nothing, and has no place.
+            # A member of a roster that never began may have answered without a place in this one.
             facts={name: facts[name] for name in roster.names},
-            gone={name: why for name, why in own.gone.items() if roster.rank(name) is None},
-            why=own.why,
-            address=own.me.address,
-            port=own.hooks.open_store(),
+            lost={name: why for name, why in state.lost.items() if roster.rank(name) is None},
+            why=state.why,
+            address=state.me.address,
+            port=state.hooks.open_store(),
         )
-        others = own.waiting.without(roster)
-        if own.begin(begin):
-            own.waiting = others
-        await self._asked(begin, roster.members)
-        return True
+        waiting = state.join_queue.without(roster)
+        if state.begin(begin):
+            state.join_queue = waiting
+        await self._ask(begin, roster.members)
 
-    async def _asked(self, question: Question, members: tuple[Member, ...]) -> dict[str, Reply]:
-        own = self._own
-        lease = own.faults.lease_seconds
-        silent = {n for n, why in own.gone.items() if not why.startswith(PROCESS_GONE)}
+    async def _ask(self, question: Question, members: tuple[Member, ...]) -> dict[str, Reply]:
+        state = self._state
+        lease = state.faults.lease_seconds
+        silent = {name for name, why in state.lost.items() if not why.process_ended}
         suspect_nodes = {each.node for each in members if each.name in silent}
 
-        def patience(member: Member) -> float:
-            return lease / _SHORTER if member.node in suspect_nodes else lease
+        def timeout_seconds(member: Member) -> float:
+            return lease / _SUSPECT_DIVISOR if member.node in suspect_nodes else lease
 
-        others = [each for each in members if each.name != own.me.name]
-        return await own.control.gather(question, others, patience)
+        others = [each for each in members if each.name != state.me.name]
+        return await state.control.gather(question, others, timeout_seconds)
 
     def _is_asked(self, name: str) -> bool:
-        """Who is said to be gone may only be cut off from who says so, and is asked, in brief; but
-        where that goes on, the others do not get on with it."""
-        cleared = self._own.cleared.get(name)
+        """Whether to ask a member: one that was reported as lost may only be cut off from the
+        member that reported it, unless that happens again and again."""
+        cleared = self._state.cleared.get(name)
         recently = cleared is not None and self._now() - cleared < _CLEARED_SECONDS
-        return not (recently and name in self._own.gone)
+        return not (recently and name in self._state.lost)
 
-    def _note_who_answered(self, left: dict[str, Left], known: tuple[Member, ...]) -> None:
-        own = self._own
+    def _note_answers(self, left: dict[str, Left], known: tuple[Member, ...]) -> None:
+        state = self._state
         for name in left:
-            if own.gone.pop(name, None) is not None:
-                own.cleared[name] = self._now()
+            if state.lost.pop(name, None) is not None:
+                state.cleared[name] = self._now()
         for reply in left.values():
             for roster in (reply.begun, reply.accepted):
                 self._known |= {each.name: each for each in (roster.members if roster else ())}
-        # Not those of whom the others have only just told: nobody has asked them yet.
+        # Without members that the replies have only just named: nobody has asked them yet.
         self._unreachable = [each.name for each in known if each.name not in left]
         for name in self._unreachable:
-            own.gone.setdefault(name, "it does not answer")
+            state.lost.setdefault(name, Absence(reason="silent"))
 
     def _wait_for_more(self, left: int) -> None:
-        """For a while; who comes would ask the one that led before, who may be gone."""
-        own = self._own
+        """Publish this leader, whose predecessor may be lost, and give up after a while."""
+        state = self._state
         if not self._announced:
-            own.hooks.announce(own.roster, own.me)
+            state.hooks.announce(state.roster, state.me)
             self._announced = True
-        if self._now() - own.ended_at > TOO_FEW_SECONDS:
-            give_up(
-                own,
-                f"only {left} of {len(own.roster.members)} workers are left, too few to go on: the"
-                " others may be going on without them",
+        if self._now() - state.ended_at > TOO_FEW_SECONDS:
+            state.give_up(
+                f"only {left} of {len(state.roster.members)} workers are left, too few to continue;"
+                " the others may be training without them"
             )
 
 

@@ -1,4 +1,4 @@
-"""What members of a run say to each other."""
+"""Messages between members of a run."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,105 +7,125 @@ from pydantic import Field, NonNegativeInt, TypeAdapter
 from paceline.specs.base import Spec
 from paceline.specs.runs.roster import Member, Roster
 
-Gone = dict[str, str]
-"""Members that are no longer heard, by name, and why that is thought."""
-PROCESS_GONE = "its process is gone"
-"""Why, where the member's own node has said so."""
+
+class Absence(Spec):
+    """Why a member counts as lost."""
+
+    reason: Literal["process ended", "unreachable", "silent"]
+    detail: str = ""
+
+    @property
+    def process_ended(self) -> bool:
+        """Whether the member's own node has closed its connection."""
+        return self.reason == "process ended"
+
+    def __str__(self) -> str:
+        words = {
+            "process ended": "its process is gone",
+            "unreachable": "it cannot be reached",
+            "silent": "it does not answer",
+        }[self.reason]
+        return f"{words} ({self.detail})" if self.detail else words
+
+
+Absences = dict[str, Absence]
+"""Lost members, by name."""
 
 
 class Hello(Spec):
-    """The first message of a connection: who has asked for it, and what for."""
+    """The first message of a connection: the caller's name and purpose."""
 
     kind: Literal["hello"] = "hello"
     name: str = Field(max_length=100)
     generation: int
-    """The last that it knows to have begun."""
+    """The last generation that the caller knows to have begun."""
     purpose: Literal["watch", "ask"]
 
 
-class Beat(Spec):
-    """The other end is alive."""
+class Heartbeat(Spec):
+    """A sign of life."""
 
-    kind: Literal["beat"] = "beat"
+    kind: Literal["heartbeat"] = "heartbeat"
 
 
-class Bye(Spec):
-    """The other end leaves this connection in good order: because its generation has ended, or
-    because its training has."""
+class Goodbye(Spec):
+    """The orderly end of a connection, because the generation or the training has ended."""
 
-    kind: Literal["bye"] = "bye"
+    kind: Literal["goodbye"] = "goodbye"
     finished: bool
 
 
 class Leave(Spec):
-    """A generation ends: leave its exchanges and say where you stand."""
+    """The leader's request to leave the generation's collectives and report the own state."""
 
     kind: Literal["leave"] = "leave"
     begun: int
     """The last generation that the leader knows to have begun."""
-    gone: Gone
-    """Who is said to be; the leader asks them, too."""
+    lost: Absences
+    """Members that somebody reported as lost; the leader asks them, too."""
     unreachable: list[str]
-    """Those whom the leader could not reach before: whoever shares a node with one ends it."""
+    """Members that the leader could not reach before: a member on the same node kills them."""
     why: str
 
 
 class Left(Spec):
-    """Where a member stands after it has left the exchanges of its generation."""
+    """A member's state after it has left the collectives of its generation."""
 
     kind: Literal["left"] = "left"
     begun: Roster | None
-    """The last roster that it knows to have begun; None where the leader knows the same."""
+    """The last roster that it knows to have begun; None if it is the leader's."""
     accepted: Roster | None
-    word: NonNegativeInt
+    version: NonNegativeInt
     facts: dict[str, Any]
-    """What its training knows: its step, what it keeps for others."""
+    """What its training knows: its step, the peer copies that it holds."""
     dead: list[str]
-    """Members of its node that it has seen to be dead."""
+    """Members on its node whose processes it has seen to be dead."""
 
 
-class Behind(Spec):
-    """Who asks is of an older generation, and no longer in."""
+class Outdated(Spec):
+    """The caller's generation is older, and the caller is not in the newer one."""
 
-    kind: Literal["behind"] = "behind"
+    kind: Literal["outdated"] = "outdated"
     generation: int
 
 
-class Propose(Spec):
-    """Who is to be in the next generation, resting on these words."""
+class Proposal(Spec):
+    """The leader's roster for the next generation, with the acceptor versions it rests on."""
 
-    kind: Literal["propose"] = "propose"
+    kind: Literal["proposal"] = "proposal"
     roster: Roster
-    words: dict[str, int]
+    versions: dict[str, int]
 
 
 class Begin(Spec):
-    """All have accepted a roster: it begins."""
+    """The begin of a generation whose roster all its members have accepted."""
 
     kind: Literal["begin"] = "begin"
     roster: Roster
     facts: dict[str, dict[str, Any]]
     """What the members' trainings know, by name."""
-    gone: Gone
-    """Those of the generation before who are not in, and why."""
+    lost: Absences
+    """Members of the previous generation that are not in this one."""
     why: str
     address: str
-    """Where the members meet to make their groups, and on which port."""
+    """Address of the store for the rendezvous of the new process groups."""
     port: int
 
 
 class Notice(Spec):
-    """To who should lead: somebody is gone, or a generation cannot go on. It is answered when the
-    next one has begun."""
+    """A report to a possible leader: members are lost, or the generation has ended otherwise.
+
+    The reply comes when the next generation has begun.
+    """
 
     kind: Literal["notice"] = "notice"
     begun: int
-    gone: Gone
+    lost: Absences
     why: str
 
 
 class Join(Spec):
-    """A process wants to be a member, from the next edge of a step on."""
+    """A process asks to become a member at the end of a step."""
 
     kind: Literal["join"] = "join"
     member: Member
@@ -113,8 +133,7 @@ class Join(Spec):
 
 
 class End(Spec):
-    """The training cannot go on, for a reason that is not the loss of a worker; or, among those who
-    say so, since too few of them are left."""
+    """The training ends: a worker failed, or too few members are left."""
 
     kind: Literal["end"] = "end"
     begun: int
@@ -124,7 +143,7 @@ class End(Spec):
 
 
 class Retire(Spec):
-    """A member that holds the others up asks whether another can have its place."""
+    """A slow member asks whether a waiting process can replace it."""
 
     kind: Literal["retire"] = "retire"
     begun: int
@@ -139,13 +158,13 @@ class Vote(Spec):
 
 
 Question = Annotated[
-    Leave | Propose | Begin | Notice | Join | End | Retire, Field(discriminator="kind")
+    Leave | Proposal | Begin | Notice | Join | End | Retire, Field(discriminator="kind")
 ]
-Reply = Annotated[Left | Behind | Vote, Field(discriminator="kind")]
+Reply = Annotated[Left | Outdated | Vote, Field(discriminator="kind")]
 
 
 class Ask(Spec):
-    """A question, and who else is to be asked by the one that it comes to."""
+    """A question, and the further members to which the receiver forwards it."""
 
     kind: Literal["ask"] = "ask"
     question: Question
@@ -153,16 +172,11 @@ class Ask(Spec):
 
 
 class Answer(Spec):
-    """The replies of all who were asked and could be reached."""
+    """The replies of all members that were asked and reached."""
 
     kind: Literal["answer"] = "answer"
     replies: dict[str, Reply]
 
 
-Message = Annotated[Hello | Beat | Bye | Ask | Answer, Field(discriminator="kind")]
-_ADAPTER: TypeAdapter[Message] = TypeAdapter(Message)
-
-
-def read(body: bytes) -> Message:
-    """The message in these bytes; a ValueError where there is none."""
-    return _ADAPTER.validate_json(body)
+Message = Annotated[Hello | Heartbeat | Goodbye | Ask | Answer, Field(discriminator="kind")]
+MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)

@@ -1,4 +1,4 @@
-"""Making sure that a lost process of this node is dead, so that it need not be reckoned with."""
+"""Verify that a lost process on this node is dead, killing it where necessary."""
 
 import os
 import select
@@ -9,14 +9,14 @@ from pathlib import Path
 from paceline.cluster.process import born
 from paceline.specs.runs.roster import Member
 
-_SECONDS = 0.5
+_KILL_SECONDS = 0.5
 
 
-def is_dead(member: Member, *, end_it: bool) -> bool:
-    """Whether a process of this node is dead, where need be by ending it.
+def is_dead(member: Member, *, kill: bool) -> bool:
+    """Whether the process of a member on this node is dead; with `kill`, kill it first.
 
-    Its number may belong to another process by now: that one is left alone. So is this process,
-    which others may know by a name that it had before.
+    Never kill another process that has got the same process ID, nor this process, which others may
+    know under an earlier name.
     """
     if member.pid == os.getpid():
         return False
@@ -29,11 +29,11 @@ def is_dead(member: Member, *, end_it: bool) -> bool:
     try:
         if born(member.pid) != member.born:
             return True
-        if end_it:
+        if kill:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(process, signal.SIGKILL)
-        # Its descriptor is readable once it has ended, also before its parent has asked for it.
-        return bool(select.select([process], [], [], _SECONDS if end_it else 0)[0])
+        # The descriptor becomes readable when the process ends, even before its parent reaps it.
+        return bool(select.select([process], [], [], _KILL_SECONDS if kill else 0)[0])
     except (OSError, IndexError, ValueError):
         return not Path(f"/proc/{member.pid}").exists()
     finally:

@@ -1,7 +1,7 @@
-"""Who is in the run, for a training that asks: the control of one member, on a thread of its own.
+"""A worker's membership in a run, for its training; the control plane runs on its own thread.
 
-All that a training knows of the others comes from here: when its generation has ended, and who is
-in the next one. It asks for nothing while all goes well.
+A training learns from here when its generation has ended, and who is in the next one. It asks
+nothing while all members are healthy.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from paceline.cluster.process import born
 from paceline.membership.hooks import Ended, Hooks
-from paceline.membership.messages import Begin, Retire, Vote
-from paceline.membership.participant import Succession
+from paceline.membership.messages import Begin
+from paceline.membership.participant import Participant
 from paceline.specs import Faults, Member, Roster
 
 __all__ = ["Begin", "Ended", "Hooks", "Membership"]
 
 _Result = TypeVar("_Result")
-_CLOSING_SECONDS = 2.0
+_CLOSE_SECONDS = 2.0
 
 
 class Membership:
@@ -38,97 +38,87 @@ class Membership:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="control", daemon=True)
         self._thread.start()
-        self._own = self._call(_opened(secret, address, node, faults, hooks, memory_port))
+        me = _this_process(address, node, memory_port)
+        self._participant = self._call(_listening(me, secret, faults, hooks))
+        self._state = self._participant.state
 
     @property
     def member(self) -> Member:
         """This worker, as the others know it."""
-        return self._own.me
+        return self._state.me
 
     @property
     def ended(self) -> bool:
-        """Whether the generation that this worker was in has ended."""
-        return self._own.ended
+        """Whether this worker's generation has ended."""
+        return self._state.ended
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for a place that the training has."""
-        own = self._own
-        return own.waiting.somebody and len(own.roster.members) < own.hooks.planned
+        """Whether a process waits for a place, and the plan has one left."""
+        state = self._state
+        return bool(state.join_queue) and len(state.roster.members) < state.hooks.planned
 
     def may_retire(self) -> bool:
-        """Whether this worker may end itself, since another waits and can have its place."""
-
-        async def asked() -> bool:
-            own = self._own
-            leader = own.roster.members[0]
-            if leader.name == own.me.name:
-                return own.waiting.lets_go(own.me.name)
-            question = Retire(begun=own.begun, name=own.me.name)
-            reply = (await own.control.gather(question, [leader])).get(leader.name)
-            return isinstance(reply, Vote) and reply.yes
-
-        return self._call(asked())
+        """Whether this worker may exit because a waiting process can replace it."""
+        return self._call(self._participant.may_retire())
 
     def begin(self, roster: Roster) -> None:
-        """The first generation, which the workers have agreed on by themselves."""
+        """Begin the first generation, on which the workers agreed at the rendezvous."""
 
         async def start() -> None:
-            self._own.start(roster)
+            self._state.start(roster)
 
         self._call(start())
 
     def leave(self, facts: dict[str, Any], why: str | None) -> Begin:
-        """Wait for the next generation, having left the exchanges of the last one for a reason, or
-        standing by without one.
+        """Wait for the next generation, outside of all collectives.
 
-        Raises `Ended` where there will be none.
+        `why`: the reason to end the generation; None for a spare, which takes no part in it. Raises
+        `Ended` when the training has ended.
         """
 
         async def left() -> Begin:
-            own = self._own
-            if own.finish is not None:
-                own.left.set()
-                raise Ended(own.finish, own.me.name)
-            if own.next.done():
-                own.next = asyncio.get_running_loop().create_future()
-            own.leave(facts, why)
-            return await own.next
+            state = self._state
+            if state.end is not None:
+                state.left.set()
+                raise Ended(state.end, state.me.name)
+            if state.next.done():
+                state.next = asyncio.get_running_loop().create_future()
+            state.leave(facts, why)
+            return await state.next
 
         return self._call(left())
 
     def join(self, facts: dict[str, Any]) -> Begin:
-        """Wait for a place among the members of a run that goes on already.
+        """Wait for a place in a run that is already training.
 
-        Raises `RunOver` where it has ended meanwhile.
+        Raises `RunOver` when the run has ended.
         """
 
         async def joined() -> Begin:
-            self._own.join(facts)
-            return await self._own.next
+            self._participant.join(facts)
+            return await self._state.next
 
         return self._call(joined())
 
     def fail(self, message: str) -> None:
-        """Tell all others that this worker has failed in a way that they would, too."""
-        self._call(self._own.spread_end(message))
+        """Tell all members that this worker failed and the training must end."""
+        self._call(self._participant.fail(message))
 
     def close(self) -> None:
-        """The training is over for this worker; the others do not take it for lost."""
-        self._call(self._own.close())
+        """Leave the run in good order; the others do not count this worker as lost."""
+        self._call(self._state.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CLOSING_SECONDS)
+        self._thread.join(_CLOSE_SECONDS)
 
     def _call(self, work: "Coroutine[Any, Any, _Result]") -> _Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
-async def _opened(
-    secret: bytes, address: str, node: str, faults: Faults, hooks: Hooks, memory_port: int
-) -> Succession:
+def _this_process(address: str, node: str, memory_port: int) -> Member:
     pid = os.getpid()
     since = born(pid)
-    me = Member(
+    return Member(
         name=f"{node}:{pid}:{since}",
         node=node,
         pid=pid,
@@ -137,6 +127,9 @@ async def _opened(
         port=1,
         memory_port=memory_port,
     )
-    own = Succession(me, secret, faults, hooks)
-    await own.listen(address)
-    return own
+
+
+async def _listening(me: Member, secret: bytes, faults: Faults, hooks: Hooks) -> Participant:
+    participant = Participant(me, secret, faults, hooks)
+    await participant.listen(me.address)
+    return participant

@@ -155,7 +155,7 @@ def breakdown_sentence(found: Breakdown) -> str:
     for part in sorted(rest, key=lambda part: -found.share(part)):
         share = found.share(part)
         if share >= WORTH_SAYING:
-            said.append(f"{units.percent(share)} {MEANINGS[part]}")  # type: ignore[index]
+            said.append(f"{units.percent(share)} {MEANINGS[part]}")
     words = f"Of a step's {units.duration(found.step_seconds)}, {_listed(said)}."
     if found.share("communication") >= WORTH_SAYING:
         words += (

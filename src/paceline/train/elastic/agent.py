@@ -57,14 +57,14 @@ class Gathering:
             self.faults,
             Hooks(
                 interrupt=self.interrupt,
-                end_itself=_end_itself,
+                kill_process=_kill_process,
                 open_store=self._open_store,
                 announce=lambda roster, leader: announce_leader(
                     run, secret, roster.generation, leader
                 ),
                 find_leader=lambda: found_leader(run, secret),
                 fitting=fitting,
-                is_over=run.outcome_file.exists,
+                run_ended=run.outcome_file.exists,
                 planned=run.plan.layout.workers,
             ),
             memory_port=self.copies.port if self.copies else 0,
@@ -180,9 +180,9 @@ class Gathering:
         return controls | {self.member.memory_port, *(each.memory_port for each in members)}
 
 
-def _end_itself() -> None:
-    """As if it had been killed: whoever started this worker starts it again."""
-    print("this worker cannot leave an exchange that is broken: it ends itself", file=sys.stderr)
+def _kill_process() -> None:
+    """Kill this process; its launcher starts another one in its place."""
+    print("this worker is stuck in a broken collective and kills itself", file=sys.stderr)
     sys.stderr.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -206,12 +206,12 @@ class Regroup:
 
     def _tell_others(self, before: Roster, begin: Begin, taken: _TakenUp, seconds: float) -> None:
         roster = begin.roster
-        for name, why in begin.gone.items():
+        for name, why in begin.lost.items():
             rank = before.rank(name)
             if rank is not None:
                 node, generation = before.members[rank].node, before.generation
                 self._telemetry.tell(
-                    Lost, generation=generation, rank=rank, lost_node=node, why=why
+                    Lost, generation=generation, rank=rank, lost_node=node, why=str(why)
                 )
         known = before.names[: before.training]
         self._telemetry.tell(

@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from paceline.comm.signing import Forged
-from paceline.membership.frames import Line
-from paceline.membership.handshake import Door
-from paceline.membership.messages import Bye, Hello
+from paceline.membership.channel import Channel
+from paceline.membership.handshakes import Handshakes
+from paceline.membership.messages import Goodbye, Hello
 from paceline.specs.base import Spec
 
 SECRET = b"s" * 32
@@ -22,19 +22,19 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Listener:
     """Lets members in, and counts who was let in and who was not."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, handshakes: Handshakes) -> None:
+        self._handshakes = handshakes
         self.members: list[Hello] = []
         self.refused: list[ConnectionError] = []
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            line, hello = await self._door.let_in(reader, writer)
+            channel, hello = await self._handshakes.accept(reader, writer)
         except ConnectionError as error:
             self.refused.append(error)
             return
         self.members.append(hello)
-        line.close()
+        channel.close()
 
     async def has(self, *, members: int = 0, refused: int = 0) -> None:
         async with asyncio.timeout(10):
@@ -42,11 +42,11 @@ class Listener:
                 await asyncio.sleep(0.005)
 
 
-def beset(door: Door, attack: Callable[[int, Listener], Awaitable[None]]) -> Listener:
+def beset(handshakes: Handshakes, attack: Callable[[int, Listener], Awaitable[None]]) -> Listener:
     """A listener during an attack on its port, and a member that comes after it."""
 
     async def scene() -> Listener:
-        listener = Listener(door)
+        listener = Listener(handshakes)
         server = await asyncio.start_server(listener.answer, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
@@ -64,10 +64,10 @@ async def strangers(port: int, count: int) -> list[Streams]:
 
 async def call(port: int, message: Spec, secret: bytes = SECRET) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    line = await Line.opened(reader, writer, secret, called=True)
-    line.say(message)
+    channel = await Channel.open(reader, writer, secret, initiator=True)
+    channel.send(message)
     await reader.read()
-    line.close()
+    channel.close()
 
 
 def test_many_that_say_nothing_keep_no_member_out() -> None:
@@ -78,7 +78,7 @@ def test_many_that_say_nothing_keep_no_member_out() -> None:
         for _, writer in held[:-4]:
             writer.transport.abort()
 
-    listener = beset(Door(SECRET, most=16, seconds=60), attack)
+    listener = beset(Handshakes(SECRET, most=16, seconds=60), attack)
     assert listener.members == [HELLO]
 
 
@@ -91,8 +91,8 @@ def test_who_says_nothing_is_sent_away() -> None:
         writer.transport.abort()
         await listener.has(refused=1)
 
-    listener = beset(Door(SECRET, seconds=0.1), attack)
-    assert "has not said who it is" in str(listener.refused[0])
+    listener = beset(Handshakes(SECRET, seconds=0.1), attack)
+    assert "did not identify itself" in str(listener.refused[0])
 
 
 def test_garbage_and_giant_lengths() -> None:
@@ -104,7 +104,7 @@ def test_garbage_and_giant_lengths() -> None:
             writer.write_eof()
         await listener.has(refused=50)
 
-    listener = beset(Door(SECRET), attack)
+    listener = beset(Handshakes(SECRET), attack)
     assert all(isinstance(error, ConnectionError) for error in listener.refused)
 
 
@@ -112,7 +112,7 @@ def test_garbage_and_giant_lengths() -> None:
     ("message", "secret", "why"),
     [
         (HELLO, b"another", "not signed with this job's secret"),
-        (Bye(finished=True), SECRET, "first word was not hello but bye"),
+        (Goodbye(finished=True), SECRET, "first message was not hello but goodbye"),
     ],
 )
 def test_who_is_refused(message: Spec, secret: bytes, why: str) -> None:
@@ -120,6 +120,6 @@ def test_who_is_refused(message: Spec, secret: bytes, why: str) -> None:
         await call(port, message, secret)
         await listener.has(refused=1)
 
-    listener = beset(Door(SECRET), attack)
+    listener = beset(Handshakes(SECRET), attack)
     assert isinstance(listener.refused[0], Forged)
     assert why in str(listener.refused[0])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from paceline.comm.signing import Forged
-from paceline.membership import frames
-from paceline.membership.frames import Line, parsed
+from paceline.membership import channel
+from paceline.membership.channel import Channel, parse
 from paceline.membership.messages import Hello, Message
 from security.schemas import allowed, spoilt
 
@@ -40,10 +40,10 @@ def said(*messages: Hello, nonce: bytes = NONCE, secret: bytes = SECRET) -> tupl
     async def speak() -> tuple[bytes, bytes]:
         reader, writer = asyncio.StreamReader(), Sent()
         reader.feed_data(nonce)
-        line = await Line.opened(reader, writer, secret, called=True)  # type: ignore[arg-type]
+        end = await Channel.open(reader, writer, secret, initiator=True)  # type: ignore[arg-type]
         own, writer.bytes = writer.bytes, b""
         for message in messages:
-            line.say(message)
+            end.send(message)
         return own, writer.bytes
 
     return asyncio.run(speak())
@@ -58,8 +58,8 @@ def heard(
         reader = asyncio.StreamReader()
         reader.feed_data(stream)
         reader.feed_eof()
-        line = await Line.opened(reader, Sent(), secret, called=False)  # type: ignore[arg-type]
-        return [await line.hear() for _ in range(count)]
+        end = await Channel.open(reader, Sent(), secret, initiator=False)  # type: ignore[arg-type]
+        return [await end.receive() for _ in range(count)]
 
     with monkeypatch.context() as patch:
         patch.setattr("paceline.comm.signing.secrets.token_bytes", lambda count: NONCE)
@@ -79,7 +79,7 @@ def test_what_is_said_is_heard(monkey: pytest.MonkeyPatch) -> None:
 @given(body=st.binary(max_size=300))
 def test_no_bytes_break_the_reader_of_messages(body: bytes) -> None:
     try:
-        parsed(body)
+        parse(body)
     except Forged:
         return
 
@@ -87,7 +87,7 @@ def test_no_bytes_break_the_reader_of_messages(body: bytes) -> None:
 @given(value=spoilt(allowed(TypeAdapter(Message).json_schema())))
 def test_a_message_with_other_values_is_a_message_or_forged(value: dict[str, Any]) -> None:
     try:
-        message = parsed(json.dumps(value).encode())
+        message = parse(json.dumps(value).encode())
     except Forged:
         return
     assert message.kind == value["kind"]
@@ -107,7 +107,7 @@ def test_a_message_with_other_values_is_a_message_or_forged(value: dict[str, Any
 )
 def test_what_breaks_other_parsers(body: bytes) -> None:
     with pytest.raises(Forged):
-        parsed(body)
+        parse(body)
 
 
 @given(stream=st.binary(max_size=400))
@@ -164,16 +164,16 @@ def test_what_was_said_is_not_taken_back_as_an_answer() -> None:
     async def mirrored() -> None:
         reader, writer = asyncio.StreamReader(), Sent()
         task = asyncio.ensure_future(
-            Line.opened(reader, writer, SECRET, called=True)  # type: ignore[arg-type]
+            Channel.open(reader, writer, SECRET, initiator=True)  # type: ignore[arg-type]
         )
         await asyncio.sleep(0)
         reader.feed_data(writer.bytes)
-        line = await task
+        end = await task
         writer.bytes = b""
-        line.say(HELLO)
+        end.send(HELLO)
         reader.feed_data(writer.bytes)
         with pytest.raises(Forged, match="not signed"):
-            await line.hear()
+            await end.receive()
 
     asyncio.run(mirrored())
 
@@ -192,4 +192,4 @@ def test_also_a_member_may_not_announce_everything(monkey: pytest.MonkeyPatch) -
 
 def test_the_longest_hello_is_little_enough() -> None:
     message = Hello(name="\x01" * 100, generation=10**18, purpose="watch")
-    assert len(message.model_dump_json()) <= frames.MOST_BYTES_OF_A_STRANGER
+    assert len(message.model_dump_json()) <= channel.MAX_FIRST_BYTES

@@ -1,0 +1,203 @@
+"""A member's state across generations, shared by its roles: participant, leader, newcomer."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from paceline.membership.consensus import Acceptor
+from paceline.membership.control import Control
+from paceline.membership.heartbeats import Heartbeats
+from paceline.membership.hooks import Ended, Hooks
+from paceline.membership.interruption import interrupt_until
+from paceline.membership.join_queue import JoinQueue
+from paceline.membership.messages import Absence, Absences, Begin, End, Leave, Left
+from paceline.membership.process_death import is_dead
+from paceline.specs import Faults
+from paceline.specs.runs.roster import Member, Roster
+
+JOIN_SECONDS = 0.5
+"""How often a process that waits for a place asks for it."""
+
+
+class MemberState:
+    """One member's state, and its transitions; all of it in the event loop of its control.
+
+    `regroup(delay)` brings about the next generation; it runs when a generation has ended.
+    """
+
+    def __init__(
+        self,
+        me: Member,
+        control: Control,
+        faults: Faults,
+        hooks: Hooks,
+        regroup: Callable[[float], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.me, self.control, self.faults, self.hooks = me, control, faults, hooks
+        self._regroup = regroup
+        self.acceptor = Acceptor.of_newcomer(me)
+        self.lost: Absences = {}
+        self.cleared: dict[str, float] = {}
+        """When members answered that had been reported as lost."""
+        self._join_expiry = 4 * JOIN_SECONDS + faults.lease_seconds
+        self.join_queue = JoinQueue(self._join_expiry)
+        self.facts: dict[str, Any] | None = None
+        """What this member's training knows, once it has left the generation."""
+        self.left = asyncio.Event()
+        """Set while the training is outside of all collectives."""
+        self.ended = False
+        self.ended_at = 0.0
+        self.why = ""
+        self.end: End | None = None
+        """Why the whole training has ended."""
+        self.next: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
+        self._changed = asyncio.Event()
+        self.noticed = asyncio.Event()
+        """Set when another member reports the end of the generation."""
+        self.heartbeats: Heartbeats | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def roster(self) -> Roster:
+        """The last roster that this member knows to have begun."""
+        return self.acceptor.state.begun
+
+    @property
+    def generation(self) -> int:
+        """Its generation; -1 for a process that has been in none."""
+        return self.roster.generation
+
+    @property
+    def others(self) -> list[Member]:
+        """The other members of the generation."""
+        return [each for each in self.roster.members if each.name != self.me.name]
+
+    def rename(self, me: Member) -> None:
+        """Become another member, which has accepted nothing."""
+        self.me, self.control.name = me, me.name
+        self.acceptor = Acceptor.of_newcomer(me)
+
+    def start(self, roster: Roster) -> None:
+        """Start a generation with this member in it."""
+        if self.roster != roster:
+            self.acceptor = Acceptor(roster)
+        self.lost, self.join_queue = {}, JoinQueue(self._join_expiry)
+        self.left.clear()
+        self.facts, self.ended, self.why = None, False, ""
+        rank = roster.rank(self.me.name)
+        assert rank is not None
+        self.heartbeats = Heartbeats(
+            self.control,
+            roster,
+            rank,
+            self.faults.lease_seconds,
+            lost=self._lose,
+            ended=lambda why: self.end_generation(why, detected=False),
+        )
+        if rank == 0:
+            self.hooks.announce(roster, self.me)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def begin(self, begin: Begin) -> bool:
+        """Begin an accepted generation; False if this member has accepted another since."""
+        neighbors = self._neighbors()
+        if not self.acceptor.begin(begin.roster):
+            return False
+        for each in neighbors:
+            if each.name in begin.lost:  # one that hangs would occupy its device for ever
+                is_dead(each, kill=True)
+        self.start(begin.roster)
+        if not self.next.done():
+            self.next.set_result(begin)
+        return True
+
+    def leave(self, facts: dict[str, Any], why: str | None) -> None:
+        """Note that the training has left its collectives; end the generation if `why` says so."""
+        self.facts = facts
+        self.left.set()
+        if why is not None:
+            self.end_generation(why, detected=True)
+
+    def end_generation(self, why: str, *, detected: bool) -> None:
+        """End the generation; `detected`: whether this member noticed the reason itself."""
+        if self.ended or self.generation < 0:
+            return
+        self.noticed.clear()
+        self.ended, self.why = True, self.why or why
+        self.ended_at = asyncio.get_running_loop().time()
+        self.stop_heartbeats(finished=False)
+        self.interrupt()
+        self.spawn(self._regroup(0.0 if detected else self.faults.lease_seconds / 5))
+
+    def end_training(self, end: End) -> None:
+        """End the training for this member."""
+        if self.end is None:
+            self.end = end
+            self.ended = True
+            self.stop_heartbeats(finished=True)
+            self.interrupt()
+            if not self.next.done():
+                self.next.set_exception(Ended(end, self.me.name))
+
+    def give_up(self, message: str) -> None:
+        """End the training for this member because too few are left; it may be resumed."""
+        self.end_training(
+            End(begun=self.generation, name=self.me.name, message=message, too_few=True)
+        )
+
+    def report(self, leave: Leave) -> Left:
+        """Return this member's state for a leader."""
+        now = self.acceptor.state
+        suspects = [each for each in self._neighbors() if each.name in leave.lost]
+        return Left(
+            begun=None if now.begun.generation == leave.begun else now.begun,
+            accepted=now.accepted,
+            version=now.version,
+            facts=self.facts or {},
+            dead=[
+                each.name for each in suspects if is_dead(each, kill=each.name in leave.unreachable)
+            ],
+        )
+
+    def interrupt(self) -> None:
+        """Interrupt the training until it has left the generation."""
+        ended = self.generation
+
+        def left() -> bool:
+            return self.generation != ended or self.left.is_set()
+
+        self.spawn(interrupt_until(left, self.hooks))
+
+    async def until_changed(self, seconds: float) -> None:
+        """Wait until a generation begins with this member in it, at most that long."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine until it is done or this member closes."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End all tasks and connections."""
+        self.stop_heartbeats(finished=True)
+        for task in self._tasks:
+            task.cancel()
+        await self.control.close()
+
+    def stop_heartbeats(self, *, finished: bool) -> None:
+        """Stop to watch and to be watched; `finished`: because the training is over."""
+        if self.heartbeats is not None:
+            self.heartbeats.close(finished=finished)
+            self.heartbeats = None
+
+    def _lose(self, name: str, why: Absence) -> None:
+        self.lost[name] = why
+        self.end_generation(f"worker {self.roster.rank(name)} is lost: {why}", detected=True)
+
+    def _neighbors(self) -> list[Member]:
+        """Return the other members on this node."""
+        return [each for each in self.others if each.node == self.me.node]
