@@ -206,14 +206,32 @@ def broken():
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("what", ["loss", "model"])
-def test_an_error_that_looks_like_a_loss_ends_the_run(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "layout"),
+    [
+        ("loss", ("-n", "2")),
+        ("model", ("-n", "2")),
+        ("loss", ("-n", "2", "--shards", "2")),
+        pytest.param("loss", ("-n", "2", "--pipeline", "2"), marks=pytest.mark.nightly),
+        pytest.param("loss", ("-n", "2", "--tensor", "2"), marks=pytest.mark.nightly),
+        ("loss", ("-n", "2", "--faults", "regroup=false")),
+    ],
+    ids=["loss", "model", "shards", "pipeline", "tensor", "fixed"],
+)
+def test_an_error_of_the_user_is_no_lost_peer(
+    tmp_path: Path, what: str, layout: tuple[str, ...]
+) -> None:
     more = UNREACHABLE.replace("WHAT", what)
     (tmp_path / "train.py").write_text("import dataclasses\n" + TRAIN + more)
     done = paceline(
-        "run", "train.py:broken", "-n", "2", "--quiet", folder=tmp_path, expect=1, STEPS="5"
+        "run", "train.py:broken", *layout, "--quiet", folder=tmp_path, expect=1, STEPS="5"
     )
     assert "Connection refused by the database" in done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    run = Run.open(folder)
+    assert not regroups(run)
+    assert run.newest_generation in (None, 0)
+    assert any(not failure.lost_peer for failure in RunReader(run).refresh().failures)
 
 
 @pytest.mark.timeout(60)

@@ -5,8 +5,8 @@ the next generation can take the place of broken ones inside the living process.
 """
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +15,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from paceline.cluster.interfaces import Interface
 from paceline.comm import devices
+from paceline.comm.connections import Connections
+from paceline.comm.health import GroupHealth
 from paceline.comm.rendezvous import Meeting
 from paceline.comm.signed_store import SignedStore
 from paceline.specs import Layout, Placement
@@ -51,12 +53,12 @@ class Groups:
         placement: Placement,
         device: torch.device,
         meeting: Meeting | None,
-        opening: Callable[[], AbstractContextManager[None]] = nullcontext,
+        health: GroupHealth | None = None,
     ) -> None:
         self.placement = placement
         self.device = device
-        self._opening = opening
-        """A block that makes groups, whose connections can be shut when they are broken."""
+        self.health = health or GroupHealth(Connections())
+        """Whether the groups still stand; a region that communicates enters `communicating`."""
         self._meeting = meeting
         self._store: SignedStore | None = None
         self._mesh: DeviceMesh | None = None
@@ -83,7 +85,7 @@ class Groups:
         if self._mesh is None:
             names = ("pipeline", "replicas", "shards", "tensor")
             sizes = {name: getattr(layout, name) for name in names if getattr(layout, name) > 1}
-            with self._opening():
+            with self.health.connecting():
                 self._mesh = init_device_mesh(
                     self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
                 )
@@ -167,13 +169,15 @@ class Groups:
     def sum_in_copy(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over the workers that hold one copy of the model together, in place."""
         if self._copy is not None:
-            dist.all_reduce(values, group=self._copy)
+            with self.health.communicating():
+                dist.all_reduce(values, group=self._copy)
         return values
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all workers, in place."""
         if self._store is not None:
-            dist.all_reduce(values)
+            with self.health.communicating():
+                dist.all_reduce(values)
         return values
 
     def sum_later(self, values: torch.Tensor) -> "dist.Work | None":
@@ -191,9 +195,10 @@ class Groups:
         if len(members) == self.placement.workers:
             yield dist.group.WORLD
             return
-        with self._opening():
+        with self.health.connecting() as opened:
             group = dist.new_group(members, use_local_synchronization=True)
         yield group
+        self.health.connections.forget(opened)
         dist.destroy_process_group(group)
 
     def collected(self, about: str, words: str) -> list[str]:
@@ -211,12 +216,14 @@ class Groups:
     def say(self, about: str, words: str) -> None:
         """Tell the other workers something, once."""
         if self._store is not None:
-            self._store.set(about, words)
+            with self.health.waiting():
+                self._store.set(about, words)
 
     def heard(self, about: str) -> str:
         """What another worker says about something, as soon as it does."""
         assert self._store is not None, "a single worker has nobody to hear"
-        return self._store.get(about).decode()
+        with self.health.waiting():
+            return self._store.get(about).decode()
 
     def leave(self) -> None:
         """Give the groups up."""
@@ -234,7 +241,7 @@ class Groups:
         self, every: Iterable[list[int]], backend: str | None = None
     ) -> "dist.ProcessGroup | None":
         """Make groups of workers, all together and in one order; that of this worker, if any."""
-        with self._opening():
+        with self.health.connecting():
             made = [(ranks, dist.new_group(ranks, backend=backend)) for ranks in every]
         return next((group for ranks, group in made if self.placement.rank in ranks), None)
 
@@ -242,7 +249,7 @@ class Groups:
         devices.use_interface(meeting.interface.name)
         # C++ keeps only half of a store written in Python: the reference here keeps the other.
         self._store = SignedStore(meeting.store, meeting.secret)
-        with self._opening():
+        with self.health.connecting():
             dist.init_process_group(
                 devices.backend_for(self.device),
                 store=PrefixStore(f"generation-{generation}", self._store),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from paceline.cluster import interfaces
 from paceline.cluster.interfaces import Interface
+from paceline.comm.errors import PeerLost
 from paceline.comm.signed_store import ForgedValue, sign, verified
 from paceline.specs import TOO_FEW_EXIT_CODE, Member, PacelineError, Placement, Run, RunOver
 
@@ -58,7 +59,13 @@ def meet(run: Run, placement: Placement, port: int | None) -> Meeting:
         _announce(run, placement.generation, secret, interface.address, store.port)
         return Meeting(store, secret, interface)
     address, port = _await_announcement(run, placement.generation, secret)
-    store = _store_at(address, port, MEETING_TIMEOUT_SECONDS)
+    try:
+        store = _store_at(address, port, MEETING_TIMEOUT_SECONDS)
+    except RuntimeError as error:
+        raise NotMet(
+            f"worker 0 cannot be reached at {address}:{port}: {error}",
+            fix=f"see worker 0's log in {run.logs}; check that the nodes reach each other",
+        ) from error
     return Meeting(store, secret, interfaces.towards(address))
 
 
@@ -84,9 +91,9 @@ def reached_store(address: str, port: int, given_up: Callable[[], bool]) -> TCPS
     while True:
         try:
             store = _store_at(address, port, _TRY_SECONDS)
-        except RuntimeError:
+        except RuntimeError as error:
             if given_up() or time.monotonic() > deadline:
-                raise
+                raise PeerLost(str(error)) from error
         else:
             store.set_timeout(timedelta(seconds=MEETING_TIMEOUT_SECONDS))
             return store

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from paceline.comm.errors import PeerLost
+
 PUSH, ANSWER = 1, 2
 """Tags: a server's answers and a worker's gradients pass between the same two workers."""
 
@@ -52,7 +54,7 @@ def room_for_answer(row: torch.Tensor) -> torch.Tensor:
 def weights_in(answered: torch.Tensor) -> torch.Tensor:
     """The weights that a server answered with."""
     if answered[-1] == _ONE_IS_LOST:
-        raise RuntimeError("a server of weights lost a worker: remote process exited")
+        raise PeerLost("the weight server lost a worker")
     return answered[:-1]
 
 

@@ -11,12 +11,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
 from paceline.cluster.process import age_seconds
+from paceline.comm.errors import CommunicationError, drop_frames
 from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
 from paceline.specs import Faults, Layout, Outcome, PacelineError, Sync
 from paceline.train.elastic.agent import Gathering
-from paceline.train.elastic.joined_groups import is_loss
 from paceline.train.elastic.keeper import Keeper
 from paceline.train.elastic.recovery import Recovery
 from paceline.train.elastic.regroup import Regroup
@@ -68,7 +68,6 @@ class Trainer:
             may_retire = agent.may_retire if agent else lambda: False
             return Stepper(training, layout, groups, telemetry, sync, faults, may_retire)
 
-        self._agent = agent
         self._regroup = Regroup(layout, groups, agent, telemetry, self._keeper, build)
         begin = self._regroup.joined if groups.placement.joins else self._regroup.begun
         self._stepper, self._done = begin()
@@ -190,8 +189,9 @@ class Trainer:
             try:
                 if batch is None or self._handed is not self._stepper.batches:
                     batch = next(self._loaded(0))
-                self._take_step(batch)
-            except RuntimeError as error:
+                with self._groups.health.communicating():
+                    self._take_step(batch)
+            except CommunicationError as error:
                 self._recover(error)
             batch = None
         if self._regroup.asked:
@@ -215,18 +215,18 @@ class Trainer:
         reached = self._done
         while True:
             try:
-                return work()
-            except RuntimeError as error:
+                with self._groups.health.communicating():
+                    return work()
+            except CommunicationError as error:
                 self._recover(error)
                 self._reach(reached, None)
 
-    def _recover(self, error: RuntimeError | None) -> None:
+    def _recover(self, error: CommunicationError | None) -> None:
         """Go on with those who are left, from the newest state that they have."""
         if error is not None:
-            possible = self._regroup.possible and not self._regroup.in_vain
-            if not (possible and is_loss(error, self._agent)):
+            if not self._regroup.possible or self._regroup.in_vain:
                 raise error
-            error.__traceback__ = None  # its frames hold what holds the broken groups
+            drop_frames(error)
         why = "a worker joins" if error is None else str(error)
         self._stepper, self._done = self._regroup.recovered(self._stepper, self._done, why)
 

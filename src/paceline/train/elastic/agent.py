@@ -4,13 +4,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from paceline.cluster import interfaces
 from paceline.cluster.interfaces import Interface
 from paceline.comm import devices
+from paceline.comm.connections import Connections
+from paceline.comm.errors import CommunicationError
 from paceline.comm.groups import Groups, forget_failed_group
+from paceline.comm.health import GroupHealth
 from paceline.comm.rendezvous import (
     Meeting,
     announce_leader,
@@ -20,7 +22,7 @@ from paceline.comm.rendezvous import (
     reached_store,
     secret_of,
 )
-from paceline.comm.sockets import Sockets
+from paceline.comm.signed_store import ForgedValue
 from paceline.membership.service import Begin, Hooks, Membership
 from paceline.specs import Faults, Member, Placement, Roster, Run
 from paceline.train.elastic.peer_copies import Copies, copy_every
@@ -45,8 +47,9 @@ class Gathering:
         self.roster: Roster | None = None
         """The generation that this worker was told of last."""
         self._opened: TCPStore | None = None
-        self.sockets = Sockets(self._foreign_ports)
+        self.connections = Connections(self._foreign_ports)
         self.faults: Faults = run.plan.faults
+        self.health = GroupHealth(self.connections, lambda: self.ended, self.faults.lease_seconds)
         every = copy_every(self.faults, run.plan.layout, run.plan.sync)
         self.copies = Copies(secret, interface.address, self.faults, every) if every else None
         """The state in the memory of workers, where the plan has that."""
@@ -106,10 +109,6 @@ class Gathering:
         self.roster = roster
         self._membership.begin(roster)
 
-    def opening(self) -> AbstractContextManager[None]:
-        """A block that opens the connections of a generation's groups."""
-        return self.sockets.opening()
-
     def next(self, facts: dict[str, Any], why: str | None) -> Begin:
         """Wait for the next generation, for a reason, or standing by without one."""
         if self.roster is None:
@@ -133,10 +132,10 @@ class Gathering:
                 why = None
                 continue
             try:
-                with self.opening():
+                with self.connections.opening():
                     meeting = self.meet(begin)
                 groups.rejoin(groups.placement, meeting)
-            except RuntimeError as error:
+            except (CommunicationError, ForgedValue) as error:
                 self.interrupt()
                 forget_failed_group()
                 why = f"a group could not be made: {error}"
@@ -166,10 +165,10 @@ class Gathering:
         if self.copies:
             self.copies.interrupt()
         devices.abort_exchanges()
-        self.sockets.shut()
+        self.connections.shut()
 
     def _open_store(self) -> int:
-        with self.opening():
+        with self.connections.opening():
             self._opened = hosted_store(self._interface, None)
         return self._opened.port
 

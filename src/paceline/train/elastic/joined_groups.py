@@ -1,37 +1,17 @@
-"""How a worker comes to its groups, and how it knows that they are broken."""
+"""Enter and leave the process groups of a worker, with the agent that replaces them."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 
+from paceline.comm.errors import PeerLost
 from paceline.comm.groups import Groups
 from paceline.comm.rendezvous import MEETING_TIMEOUT_SECONDS, NotMet, meet
 from paceline.membership.service import Ended
 from paceline.specs import Member, Placement, Roster, Run, RunOver
 from paceline.train.elastic.agent import Gathering, gathered
-
-GONE = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
-"""What an error of an exchange says when the other end is gone."""
-
-
-def is_loss(error: BaseException, agent: Gathering | None) -> bool:
-    """Whether an error comes from an exchange whose other end is gone, or was made to end."""
-    if not isinstance(error, RuntimeError) or isinstance(error, torch.OutOfMemoryError):
-        return False
-    signs = (
-        *GONE,
-        "Socket is not connected",
-        "Connection refused",
-        "Timed out waiting",
-        "writev",
-        "readv",
-        "failed to recv",
-        "failed to send",
-    )
-    lost = isinstance(error, dist.DistError) or any(sign in str(error) for sign in signs)
-    return lost or (agent is not None and agent.ended)
 
 
 @contextmanager
@@ -62,10 +42,12 @@ def joined_elastic(
     meeting = None if placement.joins else meet(run, placement, port)
     agent = gathered(run, placement, meeting, fitting) if fitting else None
     try:
-        groups = Groups(placement, device, meeting, agent.opening if agent else nullcontext)
+        groups = Groups(placement, device, meeting, agent.health if agent else None)
         if agent and not placement.joins:
             agent.begin(_first_roster(groups, agent.member))
-    except dist.DistStoreError as error:
+    except PeerLost as error:
+        if not isinstance(error.__cause__, dist.DistStoreError):
+            raise
         raise NotMet(
             f"the workers did not all meet within {MEETING_TIMEOUT_SECONDS:.0f} s: {error}",
             fix=f"see in {run.logs} which of them said nothing, and how its node is",

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from paceline.comm.errors import CommunicationError, drop_frames
 from paceline.comm.groups import Groups, forget_meshes
 from paceline.membership.service import Begin
 from paceline.parallel.fitted_layout import everybody_has_all, fitted
 from paceline.specs import Layout, Lost, Regrouped, Roster, Source
 from paceline.train.elastic.agent import Gathering
-from paceline.train.elastic.joined_groups import is_loss
 from paceline.train.elastic.keeper import Keeper
 from paceline.train.elastic.state_transfer import hand_over, pairs
 from paceline.train.elastic.watchdog import Watchdog
@@ -23,8 +23,8 @@ from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.stepper import Stepper
 
 _MOST_IN_VAIN = 3
-"""An error of the training's own that only looks like the loss of a worker comes again and again;
-here it is found out after so many generations of the same workers."""
+"""Generations of the same workers without a step between them, after which the run ends: a fault
+that regrouping does not cure would come again and again."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,15 @@ class Regroup:
     def begun(self) -> tuple[Stepper, int]:
         """Begin with those who have met; the training, and its step."""
         try:
-            stepper = self._build(self._layout)
-            done = self._keeper.from_checkpoint(stepper)
-            stepper.begin_at(done)
-            self._keeper.begin(stepper, done)
-        except RuntimeError as error:
-            if not (self.possible and is_loss(error, self._agent)):
+            with self._groups.health.communicating():
+                stepper = self._build(self._layout)
+                done = self._keeper.from_checkpoint(stepper)
+                stepper.begin_at(done)
+                self._keeper.begin(stepper, done)
+        except CommunicationError as error:
+            if not self.possible:
                 raise
-            error.__traceback__ = None  # its frames hold what holds the broken groups
+            drop_frames(error)
             why = str(error)
         else:
             self.got_on()
@@ -146,10 +147,11 @@ class Regroup:
             layout = fitted(self._layout, begin.roster.training)
             assert layout is not None
             try:
-                taken = self._take_up(layout, begin)
-            except RuntimeError as error:
+                with self._groups.health.communicating():
+                    taken = self._take_up(layout, begin)
+            except CommunicationError as error:
                 in_vain = in_vain + 1 if begin.roster.names == tried else 1
-                if in_vain == _MOST_IN_VAIN or not is_loss(error, self._agent):
+                if in_vain == _MOST_IN_VAIN:
                     raise
                 tried, why = begin.roster.names, str(error)
                 continue

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from paceline.cluster.process import die_with_launcher, name_process
+from paceline.comm.errors import CommunicationError
 from paceline.comm.torch_loading import load_torch
 from paceline.membership.hooks import Ended
 from paceline.observe.event_writer import EventWriter
@@ -23,7 +24,6 @@ from paceline.specs import (
     Run,
     RunOver,
 )
-from paceline.train.elastic.joined_groups import GONE
 from paceline.train.worker import outcome
 from paceline.train.worker.out_of_memory import advice, ran_out_of_memory
 from paceline.train.worker.threads import limit_threads
@@ -136,6 +136,6 @@ def _generation(run: Run, here: Placement) -> int:
 
 def _lost_peer(error: Exception) -> bool:
     """Whether the error only says that another worker went away."""
-    if isinstance(error, Ended) and error.by_peer:
-        return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in GONE)
+    if isinstance(error, Ended):
+        return error.by_peer
+    return isinstance(error, CommunicationError)

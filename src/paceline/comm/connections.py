@@ -1,0 +1,133 @@
+"""The TCP connections of this worker's process groups: shut them, and see whether one is broken.
+
+Gloo cannot abort a collective whose other end is silent. Shutting its connections makes every
+collective on them fail. When a worker dies, the kernel closes its connections, and Gloo closes its
+own end before it raises: the connections tell a lost peer from the user's own error. Both lean on
+how Gloo works; `tests/comm/test_connections.py` fails when that changes.
+"""
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_ESTABLISHED = 1
+"""The TCP state of a connection with two living ends, in the first byte of `TCP_INFO`."""
+
+
+class Connections:
+    """The TCP connections that were opened in `opening` blocks."""
+
+    def __init__(self, foreign_ports: Callable[[], Collection[int]] = tuple) -> None:
+        self._foreign_ports = foreign_ports
+        """Ports of connections that another thread may open meanwhile."""
+        self._own: set[str] = set()
+        self._established: set[str] = set()
+        """Those of them that had two living ends when their block ended."""
+        self._before: set[str] | None = None
+        self._lock = threading.Lock()
+        self.shut_down = False
+        """Whether `shut` was called after the last block began."""
+
+    @contextmanager
+    def opening(self) -> Iterator[set[str]]:
+        """A block that opens connections. Yields a set that holds their identities afterwards."""
+        with self._lock:
+            self._before = set(_sockets().values())
+            self.shut_down = False
+        opened: set[str] = set()
+        try:
+            yield opened
+            opened |= self._note_established()
+        finally:
+            self._note()
+            with self._lock:
+                self._before = None
+
+    def forget(self, closing: set[str]) -> None:
+        """Forget connections that this worker is about to close itself."""
+        with self._lock:
+            self._own -= closing
+            self._established -= closing
+
+    @property
+    def broken(self) -> bool:
+        """Whether a connection has lost its other end, or was closed after an error."""
+        with self._lock:
+            established = set(self._established)
+        return bool(established - self._alive())
+
+    def shut(self) -> None:
+        """Shut the connections and forget them; collectives that wait on them fail."""
+        self._note()
+        with self._lock:
+            own, self._own = self._own, set()
+            self._established = set()
+            self.shut_down = True
+        foreign = set(self._foreign_ports())
+        for descriptor, identity in _sockets().items():
+            if identity in own:
+                with suppress(OSError):  # it is closed already, or it listens
+                    _shut(descriptor, foreign)
+
+    def _note(self) -> None:
+        """Record the connections that the current block has opened so far."""
+        with self._lock:
+            if self._before is not None:
+                self._own |= set(_sockets().values()) - self._before
+
+    def _note_established(self) -> set[str]:
+        alive = self._alive()
+        with self._lock:
+            opened = alive - (self._before or set())
+            self._established |= opened
+        return opened
+
+    def _alive(self) -> set[str]:
+        """The identities of this process's connections that have two living ends."""
+        foreign = set(self._foreign_ports())
+        alive = set()
+        for descriptor, identity in _sockets().items():
+            with suppress(OSError):  # it is closed already, or it listens
+                if _is_established(descriptor, foreign):
+                    alive.add(identity)
+        return alive
+
+
+def _sockets() -> dict[int, str]:
+    """Return this process's sockets: descriptor and identity."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            target = entry.readlink().name
+            if target.startswith("socket:"):
+                found[int(entry.name)] = target
+    return found
+
+
+@contextmanager
+def _connection(descriptor: int, foreign_ports: Collection[int]) -> Iterator[socket.socket | None]:
+    """The TCP connection of a descriptor; None for another kind of socket or a foreign port."""
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.family != socket.AF_INET or connection.type != socket.SOCK_STREAM:
+            yield None
+            return
+        # A listening socket has no other end and raises here: shutting it would end the process.
+        ports = {connection.getpeername()[1], connection.getsockname()[1]}
+        yield connection if ports.isdisjoint(foreign_ports) else None
+
+
+def _is_established(descriptor: int, foreign_ports: Collection[int]) -> bool:
+    with _connection(descriptor, foreign_ports) as connection:
+        if connection is None:
+            return False
+        state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        return state == _ESTABLISHED
+
+
+def _shut(descriptor: int, foreign_ports: Collection[int]) -> None:
+    with _connection(descriptor, foreign_ports) as connection:
+        if connection is not None:
+            connection.shutdown(socket.SHUT_RDWR)
