@@ -122,7 +122,7 @@ from data.test_s3 import number_of, SIZES
 from paceline.data import Cache, Tars
 from paceline.data.batches import Batches
 from paceline.data.loader import load
-from paceline.data.own_order import order_of
+from paceline.data.order_choice import order_of
 
 folder, rank, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 data = Tars("s3://bucket/shard-*.tar", number_of, window=2, cache=Cache(Path(folder)),

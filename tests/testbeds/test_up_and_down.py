@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slurm
 
 UP = """
 from paceline import testbed
-from paceline.testbed.starting import HolderStart
+from paceline.testbed.startup import HolderStart
 
 keep = HolderStart.keep
 HolderStart.keep = lambda start: (print("keeping", flush=True), keep(start))
