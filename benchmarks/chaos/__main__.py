@@ -25,6 +25,7 @@ from benchmarks.chaos.runs import run, scheduled
 from benchmarks.chaos.settings import SETTINGS
 from benchmarks.chaos.tables import show
 from benchmarks.chaos.world.isolation import enter
+from benchmarks.common.output import argument_parser
 
 
 def main() -> None:
@@ -92,9 +93,7 @@ def _bar(options: argparse.Namespace) -> Progress:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.chaos", description=__doc__.splitlines()[0] if __doc__ else None
-    )
+    parser = argument_parser(__doc__)
     parser.add_argument("--settings", default="ddp", help=f"some of {','.join(SETTINGS)}, or all")
     parser.add_argument("--kinds", default="all", help=f"some of {','.join(HERE)}")
     parser.add_argument("--nodes", type=int, help="on a testbed of so many nodes, with its faults")

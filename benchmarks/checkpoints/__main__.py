@@ -8,7 +8,6 @@ back from the page cache by both; all ways interleaved, medians. torch.save is m
 with an fsync behind it, since Paceline's files are on disk when it says so.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from benchmarks.common.runs import paceline_run
 from paceline.checkpoints.manifest import Manifest
 from paceline.checkpoints.saver import Saver, Snapshot
@@ -112,7 +112,7 @@ def _read(storage: Folder, room: State) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=3, help="rounds")
     parser.add_argument("--parts", default="slowdown,throughput", help="some of: %(default)s")
     parser.add_argument("--json", action="store_true")

@@ -12,7 +12,7 @@ from rich.table import Table
 T = TypeVar("T")
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
+def argument_parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser whose help is the benchmark's docstring."""
     spec = sys.modules["__main__"].__spec__
     name = spec.name.removesuffix(".__main__") if spec else ""

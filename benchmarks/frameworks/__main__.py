@@ -7,7 +7,6 @@ speed is compared with the mean of the runs of DDP just before and after it, and
 run before, which shows the noise. The exit code is 1 when a framework ends at another loss.
 """
 
-import argparse
 import os
 import platform
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from benchmarks.common.processes import Failed
 from benchmarks.frameworks.environments import CannotInstall, interpreter, version
 from benchmarks.frameworks.results import COLUMNS, TOLERANCE, Results, Run
@@ -30,7 +30,7 @@ console = Console(stderr=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=60, help="in every run, ten to warm up")
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"some of: {', '.join(WAYS)}")

@@ -32,6 +32,7 @@ from rich.progress import track
 from rich.table import Table
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from benchmarks.common.output import argument_parser
 from data.s3_server import serving
 from paceline.data import Cache, Tars, Tokens
 from paceline.data.batches import Batches
@@ -201,7 +202,7 @@ def from_s3_and_disk(folder: Path, loaders: int) -> dict[str, Streamed]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=7, help="rounds")
     parser.add_argument("--loaders", type=int, default=2, help="loader processes")
     parser.add_argument("--parts", default="throughput,s3", help="some of: %(default)s")

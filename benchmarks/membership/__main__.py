@@ -9,7 +9,6 @@ Regroups are measured with a longer lease than the usual one, since the members 
 core would else take each other for lost.
 """
 
-import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +17,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from benchmarks.membership.computed import Computed, compute
 from benchmarks.membership.crew import PER_NODE
 from benchmarks.membership.measured import Quiet, Regroup, quiet, regroup
@@ -29,7 +29,7 @@ NODES = (1_000, 10_000)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 32, 128])
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()

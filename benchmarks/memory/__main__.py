@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.common.output import parser, print_goals, progress, table
+from benchmarks.common.output import argument_parser, print_goals, progress, table
 from benchmarks.common.processes import paceline
 
 JOB = Path(__file__).parent / "train.py"
@@ -75,7 +75,7 @@ def measured_bytes(layout: Layout) -> int:
 
 def main() -> None:
     """Measure all layouts and print them."""
-    words = parser(__doc__)
+    words = argument_parser(__doc__)
     words.add_argument("--layouts", default=",".join(LAYOUTS), help="some of: %(default)s")
     words.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = words.parse_args()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.common.output import parser, print_goals, progress, table
+from benchmarks.common.output import argument_parser, print_goals, progress, table
 from benchmarks.common.rounds import Rounds, in_turn
 from benchmarks.common.runs import Measured
 from benchmarks.overhead.launchers import WORKERS, bare, under_paceline, under_torchrun
@@ -28,7 +28,7 @@ WAYS: dict[str, Callable[[Path], Measured]] = {
 
 def main() -> None:
     """Measure all rounds and print them."""
-    words = parser(__doc__)
+    words = argument_parser(__doc__)
     words.add_argument("--pairs", type=int, default=7, help="rounds (default: %(default)s)")
     words.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = words.parse_args()

@@ -9,7 +9,6 @@ put off: the processor time of its thread is told. Null: equal workers, as many 
 as many, which then take turns; who is named there is named for nothing, or for what else runs.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from benchmarks.common.runs import paceline_run
 from benchmarks.overhead.fault_tolerance_train import BLOCK, COPY_AT, COPY_EVERY, prepared
 from paceline.specs import Event, Faults, Layout, Plan, Run, Saving, Slow, Steps, event_adapter
@@ -124,7 +124,7 @@ def _run(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--blocks", type=int, default=60, help="of 20 steps, for the cost")
     parser.add_argument("--rounds", type=int, default=7, help="of 200 steps, for the null")
     parser.add_argument("--parts", default="paced,cpu,null")

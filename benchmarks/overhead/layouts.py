@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.common.output import parser, print_goals, progress, table
+from benchmarks.common.output import argument_parser, print_goals, progress, table
 from benchmarks.common.processes import Failed
 from benchmarks.common.rounds import Rounds, in_turn
 from benchmarks.common.runs import Measured
@@ -68,7 +68,7 @@ class Found:
 
 def main() -> None:
     """Measure the layouts and print them."""
-    words = parser(__doc__)
+    words = argument_parser(__doc__)
     words.add_argument("--pairs", type=int, default=5, help="rounds (default: %(default)s)")
     words.add_argument("--layouts", default=",".join(LAYOUTS), help="some of: %(default)s")
     words.add_argument("--json", action="store_true", help="print the figures as JSON")

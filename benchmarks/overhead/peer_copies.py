@@ -8,12 +8,11 @@ every copy, and all workers, share its cores and its memory. Medians over rounds
 those of all workers, less those of the same steps without copies, for each GB of the state.
 """
 
-import argparse
 import json
 import multiprocessing
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 
@@ -22,10 +21,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from paceline.checkpoints.manifest import Manifest
 from paceline.checkpoints.saver import Snapshot
 from paceline.checkpoints.tensor_extent import Extent
-from paceline.peers.copy_placement import copy_cost
 from paceline.peers.memory_client import Peer
 from paceline.peers.peer_memory import Copied, PeerMemory
 
@@ -155,7 +154,7 @@ def one_round(workers: int, megabytes: int, kind: str) -> dict[str, dict[str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--megabytes", type=int, default=50, help="of state, each worker")
     parser.add_argument("--rounds", type=int, default=3)
@@ -172,12 +171,8 @@ def main() -> None:
             way: {name: statistics.median(each[way][name] for each in rounds) for name in names}
             for way, names in rounds[0].items()
         }
-    costs = {
-        way: asdict(copy_cost(options.megabytes * 10**6, options.workers, *how))
-        for way, how in WAYS.items()
-    }
     if options.json:
-        print(json.dumps({"measured": results, "computed": costs}, indent=2))
+        print(json.dumps({"measured": results}, indent=2))
         return
     for kind, ways in results.items():
         label = "emulated device, measured copies" if kind == "paced" else "measured"

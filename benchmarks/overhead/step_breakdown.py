@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.common.gpt_training import training
-from benchmarks.common.output import parser, print_goals
+from benchmarks.common.output import argument_parser, print_goals
 from benchmarks.common.rounds import Rounds, blocks
 from benchmarks.common.workers import on_workers, process_groups
 from paceline.observe.energy_counters import processor_counters
@@ -82,7 +82,7 @@ def sample_seconds() -> float:
 
 def main() -> None:
     """Measure and print."""
-    words = parser(__doc__)
+    words = argument_parser(__doc__)
     words.add_argument("--rounds", type=int, default=15, help="blocks (default: %(default)s)")
     words.add_argument("--steps", type=int, default=6, help="in a block (default: %(default)s)")
     words.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")

@@ -3,12 +3,12 @@
 Set `OMP_NUM_THREADS=1`: the figures are those of one core.
 """
 
-import argparse
 import json
 import time
 
 import numpy as np
 
+from benchmarks.common.output import argument_parser
 from paceline.cluster.catalog import usual_cluster
 from paceline.plan.calibration.calibrate import guess
 from paceline.plan.cost.coefficients import Numbers
@@ -23,7 +23,7 @@ GPT3 = decoder(Decoder(layers=96, hidden=12288, heads=96, seq=2048, vocab=51200)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     figures = {

@@ -23,6 +23,7 @@ from random import Random
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.common.output import argument_parser
 from benchmarks.recovery.launchers import WAYS, Settings
 from benchmarks.recovery.results import READY, Results
 from benchmarks.recovery.trials import KINDS, DidNotStart, fault, goodput
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="faults of each kind on each way")
     parser.add_argument("--only", nargs="+", default=list(WAYS), choices=list(WAYS), metavar="WAY")
     parser.add_argument("--faults", nargs="+", default=list(MODES), choices=MODES)

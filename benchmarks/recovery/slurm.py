@@ -14,7 +14,6 @@ seconds from the fault to the next step that is done, steps taken again, samples
 and how the run and its job ended. The page of each run is left in its folder.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -27,6 +26,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from benchmarks.common.partition import cut_off
 from paceline import testbed
 from paceline.checkpoints.ledger import read_ledger
@@ -75,7 +75,7 @@ class Found:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs")
     parser.add_argument("--only", nargs="*", choices=SCENARIOS, default=list(SCENARIOS))
     parser.add_argument("--steps", type=int, default=400)

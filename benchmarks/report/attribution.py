@@ -8,7 +8,6 @@ wait for them). It is found if the report names this, and the worker. Runs witho
 beside them: nothing but computing is to be named there.
 """
 
-import argparse
 import json
 import re
 import subprocess
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from paceline import testbed
 
 NAME, NODES = "attribution-box", 4
@@ -92,9 +92,7 @@ def run(injection: Injection, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     parser.add_argument("--times", type=int, default=8, help="of each kind")
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()

@@ -5,7 +5,6 @@ them in Chromium and prints how long both took, and how large the pages are. Los
 the files are drawn by chance; what is timed is real.
 """
 
-import argparse
 import json
 import math
 import random
@@ -14,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.common.output import argument_parser
 from browser import CHROMIUM, browser
 from paceline.observe.event_writer import EventWriter
 from paceline.report.comparison.compared_runs import runs_in
@@ -107,7 +107,7 @@ def timed(name: str, folder: Path, report: Callable[[], Report]) -> dict[str, st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argument_parser(__doc__)
     parser.add_argument("--steps", type=int, default=1_000_000, help="of the long run")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--step-seconds", type=float, default=0.05, help="of the long run")

@@ -6,7 +6,6 @@ by a clock that is set, what their time goes to, and the other workers in a sum.
 then read, watched and reported on by the real parts: files, bytes and times are measured here.
 """
 
-import argparse
 import io
 import json
 import random
@@ -23,6 +22,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from paceline.observe.digest import Digest
 from paceline.observe.event_writer import EventWriter
 from paceline.parallel.step.step_clock import Clock
@@ -240,9 +240,7 @@ def show(found: dict[str, float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     parser.add_argument("--nodes", type=int, default=125)
     parser.add_argument("--devices", type=int, default=8, help="workers of a node")
     parser.add_argument("--steps", type=int, default=1000)

@@ -22,6 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from paceline.testbed.paced import PacedCost
 
 TRAIN = Path(__file__).parents[2] / "examples" / "study" / "train.py"
@@ -40,7 +41,7 @@ PUBLISHED = {2: 1.88, 4: 3.64, 8: 6.67}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the studies")
     parser.add_argument("--links", nargs="+", default=["1gbit", "100mbit"])
     parser.add_argument("--kinds", nargs="*", default=["strong", "weak"])

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from benchmarks.common.gpt import network
 from benchmarks.common.gpt_training import training
-from benchmarks.common.output import parser, print_goals, table
+from benchmarks.common.output import argument_parser, print_goals, table
 from benchmarks.common.rounds import Rounds, blocks
 from benchmarks.common.workers import on_workers, process_groups
 from paceline.comm.groups import Groups
@@ -76,7 +76,7 @@ def step_seconds(workers: int, rounds: int, steps: int, run_path: str) -> Rounds
 
 def main() -> None:
     """Compare the bits, measure the blocks, print both."""
-    words = parser(__doc__)
+    words = argument_parser(__doc__)
     words.add_argument("--workers", type=int, default=2, help="workers (default: %(default)s)")
     words.add_argument("--rounds", type=int, default=15, help="blocks (default: %(default)s)")
     words.add_argument("--steps", type=int, default=6, help="in a block (default: %(default)s)")

@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from paceline.report.drawing.chart import BLUE, GREEN, HEIGHT_PIXELS, VERMILION
 from paceline.report.drawing.packages import drawing_packages
 from paceline.sync.graphs import peers
@@ -103,7 +104,7 @@ def _squared_distance(weights: "np.ndarray[tuple[int, int], np.dtype[np.float64]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--json", action="store_true")

@@ -6,7 +6,6 @@ beat by much, and how busy the machine is. `error` is the squared error, as a pa
 the numbers themselves.
 """
 
-import argparse
 import json
 import statistics
 import time
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from paceline.sync.encodings import Encoding, encoding
 
 GOAL_GIGABYTES_PER_SECOND = {"int8": 1.0, "topk": 1.0}
@@ -52,7 +52,7 @@ def measure(values: torch.Tensor, messages: dict[str, torch.Tensor]) -> dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--megabytes", type=float, default=16)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", action="store_true")

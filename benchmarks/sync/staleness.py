@@ -20,7 +20,6 @@ batch, so the lame one determines when all are done in every mode; what helps th
 less to do (`speeds` in the layout), which is the last row.
 """
 
-import argparse
 import json
 import os
 import random
@@ -39,6 +38,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import paceline
+from benchmarks.common.output import argument_parser
 from paceline.report.drawing.packages import drawing_packages
 from paceline.specs import Layout, Plan, Saving, Sync
 from paceline.sync.stale import StaleWeights
@@ -271,7 +271,7 @@ def draw(found: Found, simulated: list[dict[str, float]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--svg", type=Path)

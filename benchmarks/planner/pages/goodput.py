@@ -3,7 +3,6 @@
 Without `--write` the tables are printed; with it they replace those on the page, and the picture.
 """
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import altair
 import numpy as np
 import vl_convert
 
+from benchmarks.common.output import argument_parser
 from benchmarks.planner.pages.worked_plans import replaced_in, table_of
 from paceline.plan.goodput_model import HOUR, LLAMA3_FAILURES_PER_DEVICE_HOUR, Recovery
 
@@ -45,7 +45,7 @@ COLOURS = ("#e15759", "#f28e2b", "#4e79a7")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
     options = parser.parse_args()
     tables = {"goodput": goodputs(), "uncovered": uncovered(), "spares": spares()}

@@ -3,12 +3,12 @@
 Without `--write` it prints the tables; with it they replace those on the page, and the picture.
 """
 
-import argparse
 import re
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.common.output import argument_parser
 from benchmarks.planner.pages.resnet import efficiencies, picture, single_nodes, steepness
 from benchmarks.planner.score.tables import MOSAIC
 from paceline.cluster.catalog import usual_cluster
@@ -46,7 +46,7 @@ MPT_SEQ, MPT_MICRO_BATCH = 2048, 6
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
     options = parser.parse_args()
     found = {devices: search(LLAMA, h100s(devices), BATCH, guess()) for devices in DEVICES}

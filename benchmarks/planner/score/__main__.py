@@ -4,13 +4,13 @@
 Every figure is a prediction against what others measured and published: nothing is run here.
 """
 
-import argparse
 import json
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from benchmarks.planner.score.cases import HEADER, chosen, read_cases
 from benchmarks.planner.score.energy import energy_rows
 from benchmarks.planner.score.scale_out import LAST_STAGE, MEMORY, SCALE_OUT
@@ -56,7 +56,7 @@ WHOLE = ("rows", "mean", "median", "max", "null_mean", "null_median")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argument_parser(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="published tables: %(default)s")
     parser.add_argument("--cases", type=Path, help=f"CSV with the columns {HEADER}")
     parser.add_argument("--json", action="store_true")

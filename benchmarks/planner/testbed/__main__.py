@@ -6,7 +6,6 @@ are slower than four. The last configurations are real CPU workers on
 this machine. What is predicted is written to a file before the runs begin.
 """
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from paceline.plan.calibration.belief import guesses_for
 from paceline.plan.calibration.calibrate import Fit, Steps, guess
 from paceline.plan.cost.engine import Engine
@@ -275,7 +275,7 @@ def show(rows: Sequence[Row], figures: dict[str, float]) -> None:
 
 def main() -> None:
     """Probe, predict, run, compare."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argument_parser(__doc__)
     parser.add_argument("--links", default="100mbit,1gbit,10gbit")
     parser.add_argument("--out", type=Path, help="where probes, predictions and runs are kept")
     parser.add_argument("--json", action="store_true")

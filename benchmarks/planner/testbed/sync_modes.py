@@ -6,7 +6,6 @@ turns, round by round. The mean is over whole rounds of a mode, since not every 
 first round, in which nothing has arrived yet, is left out.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -24,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.common.output import argument_parser
 from benchmarks.planner.testbed.__main__ import PACED, paceline
 from paceline.plan.calibration.belief import guesses_for
 from paceline.plan.calibration.calibrate import Steps, guess
@@ -169,7 +169,7 @@ def show(rows: Sequence[Row], figures: dict[str, Any]) -> None:
 
 def main() -> None:
     """Probe, predict, run, compare."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argument_parser(__doc__)
     parser.add_argument("--link", default="100mbit")
     parser.add_argument("--model", default="heavy", choices=("deep", "heavy"))
     parser.add_argument("--modes", default=" ".join(MODES), help="separated by spaces")

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.common.output import argument_parser
 from benchmarks.sync.compression.candidates import (
     BY_CHANCE,
     BY_NAME,
@@ -104,9 +105,7 @@ def learn(
 
 def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     names = [each.name for each in COMPRESSED]
     parser.add_argument("--wire", action="store_true", help="only bytes")
     parser.add_argument("--quality", action="store_true", help="only learning")

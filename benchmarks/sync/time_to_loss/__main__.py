@@ -38,6 +38,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.output import argument_parser
 from benchmarks.sync.time_to_loss.candidates import CANDIDATES, TRIALS, Trial
 from benchmarks.sync.time_to_loss.ranks import Options, started
 from benchmarks.sync.time_to_loss.results import Result, Results
@@ -148,9 +149,7 @@ def read_tuned(path: Path) -> list[dict[str, Any]]:
 
 def parsed() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argument_parser(__doc__)
     parser.add_argument("--protocol", choices=("A", "B"), default="A")
     parser.add_argument("--ranks", type=int, help="2 with A, 4 with B")
     parser.add_argument("--ratios", type=float, nargs="+", default=[5.0], metavar="R")
