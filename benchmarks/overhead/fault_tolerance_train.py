@@ -1,6 +1,6 @@
-"""The job of `watching.py`: in every second block of steps prepared for faults, in the others not.
+"""A training that is prepared for faults in every second block of steps, and not in the others.
 
-On this machine's CPU it is the GPT of `overhead.py`; paced, layers that wait for as long and have
+On this machine's CPU it is the GPT of the benchmarks; paced, layers that wait for as long and have
 gradients of the same size, as with an accelerator that leaves the processor alone.
 """
 
@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import paceline
-from benchmarks.common.gpt import BATCH, RandomText, network, next_byte_loss, optimizer
+from benchmarks.common.gpt import BATCH, optimizer
+from benchmarks.common.gpt_training import training as gpt_training
 from paceline.testbed.paced import PacedCost, paced_model
 from paceline.train.elastic.peer_copies import Copies
 from paceline.train.monitor.monitor import Watching
@@ -75,11 +76,4 @@ def training() -> paceline.Training:
             batch=BATCH,
             steps=STEPS,
         )
-    return paceline.Training(
-        model=network,
-        loss=next_byte_loss,
-        data=RandomText(),
-        optimizer=optimizer,
-        batch=BATCH,
-        steps=STEPS,
-    )
+    return gpt_training(STEPS)

@@ -14,8 +14,6 @@ each link); nothing else takes any time.
 import argparse
 import json
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.output import argument_parser
+from benchmarks.common.processes import paceline
 from paceline.testbed.paced import PacedCost
 
 TRAIN = Path(__file__).parents[2] / "examples" / "study" / "train.py"
@@ -51,10 +50,10 @@ def main() -> None:
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     for link in dict.fromkeys([*asked.links, *[asked.directions] * bool(asked.directions)]):
-        _paceline("testbed", "up", "--name", BOX, "--nodes", str(max(NODES)), "--link", link)
+        paceline("testbed", "up", "--name", BOX, "--nodes", str(max(NODES)), "--link", link)
         try:
             cluster = asked.out / f"{link}.toml"
-            _paceline("probe", "--testbed", BOX, "--nodes", "2", "-o", str(cluster))
+            paceline("probe", "--testbed", BOX, "--nodes", "2", "-o", str(cluster))
             for kind in asked.kinds if link in asked.links else []:
                 found = _study(asked, link, f"{kind}-{link}", kind, NODES, (1,), cluster)
                 _show(f"{kind} scaling, links of {link}", kind, link, found)
@@ -66,7 +65,7 @@ def main() -> None:
                     _directions(asked, link, cluster),
                 )
         finally:
-            _paceline("testbed", "down", "--name", BOX)
+            paceline("testbed", "down", "--name", BOX)
 
 
 def _directions(asked: argparse.Namespace, link: str, cluster: Path) -> dict[str, Any]:
@@ -86,7 +85,7 @@ def _study(
     devices: tuple[int, ...],
     cluster: Path,
 ) -> dict[str, Any]:
-    said = _paceline(
+    said = paceline(
         *("study", str(TRAIN), "--testbed", BOX, "--kind", kind, "--cluster", str(cluster)),
         *("--nodes", ",".join(map(str, nodes)), "--devices", ",".join(map(str, devices))),
         *("--steps", str(asked.steps), "--warm-up", "3", "--repeat", str(asked.repeat)),
@@ -130,13 +129,6 @@ def _show(title: str, kind: str, link: str, found: dict[str, Any]) -> None:
             f"{PUBLISHED[workers]:.2f}" if workers in PUBLISHED and kind == "strong" else "–",
         )
     Console().print(table)
-
-
-def _paceline(*words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline", *words], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return done.stdout
 
 
 if __name__ == "__main__":

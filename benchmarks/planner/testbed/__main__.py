@@ -8,7 +8,6 @@ this machine. What is predicted is written to a file before the runs begin.
 
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.common import processes
 from benchmarks.common.output import argument_parser
 from paceline.plan.calibration.belief import guesses_for
 from paceline.plan.calibration.calibrate import Fit, Steps, guess
@@ -167,17 +167,8 @@ class Predictor:
 
 
 def paceline(*args: str, folder: Path) -> Any:
-    """What a command says as JSON."""
-    done = subprocess.run(
-        [sys.executable, "-m", "paceline", *args, "--json"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"paceline {' '.join(args)}\n{done.stdout}\n{done.stderr}")
-    return json.loads(done.stdout)
+    """Run a `paceline` command in a folder and return what it prints as JSON."""
+    return json.loads(processes.paceline(*args, "--json", folder=folder))
 
 
 @contextmanager
