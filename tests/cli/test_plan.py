@@ -111,7 +111,7 @@ def test_every_layout_on_the_table_can_be_run(tmp_path: Path) -> None:
     [
         ((), "TRAIN or for --model; neither was given", "paceline plan train.py"),
         (("train.py", "--model", GPT), "both were given", "--model"),
-        (("--model", GPT), "nothing says what the cluster is", "paceline probe"),
+        (("--model", GPT), "no cluster is given", "paceline probe"),
         (
             ("--model", GPT, "--device", "h100-80gb", "--batch", "8"),
             "does not say how many nodes",
@@ -119,7 +119,7 @@ def test_every_layout_on_the_table_can_be_run(tmp_path: Path) -> None:
         ),
         (
             ("--model", GPT, "--device", "h100-80gb", "--nodes", "2"),
-            "how many samples a step has",
+            "does not give the batch size",
             "--batch N",
         ),
         (
@@ -134,7 +134,7 @@ def test_every_layout_on_the_table_can_be_run(tmp_path: Path) -> None:
         ),
         (
             ("--model", GPT, "--cluster", "c.toml", "--device", "h200", "--batch", "8"),
-            "both say what the cluster is",
+            "both describe the cluster",
             "one of them",
         ),
         (
@@ -144,7 +144,7 @@ def test_every_layout_on_the_table_can_be_run(tmp_path: Path) -> None:
         ),
         (
             ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--deadline", "10"),
-            "not how long the training is",
+            "not the length of the training",
             "--steps N",
         ),
         (
@@ -152,12 +152,12 @@ def test_every_layout_on_the_table_can_be_run(tmp_path: Path) -> None:
                 *("--model", GPT, "--cluster", "c.toml", "--batch", "8"),
                 *("--steps", "1000", "--budget", "10"),
             ),
-            "not what the devices cost",
+            "not the price of the devices",
             "price_per_hour",
         ),
         (
             ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--critical-batch", "99"),
-            "--critical-batch 99.0 was given, which is for a training of your own",
+            "--critical-batch 99.0 applies to a training of your own",
             "paceline plan train.py",
         ),
         (

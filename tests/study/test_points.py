@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.cli.options.number_list import number_list
 from paceline.specs import PacelineError, Point, Study
-from paceline.study.points import key, numbers, points, varied
+from paceline.study.points import key, points, varied
 from paceline.study.study_folder import StudyFolder
 
 KEYS = ("sync", "shards", "batch")
@@ -60,7 +61,7 @@ def test_what_cannot_vary(words: str) -> None:
 @pytest.mark.parametrize("text", ["", "a", "1,,2", "0", "-1", "1.5"])
 def test_what_is_no_list_of_numbers(text: str) -> None:
     with pytest.raises(PacelineError, match="is not a list of numbers"):
-        numbers("--nodes", text)
+        number_list("--nodes", text)
 
 
 @given(

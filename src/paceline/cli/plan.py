@@ -1,4 +1,4 @@
-"""`paceline plan`: which layout, on how many nodes, what it will take, and why."""
+"""`paceline plan`: the layout, the number of nodes, the predicted cost and the reasons."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,18 +8,17 @@ import typer
 from paceline.cli.console import Json, Quiet, print_json, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from paceline.plan.planner import FinishedRun
+    from paceline.specs import Answer
 
-    from paceline.plan.search.best_layout import Best
-    from paceline.specs import Answer, Cluster
-
-Precisions = Literal["fp32", "bf16", "fp16"]
+MODEL, WHERE, LENGTH = "Model", "Cluster", "Training length and batch"
+CHOICE, RESULT = "Goal and limits", "Prediction and output"
 
 
 def plan(
     train: Annotated[
         str | None,
-        typer.Argument(metavar="TRAIN", help="train.py, or train.py:function; or give --model."),
+        typer.Argument(metavar="TRAIN", help="train.py or train.py:function; or give --model."),
     ] = None,
     model: Annotated[
         str | None,
@@ -28,167 +27,244 @@ def plan(
             metavar="TEXT",
             help='A model by its dimensions, "gpt: layers=96 width=12288 heads=96 seq=2k'
             ' vocab=51200", or by its name, llama3-8b.',
+            rich_help_panel=MODEL,
         ),
     ] = None,
     profile: Annotated[
         Path | None,
-        typer.Option("--profile", metavar="FILE", help="Times of `paceline probe TRAIN`."),
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="Times measured by `paceline probe TRAIN` (default: profile.toml if it fits).",
+            rich_help_panel=MODEL,
+        ),
     ] = None,
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"] | None,
+        typer.Option(
+            "--precision",
+            help="Consider this precision only (default: a 16-bit one and fp32).",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure/--count",
+            help="Time the training here if this machine has the cluster's device, or only count"
+            " its operations.",
+            rich_help_panel=MODEL,
+        ),
+    ] = True,
     cluster: Annotated[
         Path | None,
-        typer.Option("--cluster", metavar="FILE", help="cluster.toml of `paceline probe`."),
+        typer.Option(
+            "--cluster",
+            metavar="FILE",
+            help="Cluster measured by `paceline probe` (default: cluster.toml).",
+            rich_help_panel=WHERE,
+        ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="A device of the catalogue.")
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="A device of the catalog with its usual links, in place of --cluster.",
+            rich_help_panel=WHERE,
+        ),
     ] = None,
     nodes: Annotated[
-        str | None, typer.Option("--nodes", metavar="N[,N…]", help="Numbers of nodes to look at.")
+        str | None,
+        typer.Option(
+            "--nodes",
+            metavar="N[,N…]",
+            help="Numbers of nodes to consider (default: powers of two and all).",
+            rich_help_panel=WHERE,
+        ),
     ] = None,
     batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="Samples of a step, over all workers.")
+        int | None,
+        typer.Option(
+            "--batch",
+            min=1,
+            help="Global batch: samples per step over all workers (default: the training's).",
+            rich_help_panel=LENGTH,
+        ),
     ] = None,
     critical_batch: Annotated[
         float | None,
         typer.Option(
-            "--critical-batch", min=1, help="At which learning takes twice the samples, if known."
+            "--critical-batch",
+            min=1,
+            help="Critical batch size in samples: the training needs twice the samples there"
+            " (default: unknown).",
+            rich_help_panel=LENGTH,
         ),
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps to train for.")] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            "--steps",
+            min=1,
+            help="Steps to train for (default: the training's).",
+            rich_help_panel=LENGTH,
+        ),
+    ] = None,
     goal: Annotated[
         Literal["fastest", "cheapest", "greenest", "knee"],
-        typer.Option("--goal", help="What decides on the number of nodes."),
+        typer.Option(
+            "--goal",
+            help="Choose the number of nodes by this; knee: as many as are worth it.",
+            rich_help_panel=CHOICE,
+        ),
     ] = "knee",
     deadline: Annotated[
         str | None,
-        typer.Option("--deadline", help="Be done within: minutes, H:MM:SS or D-HH."),
+        typer.Option(
+            "--deadline",
+            help="Longest training time: minutes, H:MM:SS or D-HH (default: none).",
+            rich_help_panel=CHOICE,
+        ),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", min=0, help="Most money, in the price's currency.")
+        float | None,
+        typer.Option(
+            "--budget",
+            min=0,
+            help="Highest cost of the training, in the price's currency (default: none).",
+            rich_help_panel=CHOICE,
+        ),
     ] = None,
     slot: Annotated[
         str | None,
-        typer.Option("--time", "-t", help="Time limit of a job: minutes, H:MM:SS or D-HH."),
-    ] = None,
-    precision: Annotated[
-        Precisions | None, typer.Option("--precision", help="Look at this one only.")
+        typer.Option(
+            "--time",
+            "-t",
+            help="Time limit of one job: minutes, H:MM:SS or D-HH (default: none).",
+            rich_help_panel=CHOICE,
+        ),
     ] = None,
     sync: Annotated[
         str | None,
         typer.Option(
             "--sync",
             metavar="MODE[:key=value,…]",
-            help="How replicas are to agree, such as diloco:every=20; chosen if not given.",
+            help="Synchronization mode, such as diloco:every=20 (default: the planner chooses).",
+            rich_help_panel=CHOICE,
         ),
     ] = None,
     calibrate: Annotated[
         list[Path] | None,
         typer.Option(
-            "--calibrate", metavar="RUN", help="Learn from this run's steps (repeatable)."
+            "--calibrate",
+            metavar="RUN",
+            help="Fit the prediction to this run's step times (repeatable).",
+            rich_help_panel=RESULT,
         ),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show the arithmetic of the estimate.")
-    ] = False,
-    measure: Annotated[
         bool,
-        typer.Option("--measure/--count", help="Time the model here if the cluster's devices are."),
-    ] = True,
+        typer.Option(
+            "--explain", help="Show how the estimate is computed.", rich_help_panel=RESULT
+        ),
+    ] = False,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The plan to write.")
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The plan to write.", rich_help_panel=RESULT
+        ),
     ] = Path("plan.toml"),
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say which layout to use on how many nodes, what it will take, and why.
+    """Choose a layout and a number of nodes, and predict time, memory, energy and cost.
 
     Example:  paceline plan train.py --cluster cluster.toml
     """
-    from paceline.cli.plan_inputs import (
-        DEFAULT_CLUSTER,
-        Wish,
-        asked_cluster,
-        asked_counts,
-        asked_model,
-        asked_sync,
-        check_given,
-    )
-    from paceline.cli.plan_runs import learned
+    from paceline.cli.options.number_list import number_list
+    from paceline.cli.progress import progress
     from paceline.cli.tables.plan_table import show, show_arithmetic
-    from paceline.plan.answer import answer, plan_of
+    from paceline.launch.target import Target
+    from paceline.plan.answer import plan_of
+    from paceline.plan.inputs import PlanRequest
+    from paceline.plan.planner import make_plan
 
-    asked = Wish(train, model, profile, batch, critical_batch, steps, precision, measure)
-    check_given(asked)
-    where = asked_cluster(cluster, device, nodes)
-    counts = asked_counts(nodes, where)
-    what = asked_model(asked, where, show=not (json or quiet))
-    file = None if device else cluster or DEFAULT_CLUSTER
-    found = learned(calibrate or [], where, file, quiet=json or quiet)
-    limits = _limits(deadline, budget, what.steps, where)
-    agreed = asked_sync(sync)
-    said, best = answer(what.profiles, where, what.batch, counts, found, goal, limits, agreed)
-    said = _with_training(said, best, where, what.steps, slot)
-    plan_of(said).write(output)
-    picture = _drawn(said, output.with_suffix(".svg"))
+    request = PlanRequest(
+        train=None if train is None else Target.parse(train),
+        model=model,
+        profile=profile,
+        cluster=cluster,
+        device=device,
+        nodes=None if nodes is None else tuple(number_list("--nodes", nodes)),
+        batch=batch,
+        critical_batch=critical_batch,
+        steps=steps,
+        goal=goal,
+        deadline_seconds=_seconds(deadline),
+        budget=budget,
+        slot_seconds=_seconds(slot),
+        precision=precision,
+        sync=sync,
+        measure=measure,
+    )
+    runs = [_finished_run(path) for path in calibrate or []]
+    with progress("profile", show=not (json or quiet)) as advance:
+        planned = make_plan(request, runs, advance)
+    for note in planned.notes:
+        say(note, unless=json or quiet)
+    plan_of(planned.answer).write(output)
+    picture = _draw(planned.answer, output.with_suffix(".svg"))
     if json:
-        print_json(said.model_dump(mode="json"))
+        print_json(planned.answer.model_dump(mode="json"))
         return
     if not quiet:
-        show(said)
+        show(planned.answer)
         if explain:
-            show_arithmetic(best, found)
+            show_arithmetic(planned.best, planned.fit)
     say(f"plan: {output}   {picture}", unless=quiet)
     if train is not None:
         say(f"next: paceline submit {train} --plan {output}", unless=quiet)
 
 
-def _limits(
-    deadline: str | None, budget: float | None, steps: int | None, cluster: "Cluster"
-) -> "Callable[[Best], bool]":
-    """Whether a training on some nodes keeps within what was given."""
-    from paceline.plan.training_cost import training_cost
-    from paceline.schedulers.slurm_client import minutes_of
-    from paceline.specs import PacelineError
-
-    minutes = minutes_of(deadline) if deadline else None
-    given = f"--deadline {deadline}" if minutes is not None else f"--budget {budget}"
-    if minutes is None and budget is None:
-        return lambda best: True
-    if steps is None:
-        raise PacelineError(
-            f"{given} was given, but not how long the training is", fix="add --steps N"
-        )
-    if budget is not None and cluster.device.price_per_hour is None:
-        raise PacelineError(
-            f"--budget {budget} was given, but not what the devices cost",
-            fix="write price_per_hour, of one device, into [device] of the cluster's file",
-        )
-
-    def within(best: "Best") -> bool:
-        there = cluster.model_copy(update={"nodes": best.nodes})
-        cost = training_cost(best, there, steps)
-        in_time = minutes is None or cost.seconds.value <= 60.0 * minutes
-        return in_time and (budget is None or (cost.money or 0.0) <= budget)
-
-    return within
-
-
-def _with_training(
-    said: "Answer", best: "Best", cluster: "Cluster", steps: int | None, slot: str | None
-) -> "Answer":
-    """With what the whole training takes, where its length is known."""
-    from paceline.plan.training_cost import training_cost
+def _seconds(text: str | None) -> float | None:
     from paceline.schedulers.slurm_client import minutes_of
 
-    if steps is None:
-        return said
-    there = cluster.model_copy(update={"nodes": best.nodes})
-    minutes = minutes_of(slot) if slot else None
-    cost = training_cost(best, there, steps, 60.0 * minutes if minutes else None)
-    return said.model_copy(update={"training": cost})
+    minutes = minutes_of(text) if text else None
+    return None if minutes is None else 60.0 * minutes
 
 
-def _drawn(said: "Answer", file: Path) -> str:
-    """Draw the scaling curve; a plan is one without the packages that draw, too."""
+def _finished_run(path: Path) -> "FinishedRun":
+    """Read the steps of a run."""
+    from statistics import fmean
+
+    from paceline.launch.target import Target
+    from paceline.plan.planner import FinishedRun
+    from paceline.report import RunReader, summary
+    from paceline.specs import PacelineError, Run
+
+    run = Run.open(path)
+    state = RunReader(run).refresh()
+    figures = summary(state)
+    if run.job.train is None or figures.median_step_seconds is None or figures.batch is None:
+        raise PacelineError(
+            f"{path} has no steps to calibrate with", fix="give runs that have trained for a while"
+        )
+    # The first step includes one-time work.
+    mean = fmean(state.seconds[1:] or state.seconds)
+    return FinishedRun(
+        target=Target(run.job.train, run.job.function),
+        layout=run.plan.layout,
+        sync=run.plan.sync,
+        nodes=figures.nodes,
+        devices_per_node=figures.workers // figures.nodes,
+        batch=figures.batch,
+        step_seconds=mean if run.plan.sync.replicas_differ else figures.median_step_seconds,
+    )
+
+
+def _draw(said: "Answer", file: Path) -> str:
+    """Draw the scaling curve; the packages that draw are optional."""
     from paceline.report.studies.plan_curve import scaling_picture
     from paceline.specs import PacelineError
 

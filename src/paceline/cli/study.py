@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
-from paceline.cli.options.layout import LAYOUT_OPTIONS, takes_layout
+from paceline.cli.options.layout import LAYOUT_OPTIONS, chosen_plan, takes_layout
 from paceline.cli.run import default_name, shown
-from paceline.cli.submit import AssumeShared, Partition, Testbed
+from paceline.cli.submit import AssumeShared, Partition, Testbed, reached_slurm, until_over
 
 if TYPE_CHECKING:
-    from paceline.specs import StudyResult
+    from paceline.launch.target import Target
+    from paceline.specs import Kind, Plan, StudyResult
+    from paceline.study.launchers import RunSettings, SlurmLauncher
     from paceline.study.runner import Progress
 
 DEFAULT_PARENT = Path("studies")
@@ -97,10 +99,11 @@ def study(
 
     The same command again goes on where an interrupted study stopped.
     """
-    from paceline.cli.study_launch import Asked, Here, OnSlurm
+    from paceline.cli.options.number_list import number_list
     from paceline.launch.target import Target
     from paceline.specs import PacelineError, Study
-    from paceline.study.points import BATCH, LINK, RATE, check_rate, numbers, points, varied
+    from paceline.study.launchers import LocalLauncher
+    from paceline.study.points import BATCH, LINK, RATE, check_rate, points, varied
     from paceline.study.result import result
     from paceline.study.runner import measure
     from paceline.study.study_folder import StudyFolder
@@ -118,20 +121,24 @@ def study(
             fix="leave --at-once out",
         )
     wanted_points = points(
-        numbers("--nodes", nodes) if nodes else [1],
-        numbers("--devices", devices or "1") if nodes else numbers("--workers", workers or "1"),
+        number_list("--nodes", nodes) if nodes else [1],
+        number_list("--devices", devices or "1")
+        if nodes
+        else number_list("--workers", workers or "1"),
         kind,
         varying,
     )
     most = max(each.devices_per_node for each in wanted_points)
-    asked = Asked(target, layout, kind, steps, most, cluster, quiet=quiet or json)
+    settings = _settings(target, layout, kind, steps, most, cluster, quiet=quiet or json)
     launcher = (
-        Here(asked)
+        LocalLauncher(settings)
         if nodes is None
-        else OnSlurm(asked, testbed, partition, time, assume_shared=assume_shared)
+        else _slurm(
+            settings, testbed, partition, time, assume_shared=assume_shared, quiet=quiet or json
+        )
     )
-    for point in wanted_points:  # what cannot be run is refused before anything is
-        check_rate(point, asked.plan(point).sync)
+    for point in wanted_points:  # refuse what cannot run before anything runs
+        check_rate(point, settings.plan(point).sync)
     name = default_name(target)
     wanted = Study(
         name=name,
@@ -151,13 +158,69 @@ def study(
         try:
             done = measure(folder, launcher, at_once, tell)
         except KeyboardInterrupt:
-            launcher.cut_off()
+            launcher.interrupt()
             say("interrupted; the same command goes on from here")
             raise typer.Exit(130) from None
     found = result(folder)
     _conclude(found, folder.path, json=json, quiet=quiet)
     if done.failed:
         raise typer.Exit(1)
+
+
+def _settings(
+    target: "Target",
+    layout: dict[str, Any],
+    kind: "Kind",
+    steps: int,
+    most_devices: int,
+    cluster: Path | None,
+    *,
+    quiet: bool,
+) -> "RunSettings":
+    from paceline.study.launchers import RunSettings
+
+    def choose_plan(workers: int, given: dict[str, Any]) -> "Plan":
+        return chosen_plan(None, workers, workers, given, {"every_steps": 0})
+
+    return RunSettings(
+        target=target,
+        layout=layout,
+        choose_plan=choose_plan,
+        kind=kind,
+        steps=steps,
+        most_devices=most_devices,
+        cluster=cluster,
+        warn=lambda text: say(f"warning: {text}", unless=quiet),
+    )
+
+
+def _slurm(
+    settings: "RunSettings",
+    testbed: str | None,
+    partition: str | None,
+    time: str | None,
+    *,
+    assume_shared: bool,
+    quiet: bool,
+) -> "SlurmLauncher":
+    from paceline.schedulers.slurm_client import minutes_of
+    from paceline.study.launchers import SlurmLauncher
+    from paceline.testbed import client
+
+    def set_link(rate: str) -> None:
+        assert testbed is not None
+        for node in client.status(testbed).nodes:
+            client.link(testbed, node.name, rate=rate)
+
+    return SlurmLauncher(
+        settings,
+        reached_slurm(testbed, quiet=quiet),
+        partition,
+        minutes_of(time) if time else None,
+        watch=until_over,
+        set_link=None if testbed is None else set_link,
+        assume_shared=assume_shared,
+    )
 
 
 def _check_where(workers: str | None, nodes: str | None, with_nodes: str | None) -> None:

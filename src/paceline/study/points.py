@@ -13,17 +13,6 @@ SCALED = "scaled"
 LINK = "link"
 
 
-def numbers(option: str, text: str) -> list[int]:
-    """`1,2,4` as numbers, in their order, each once."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() and int(part) for part in parts):
-        raise PacelineError(
-            f"{option} {text} is not a list of numbers",
-            fix=f"write {option} 8, or {option} 1,2,4,8",
-        )
-    return sorted({int(part) for part in parts})
-
-
 def varied(options: Sequence[str], allowed: Sequence[str]) -> dict[str, list[str]]:
     """`key=a,b` as the values of each key; `sync=local:every=8,compress=int8,allreduce` has two."""
     found: dict[str, list[str]] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from paceline.specs.measurements.cluster import Cluster, FittedNumber
 from paceline.specs.measurements.profile import Profile
 from paceline.specs.plans.layout import Layout
 from paceline.specs.plans.sync import Sync
+
+MARK = "# fitted to runs by paceline plan --calibrate; remove what follows to forget it"
 
 
 @dataclass(frozen=True)
@@ -65,3 +68,13 @@ def fitted_numbers(found: Fit) -> dict[str, FittedNumber]:
         name: FittedNumber(value=float(np.exp(logs[place])), spread=float(spreads[place]))
         for place, name in enumerate(GUESSES)
     }
+
+
+def write_numbers(file: Path, numbers: dict[str, FittedNumber]) -> None:
+    """Write the numbers at the end of the cluster's file; keep what a person wrote as it is."""
+    before = file.read_text().partition(MARK)[0].rstrip()
+    lines = [
+        f"{name} = {{ value = {each.value:.6g}, spread = {each.spread:.3g} }}"
+        for name, each in numbers.items()
+    ]
+    file.write_text("\n".join([before, "", MARK, "[numbers]", *lines, ""]))

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.cluster.collectives import Array
+from paceline.specs.measurements.profile import TrainingPrecision
 from paceline.specs.plans.layout import Layout
 
 RECOMPUTE = ("none", "selective", "attention", "block")
@@ -91,7 +91,7 @@ class Layouts:
         ]
         return cls(*np.array(columns, dtype=np.float64).T)
 
-    def layout(self, index: int, precision: Literal["fp32", "bf16", "fp16"]) -> Layout:
+    def layout(self, index: int, precision: TrainingPrecision) -> Layout:
         """One of them, as Paceline runs it."""
         recompute = RECOMPUTE[int(self.recompute[index])]
         return Layout(

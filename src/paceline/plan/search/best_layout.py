@@ -4,15 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from paceline.plan.calibration.calibrate import Fit
-from paceline.plan.search.layout_estimate import Trained
 from paceline.plan.search.ranking import Found, search
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
-from paceline.specs.measurements.profile import Profile
+from paceline.specs.measurements.profile import Profile, TrainingPrecision
 from paceline.specs.plans.estimate import Estimate
 from paceline.specs.plans.sync import Sync
 
-Profiles = Mapping[Trained, Profile]
+Profiles = Mapping[TrainingPrecision, Profile]
 """A model, as it is in each precision that may be chosen."""
 
 EXPOSED = 0.1
@@ -38,7 +37,7 @@ class Best:
     """The layout on some number of nodes that learns fastest."""
 
     nodes: int
-    precision: Trained
+    precision: TrainingPrecision
     found: Found
     estimate: Estimate
     others: tuple["Best", ...] = ()

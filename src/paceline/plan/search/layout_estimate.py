@@ -1,19 +1,18 @@
 """Scores turned into what a person reads: one layout with its parts, intervals and origins."""
 
 from dataclasses import fields
-from typing import Literal
 
 from paceline.plan.calibration.calibrate import Fit, Steps
 from paceline.plan.cost.memory import memory
 from paceline.plan.cost.synchronization import extra
+from paceline.specs.measurements.profile import TrainingPrecision
 from paceline.specs.plans.estimate import Amount, Estimate
 
 MEMORY_SPREAD = 0.12
 """Either way; 56 of 59 dense rows of Megatron's CI are within (docs/planning.md)."""
-Trained = Literal["fp32", "bf16", "fp16"]
 
 
-def estimates(found: Fit, steps: Steps, precision: Trained) -> list[Estimate]:
+def estimates(found: Fit, steps: Steps, precision: TrainingPrecision) -> list[Estimate]:
     """Of every layout in `steps`."""
     seconds, low, high = found.predict(steps)
     times = found.model(steps).times(steps.layouts, steps.batch)

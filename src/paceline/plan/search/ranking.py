@@ -10,10 +10,10 @@ from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import RECOMPUTE, TWICE_AROUND, Index, Layouts
 from paceline.plan.cost.memory import memory
 from paceline.plan.cost.synchronization import extra
-from paceline.plan.search.layout_estimate import MEMORY_SPREAD, Trained, estimates
+from paceline.plan.search.layout_estimate import MEMORY_SPREAD, estimates
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
-from paceline.specs.measurements.profile import Profile
+from paceline.specs.measurements.profile import Profile, TrainingPrecision
 from paceline.specs.plans.estimate import Estimate
 from paceline.specs.plans.sync import Sync
 
@@ -39,11 +39,11 @@ class Found:
         """Layouts that were looked at."""
         return len(self.seconds) + len(self.too_large)
 
-    def best(self, found: Fit, count: int, precision: Trained) -> list[Estimate]:
+    def best(self, found: Fit, count: int, precision: TrainingPrecision) -> list[Estimate]:
         """The first of them, with their parts and intervals."""
         return self.chosen(found, np.arange(min(count, len(self.seconds))), precision)
 
-    def chosen(self, found: Fit, places: Index, precision: Trained) -> list[Estimate]:
+    def chosen(self, found: Fit, places: Index, precision: TrainingPrecision) -> list[Estimate]:
         """Those at these places, with their parts and intervals."""
         return estimates(found, self.steps.take(places), precision)
 
@@ -53,7 +53,7 @@ def search(
     cluster: Cluster,
     batch: int,
     found: Fit,
-    precision: Trained = "bf16",
+    precision: TrainingPrecision = "bf16",
     sync: Sync = Sync(),  # noqa: B008 -- frozen
 ) -> Found:
     """Score every layout of `batch` samples on all devices of the cluster.
@@ -111,7 +111,7 @@ def _by_part(layouts: Layouts, sync: Sync, batch: int) -> Layouts:
     )
 
 
-def _replicated(layouts: Layouts, sync: Sync, precision: Trained) -> Layouts:
+def _replicated(layouts: Layouts, sync: Sync, precision: TrainingPrecision) -> Layouts:
     """Those whose replicas can agree that way; if none can, why the one with most cannot."""
     refused: dict[float, PacelineError] = {}
     for replicas in np.unique(layouts.replicas):

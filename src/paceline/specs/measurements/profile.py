@@ -6,6 +6,8 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from paceline.specs.base import Spec
 
+TrainingPrecision = Literal["fp32", "bf16", "fp16"]
+
 
 class Matmul(Spec):
     """A matrix product of forward, for one sample; backward takes two of the same size."""
@@ -147,7 +149,7 @@ class TrainingProfile(Spec):
     function: str
     batch: PositiveInt
     steps: PositiveInt
-    precisions: dict[Literal["fp32", "bf16", "fp16"], Profile]
+    precisions: dict[TrainingPrecision, Profile]
 
     @property
     def profiles(self) -> tuple[Profile, ...]:

@@ -1,0 +1,194 @@
+"""The planner's inputs: a cluster, numbers of nodes, and a model with its batch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.cluster.catalog import read_cluster, usual_cluster
+from paceline.launch.target import Target
+from paceline.plan.sample_efficiency import steps_with
+from paceline.plan.search.node_counts import Goal, node_counts
+from paceline.plan.training_profiles import TrainingProfiles, load_training
+from paceline.profile.named_models import profile_of
+from paceline.specs import Cluster, PacelineError, Profile, TrainingProfile
+from paceline.specs.measurements.profile import TrainingPrecision as Precision
+
+DEFAULT_CLUSTER = Path("cluster.toml")
+DEFAULT_PROFILE = Path("profile.toml")
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a user wants planned: a training or a model, a cluster, a goal and limits."""
+
+    train: Target | None = None
+    model: str | None = None
+    """A model by its dimensions or by its name, in place of `train`."""
+    profile: Path | None = None
+    """Times of the training, measured by `paceline probe TRAIN`."""
+    cluster: Path | None = None
+    device: str | None = None
+    """A device of the catalog, in place of `cluster`."""
+    nodes: tuple[int, ...] | None = None
+    """Numbers of nodes to consider."""
+    batch: int | None = None
+    critical_batch: float | None = None
+    steps: int | None = None
+    goal: Goal = "knee"
+    deadline_seconds: float | None = None
+    budget: float | None = None
+    slot_seconds: float | None = None
+    """Time limit of a job."""
+    precision: Precision | None = None
+    sync: str | None = None
+    """A synchronization mode with its settings; None: the planner chooses."""
+    measure: bool = True
+    """Time the training here if this machine has the cluster's device."""
+
+    def check(self) -> None:
+        """Refuse both or neither of training and model, and options that a model ignores."""
+        if (self.train is None) == (self.model is None):
+            given = "neither was" if self.train is None else "both were"
+            raise PacelineError(
+                f"a plan is for TRAIN or for --model; {given} given",
+                fix='write `paceline plan train.py`, or `paceline plan --model "gpt: layers=12'
+                ' width=768 heads=12 seq=1k vocab=50k"`',
+            )
+        ignored = {"--profile": self.profile, "--critical-batch": self.critical_batch}
+        for name, value in ignored.items():
+            if self.model is not None and value is not None:
+                raise PacelineError(
+                    f"{name} {value} applies to a training of your own, not to --model",
+                    fix=f"leave {name} out, or plan your training: paceline plan train.py",
+                )
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """A model's profile in each precision that may be chosen, its batch and length."""
+
+    profiles: Mapping[Precision, Profile]
+    batch: int
+    steps: int | None
+    source: Path | None = None
+    """The file with measured times, where there is one."""
+
+
+def cluster_file(request: PlanRequest) -> Path | None:
+    """Return the file that describes the cluster; None for a device of the catalog."""
+    return None if request.device else request.cluster or DEFAULT_CLUSTER
+
+
+def requested_cluster(request: PlanRequest) -> Cluster:
+    """Return the cluster of a file, or of a catalog device with its usual links."""
+    file, device = request.cluster, request.device
+    if file is not None and device is not None:
+        raise PacelineError(
+            f"--cluster {file} and --device {device} both describe the cluster",
+            fix="give one of them",
+        )
+    if device is not None:
+        if request.nodes is None:
+            raise PacelineError(
+                f"--device {device} does not say how many nodes there are",
+                fix="add --nodes, such as --nodes 16, or a list: --nodes 1,4,16",
+            )
+        return usual_cluster(device, max(request.nodes))
+    if file is None and not DEFAULT_CLUSTER.exists():
+        raise PacelineError(
+            "no cluster is given",
+            fix="measure it with `paceline probe`, which writes cluster.toml; or give --cluster"
+            " FILE, or --device NAME --nodes N",
+        )
+    return read_cluster(file or DEFAULT_CLUSTER)
+
+
+def requested_node_counts(request: PlanRequest, cluster: Cluster) -> Sequence[int]:
+    """Return the numbers of nodes to consider: those given, else powers of two and all nodes."""
+    counts = request.nodes
+    if counts is None:
+        return node_counts(cluster.nodes)
+    if max(counts) > cluster.nodes:
+        raise PacelineError(
+            f"--nodes {max(counts)} was given, but the cluster has {cluster.nodes}",
+            fix="give fewer, or write the nodes that it will have into the cluster's file",
+        )
+    return counts
+
+
+def requested_model(
+    request: PlanRequest, cluster: Cluster, advance: Callable[[float], None]
+) -> ModelInput:
+    """Profile the user's training, or return the profile of a model given by its dimensions."""
+    precisions = _precisions(cluster, request.precision, both=request.model is None)
+    if request.model is None:
+        return _training_input(request, cluster, precisions, advance)
+    if request.batch is None:
+        raise PacelineError(
+            "--model does not give the batch size",
+            fix="add --batch N: the global batch, in samples per step over all workers",
+        )
+    return ModelInput({precisions[0]: profile_of(request.model)}, request.batch, request.steps)
+
+
+def _precisions(cluster: Cluster, asked: Precision | None, *, both: bool) -> Sequence[Precision]:
+    """Return one 16-bit precision of the device, and fp32 unless the model has dimensions only."""
+    has = cluster.device.peak_flops
+    if asked is not None:
+        cluster.device.peak(asked)  # refuses a precision that the device does not have
+        if asked == "fp32" and not both:
+            raise PacelineError(
+                "--precision fp32 was given, but a --model is planned in 16 bits only",
+                fix="leave --precision out, or plan your own training: paceline plan train.py",
+            )
+        return [asked]
+    sixteen: tuple[Precision, ...] = ("bf16", "fp16")
+    half = [each for each in sixteen if each in has][:1]
+    return [*half, "fp32"] if both or not half else half
+
+
+def _training_input(
+    request: PlanRequest,
+    cluster: Cluster,
+    precisions: Sequence[Precision],
+    advance: Callable[[float], None],
+) -> ModelInput:
+    target = request.train
+    assert target is not None
+    timed = _timed_profile(request.profile, target, cluster)
+    profiles: Mapping[Precision, Profile]
+    if timed is not None:
+        has = {each: timed.precisions[each] for each in precisions if each in timed.precisions}
+        profiles, batch, steps = has or timed.precisions, timed.batch, timed.steps
+    else:
+        training = load_training(target)
+        batch, steps = training.batch, training.total_steps
+        made = TrainingProfiles(cluster, measure=request.measure)
+        profiles = found = {}
+        for number, each in enumerate(precisions):
+            found[each] = made.of(target, each)
+            advance((number + 1) / len(precisions))
+    wanted = request.batch or batch
+    return ModelInput(
+        profiles,
+        wanted,
+        request.steps or steps_with(wanted, batch, steps, request.critical_batch),
+        source=(request.profile or DEFAULT_PROFILE) if timed is not None else None,
+    )
+
+
+def _timed_profile(file: Path | None, target: Target, cluster: Cluster) -> TrainingProfile | None:
+    """Return the times that `paceline probe TRAIN` measured on such devices, if there are any."""
+    if file is None and not DEFAULT_PROFILE.exists():
+        return None
+    found = TrainingProfile.read(file or DEFAULT_PROFILE)
+    has = {f"{found.train}:{found.function} on {each.measured_on}" for each in found.profiles}
+    wanted = f"{target.file.name}:{target.function} on {cluster.device.name}"
+    if has == {wanted}:
+        return found
+    if file is None:
+        return None
+    raise PacelineError(
+        f"{file} has the times of {', '.join(sorted(has))}, not of {wanted}",
+        fix=f"measure it there with `paceline probe {target.file.name}`, or leave --profile out",
+    )

@@ -1,0 +1,172 @@
+"""The planner: from a request to a plan, its cost and its reasons."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.launch.target import Target
+from paceline.plan.answer import answer
+from paceline.plan.calibration.belief import guesses_for
+from paceline.plan.calibration.calibrate import Fit, fit, guess
+from paceline.plan.calibration.measured_runs import Ran, fitted_numbers, rows, write_numbers
+from paceline.plan.inputs import (
+    PlanRequest,
+    cluster_file,
+    requested_cluster,
+    requested_model,
+    requested_node_counts,
+)
+from paceline.plan.search.best_layout import Best
+from paceline.plan.search.layout_estimate import estimates
+from paceline.plan.training_cost import training_cost
+from paceline.plan.training_profiles import TrainingProfiles, load_training
+from paceline.specs import Answer, Cluster, Estimate, Layout, PacelineError, Plan, Sync
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """The steps of a run, to calibrate with."""
+
+    target: Target
+    layout: Layout
+    sync: Sync
+    nodes: int
+    devices_per_node: int
+    batch: int
+    step_seconds: float
+    """Of a usual step; the mean where not all steps communicate."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The planner's result."""
+
+    answer: Answer
+    best: Best
+    fit: Fit
+    """The numbers that the prediction used."""
+    notes: tuple[str, ...]
+    """What the planner read and wrote on the way."""
+
+
+def make_plan(
+    request: PlanRequest,
+    runs: Sequence[FinishedRun] = (),
+    advance: Callable[[float], None] = lambda done: None,
+) -> Planned:
+    """Choose a layout and a number of nodes, and predict what the training takes.
+
+    `runs` calibrate the prediction; the fitted numbers are also written to the cluster's file.
+    `advance` receives the fraction of the profiling that is done.
+    """
+    request.check()
+    cluster = requested_cluster(request)
+    counts = requested_node_counts(request, cluster)
+    model = requested_model(request, cluster, advance)
+    notes = [f"times of the model: {model.source}"] if model.source else []
+    found = _calibrated(runs, cluster)
+    file = cluster_file(request)
+    if runs and file is not None:
+        notes.append(_remember(found, len(runs), file))
+    within = _limits(request, model.steps, cluster)
+    said, best = answer(
+        model.profiles,
+        cluster,
+        model.batch,
+        counts,
+        found,
+        request.goal,
+        within,
+        _requested_sync(request.sync),
+    )
+    if model.steps is not None:
+        there = cluster.model_copy(update={"nodes": best.nodes})
+        cost = training_cost(best, there, model.steps, request.slot_seconds)
+        said = said.model_copy(update={"training": cost})
+    return Planned(said, best, found, tuple(notes))
+
+
+class Predictor:
+    """Predicts the steps of given plans for one training on one cluster."""
+
+    def __init__(self, target: Target, cluster: Cluster) -> None:
+        self._target, self._cluster = target, cluster
+        self._profiles = TrainingProfiles(cluster)
+        self._fit = guess(guesses_for(cluster))
+
+    def predict(self, plan: Plan, nodes: int, devices_per_node: int, batch_times: int) -> Estimate:
+        """Return the estimate of a plan with a multiple of the training's own batch."""
+        precision = plan.layout.precision
+        ran = Ran(
+            profile=self._profiles.of(self._target, precision),
+            layout=plan.layout,
+            nodes=nodes,
+            devices_per_node=devices_per_node,
+            batch=load_training(self._target).batch * batch_times,
+            step_seconds=1.0,  # unused: nothing is fitted
+            sync=plan.sync,
+        )
+        (steps,) = rows([ran], self._cluster)
+        (estimate,) = estimates(self._fit, steps, precision)
+        return estimate.model_copy(update={"layout": plan.layout})
+
+
+def _calibrated(runs: Sequence[FinishedRun], cluster: Cluster) -> Fit:
+    guesses = guesses_for(cluster)
+    if not runs:
+        return guess(guesses)
+    profiles = TrainingProfiles(cluster)
+    measured = [
+        Ran(
+            profile=profiles.of(run.target, run.layout.precision),
+            layout=run.layout,
+            nodes=run.nodes,
+            devices_per_node=run.devices_per_node,
+            batch=run.batch,
+            step_seconds=run.step_seconds,
+            sync=run.sync,
+        )
+        for run in runs
+    ]
+    return fit(rows(measured, cluster), guesses)
+
+
+def _remember(found: Fit, runs: int, file: Path) -> str:
+    """Write the fitted numbers into the cluster's file; return what they show."""
+    numbers = fitted_numbers(found)
+    write_numbers(file, numbers)
+    shown = [
+        name for name, origin in zip(numbers, found.origins, strict=True) if origin == "measured"
+    ]
+    return f"{file}: calibrated with {runs} runs: {', '.join(shown) or 'no number measured'}"
+
+
+def _requested_sync(text: str | None) -> Sync | None:
+    """Return the synchronization mode; None where the planner chooses."""
+    sync = Sync.parse(text) if text is not None else None
+    return None if sync is None or sync.mode == "auto" else sync
+
+
+def _limits(request: PlanRequest, steps: int | None, cluster: Cluster) -> Callable[[Best], bool]:
+    """Return a function that tells whether a choice keeps the deadline and the budget."""
+    deadline, budget = request.deadline_seconds, request.budget
+    if deadline is None and budget is None:
+        return lambda best: True
+    if steps is None:
+        given = "--deadline" if deadline is not None else f"--budget {budget}"
+        raise PacelineError(
+            f"{given} was given, but not the length of the training", fix="add --steps N"
+        )
+    if budget is not None and cluster.device.price_per_hour is None:
+        raise PacelineError(
+            f"--budget {budget} was given, but not the price of the devices",
+            fix="write price_per_hour, of one device, into [device] of the cluster's file",
+        )
+
+    def within(best: Best) -> bool:
+        there = cluster.model_copy(update={"nodes": best.nodes})
+        cost = training_cost(best, there, steps)
+        in_time = deadline is None or cost.seconds.value <= deadline
+        return in_time and (budget is None or (cost.money or 0.0) <= budget)
+
+    return within

@@ -1,0 +1,65 @@
+"""Profiles of the user's training: counted, and timed where this machine has the device."""
+
+import sys
+from contextlib import redirect_stdout
+from functools import cache
+from typing import TYPE_CHECKING
+
+from paceline.launch.target import Target
+from paceline.specs import Cluster, Layout, Placement, Profile
+from paceline.specs.measurements.profile import TrainingPrecision
+
+if TYPE_CHECKING:
+    from paceline.user.training import Training
+
+MEASURE_SECONDS = 0.4
+"""For timing the model in one precision."""
+
+
+@cache
+def load_training(target: Target) -> "Training":
+    """Return what the user's function returns; call it once per process."""
+    from paceline.comm.torch_loading import load_torch  # noqa: PLC0415
+
+    load_torch()
+    from paceline.user.script import training_of  # noqa: PLC0415
+
+    with redirect_stdout(sys.stderr):  # standard output is for results
+        return training_of(target.file, target.function)
+
+
+class TrainingProfiles:
+    """Profiles of trainings for one cluster; each is made once.
+
+    `measure`: time a training if this machine has the cluster's device; else count its operations.
+    """
+
+    def __init__(self, cluster: Cluster, *, measure: bool = True) -> None:
+        self._cluster, self._measure = cluster, measure
+        self._found: dict[tuple[Target, TrainingPrecision], Profile] = {}
+
+    def of(self, target: Target, precision: TrainingPrecision) -> Profile:
+        """Return the profile of a training in one precision."""
+        key = target, precision
+        if key not in self._found:
+            self._found[key] = self._profile(target, Layout(precision=precision))
+        return self._found[key]
+
+    def _profile(self, target: Target, layout: Layout) -> Profile:
+        training = load_training(target)
+        from paceline.comm.devices import name_of, pick_device  # noqa: PLC0415
+        from paceline.parallel.dry_run.model_profile import profile_of  # noqa: PLC0415
+        from paceline.parallel.measured_model import measured  # noqa: PLC0415
+        from paceline.profile.timing import with_times  # noqa: PLC0415
+
+        known = self._cluster.device
+        with redirect_stdout(sys.stderr):
+            counted = profile_of(training, target.file.name, layout)
+            device = pick_device(Placement())
+            cores = known.units if device.type == "cpu" else None
+            if not self._measure or name_of(device, cores) != known.name:
+                return counted
+            times = measured(
+                training, layout, device=device, threads=cores, budget_seconds=MEASURE_SECONDS
+            )
+            return with_times(counted, times, known.name)

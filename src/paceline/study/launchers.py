@@ -1,0 +1,180 @@
+"""Launchers of a study's runs: on this machine, or through a scheduler."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from paceline.cluster.catalog import read_cluster
+from paceline.launch import supervisor
+from paceline.launch.supervisor import LocalLaunch
+from paceline.launch.target import Target
+from paceline.plan.planner import Predictor
+from paceline.schedulers import slurm as scheduler
+from paceline.schedulers.slurm_client import ENDED_STATES, Slurm
+from paceline.specs import Job, Kind, Layout, Limits, PacelineError, Plan, Point, Run
+from paceline.study.points import LINK, RATE, SCALED
+from paceline.study.runner import Over
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What all runs of a study have in common."""
+
+    target: Target
+    layout: dict[str, Any]
+    """Options of the layout that were given."""
+    choose_plan: Callable[[int, dict[str, Any]], Plan]
+    """Returns the plan for a number of workers and options of the layout."""
+    kind: Kind
+    steps: int
+    """0: as many as the training has."""
+    most_devices: int
+    """Workers on a node at the point with the most. Every point divides a node's cores by it, so
+    that a worker has the same number of cores everywhere."""
+    cluster: Path | None
+    """The cluster's file, to predict from."""
+    warn: Callable[[str], None]
+
+    def job(self, point: Point) -> Job:
+        """Return a point's job, without what the cluster decides."""
+        return Job(
+            name="point",
+            train=self.target.file,
+            function=self.target.function,
+            steps=self.steps or None,
+            batch_times=point.batch_times,
+            equal_samples=self.kind == "quality",
+            scale_rate=point.varied.get(RATE) == SCALED,
+            nodes=point.nodes,
+            devices_per_node=point.devices_per_node,
+            folder=Path.cwd(),
+            python=Path(sys.executable),
+        )
+
+    def plan(self, point: Point) -> Plan:
+        """Return a point's layout and synchronization mode, with a prediction."""
+        plan = self.choose_plan(point.workers, self.layout | _layout_options(point.varied))
+        if self._predictor is None:
+            return plan
+        estimate = self._predictor.predict(
+            plan, point.nodes, point.devices_per_node, point.batch_times
+        )
+        return plan.model_copy(update={"estimate": estimate})
+
+    @cached_property
+    def _predictor(self) -> Predictor | None:
+        if self.cluster is None:
+            return None
+        return Predictor(self.target, read_cluster(self.cluster))
+
+
+class LocalLauncher:
+    """Starts runs on this machine."""
+
+    name = "here"
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings = settings
+        self._running: list[LocalLaunch] = []
+
+    def prepared(self, point: Point) -> tuple[Job, Plan]:
+        """Return a point's job and plan."""
+        warning = supervisor.check_room(point.workers, supervisor.accelerators())
+        if warning:
+            self._settings.warn(warning)
+        cores = max(1, len(os.sched_getaffinity(0)) // self._settings.most_devices)
+        job = self._settings.job(point).model_copy(update={"cpus_per_worker": cores})
+        return job, self._settings.plan(point)
+
+    def start(self, run: Run, point: Point) -> Over:
+        """Start a run."""
+        del point
+        launch = LocalLaunch(run)
+        self._running.append(launch)
+        return lambda: launch.poll() is not None
+
+    def rejoined(self, run: Run) -> Over | None:
+        """Return None: local workers end with the process that started them."""
+        del run
+        return None
+
+    def interrupt(self) -> None:
+        """Kill the running workers."""
+        for launch in self._running:
+            launch.kill()
+
+
+class SlurmLauncher:
+    """Starts runs on nodes of a cluster, through Slurm."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        slurm: Slurm,
+        partition: str | None,
+        minutes: int | None,
+        *,
+        watch: Callable[[Run, Slurm, int], Over],
+        set_link: Callable[[str], None] | None = None,
+        assume_shared: bool,
+    ) -> None:
+        """`watch` returns a function that tells whether a job is over; `set_link` sets the rate of
+        a testbed's links."""
+        self._settings, self._slurm, self._partition = settings, slurm, partition
+        self._limits = Limits(minutes=minutes)
+        self._watch, self._set_link = watch, set_link
+        if not assume_shared:
+            scheduler.check_shared([settings.target.file, Path.cwd()], slurm)
+        self.name = slurm.name
+
+    def prepared(self, point: Point) -> tuple[Job, Plan]:
+        """Return a point's job and plan."""
+        wanted = self._settings.job(point).model_copy(
+            update={"partition": self._partition, "limits": self._limits}
+        )
+        job, warnings = scheduler.fitted(wanted, self._slurm, point.devices_per_node)
+        for warning in warnings:
+            self._settings.warn(warning)
+        cores = (job.cpus_per_worker or 1) * job.devices_per_node // self._settings.most_devices
+        job = job.model_copy(update={"cpus_per_worker": max(1, cores)})
+        return job, self._settings.plan(point)
+
+    def start(self, run: Run, point: Point) -> Over:
+        """Submit a run, after setting the links to the point's rate."""
+        if self._set_link is not None and LINK in point.varied:
+            self._set_link(point.varied[LINK])
+        return self._watch(run, self._slurm, scheduler.submit(run, self._slurm))
+
+    def rejoined(self, run: Run) -> Over | None:
+        """Watch the run's job if it is still there: it outlives the process that submitted it."""
+        if not run.slurm_job_file.exists():
+            return None
+        job_id = int(run.slurm_job_file.read_text())
+        state = self._slurm.job_state(job_id)
+        if state is None or state in ENDED_STATES:
+            return None
+        return self._watch(run, self._slurm, job_id)
+
+    def interrupt(self) -> None:
+        """Do nothing: jobs continue, and the next call of the command rejoins them."""
+
+
+def _layout_options(varied: dict[str, str]) -> dict[str, Any]:
+    """Return the point's options that belong to the layout, as typed values."""
+    given: dict[str, Any] = {key: value for key, value in varied.items() if key == "sync"}
+    for key, value in varied.items():
+        if key in Layout.model_fields:
+            try:
+                given[key] = getattr(Layout.model_validate({key: value}), key)
+            except ValidationError as error:
+                raise PacelineError(
+                    f"--vary {key}={value}: {error.errors()[0]['msg']}",
+                    fix=f"give values that `paceline run --{key.replace('_', '-')}` takes",
+                ) from None
+    return given
