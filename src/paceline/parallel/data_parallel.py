@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.comm.groups import Groups
 from paceline.parallel.step.step_clock import Clock
-from paceline.profile.blocks import blocks
+from paceline.profile.regions import blocks
 from paceline.specs import Layout
 
 

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop
 
-from paceline.profile.blocks import rows_of_blocks
+from paceline.profile.regions import rows_of_blocks
 
 Sources = frozenset[str]
 """Names of the layers, and of parameters used outside any layer, that a value comes from. A linear

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from paceline.profile.blocks import blocks
+from paceline.profile.regions import blocks
 from paceline.specs import Layout, PacelineError
 
 _aten = torch.ops.aten

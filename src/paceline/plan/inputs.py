@@ -1,12 +1,12 @@
 """The planner's inputs: a cluster, numbers of nodes, and a model with its batch."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.cluster.catalog import read_cluster, usual_cluster
 from paceline.launch.target import Target
-from paceline.plan.sample_efficiency import steps_with
 from paceline.plan.search.node_counts import Goal, node_counts
 from paceline.plan.training_profiles import TrainingProfiles, load_training
 from paceline.profile.named_models import profile_of
@@ -172,7 +172,7 @@ def _training_input(
     return ModelInput(
         profiles,
         wanted,
-        request.steps or steps_with(wanted, batch, steps, request.critical_batch),
+        request.steps or equivalent_steps(wanted, batch, steps, request.critical_batch),
         source=(request.profile or DEFAULT_PROFILE) if timed is not None else None,
     )
 
@@ -192,3 +192,17 @@ def _timed_profile(file: Path | None, target: Target, cluster: Cluster) -> Train
         f"{file} has the times of {', '.join(sorted(has))}, not of {wanted}",
         fix=f"measure it there with `paceline probe {target.file.name}`, or leave --profile out",
     )
+
+
+def equivalent_steps(
+    batch: int, own_batch: int, own_steps: int, critical_batch: float | None
+) -> int:
+    """Return how many steps of `batch` samples learn as much as `own_steps` of `own_batch`.
+
+    Larger batches need more samples: E = E_min (1 + B / B_crit), as McCandlish et al. found (An
+    empirical model of large-batch training, 2018). Where the critical batch size is not known, the
+    number of samples stays the same.
+    """
+    critical = critical_batch or math.inf
+    least = own_steps * own_batch / (1.0 + own_batch / critical)
+    return math.ceil(least * (1.0 + batch / critical) / batch)

@@ -1,4 +1,4 @@
-"""Where a forward is: before the blocks of a model, in one of them, or after them."""
+"""A model's repeated blocks, and the region that a forward pass is in: before, in or after them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -6,10 +6,33 @@ from typing import Any
 
 from torch import nn
 
-from paceline.profile.blocks import blocks
+BlockHook = Callable[[int, Any], None]
+"""Called with the number of a block, and its inputs or outputs."""
 
-Told = Callable[[int, Any], None]
-"""Told the number of a block, and what it gets or returns."""
+
+def rows_of_blocks(model: nn.Module) -> list[list[nn.Module]]:
+    """Return every ModuleList or Sequential of several modules of one class that have layers.
+
+    Transformers and residual networks are written as such rows. FSDP shards, pipeline stages and
+    recomputation take a block as their unit. A row inside a block of another row is part of that
+    block.
+    """
+    rows: list[list[nn.Module]] = []
+    inside: set[int] = set()
+    for module in model.modules():  # from the outside in
+        if id(module) in inside or not isinstance(module, nn.ModuleList | nn.Sequential):
+            continue
+        children = list(module.children())
+        alike = len(children) > 1 and len({type(child) for child in children}) == 1
+        if alike and any(True for _ in children[0].children()):  # bare layers are no blocks
+            rows.append(children)
+            inside |= {id(part) for child in children for part in child.modules()}
+    return rows
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """Return all blocks of the model, row after row."""
+    return [block for row in rows_of_blocks(model) for block in row]
 
 
 def _nothing(number: int, values: Any) -> None:
@@ -19,7 +42,7 @@ def _nothing(number: int, values: Any) -> None:
 class Regions:
     """The blocks of a model, numbered from 1; 0 is before them, and `last` after them.
 
-    A model that has no blocks is one block. What lies between two blocks belongs to the later one.
+    A model without blocks is one block. Layers between two blocks belong to the later one.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -28,16 +51,17 @@ class Regions:
         self.now = 0
 
     @contextmanager
-    def followed(self, entered: Told = _nothing, left: Told = _nothing) -> Iterator[None]:
-        """A block in which `now` follows the model, and blocks say with what they are entered and
-        left."""
+    def followed(self, entered: BlockHook = _nothing, left: BlockHook = _nothing) -> Iterator[None]:
+        """Keep `now` up to date, and call the hooks with each block's inputs and outputs."""
         with ExitStack() as stack:
             for number, block in enumerate(self.blocks, 1):
                 for hook in self._hooks(number, block, entered, left):
                     stack.callback(hook.remove)
             yield
 
-    def _hooks(self, number: int, block: nn.Module, entered: Told, left: Told) -> list[Any]:
+    def _hooks(
+        self, number: int, block: nn.Module, entered: BlockHook, left: BlockHook
+    ) -> list[Any]:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
             del module
             self.now = number

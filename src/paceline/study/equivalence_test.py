@@ -16,7 +16,7 @@ from statistics import fmean
 
 from paceline.specs import Comparison, Interval, Learned, Verdict
 from paceline.specs.measurements.quality import LOSSES
-from paceline.study.student import interval
+from paceline.study.confidence import interval
 
 FEWEST_SEEDS = 2
 

@@ -17,7 +17,7 @@ import numpy as np
 from paceline.cluster.collectives import Array
 from paceline.specs import Interval, Kind, Law, PointResult, Reach
 from paceline.specs.measurements.study import FARTHEST, LawName, families
-from paceline.study.student import interval, quantile
+from paceline.study.confidence import interval, quantile
 
 _NORMAL = 1.960  # quantile 0.975
 DRAWS = 1000

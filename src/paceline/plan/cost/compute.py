@@ -1,5 +1,6 @@
 """What one layer takes for one micro-batch on one device: products, bytes moved, launches, sums."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -9,7 +10,6 @@ from paceline.plan.cost.coefficients import Numbers
 from paceline.plan.cost.device_groups import group_of
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import RECOMPUTE, Index, Layouts
-from paceline.plan.cost.measured_times import between_sizes
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import LayerCost, Matmul, Timing
 
@@ -130,8 +130,8 @@ class Compute:
         one = np.ones_like(layouts.tensor)
         unsliced = self._work(layer, replace(layouts, tensor=one, sequence=0.0 * one))
         samples, rate = layouts.micro_batch, self._numbers.matmul_rate
-        forward = between_sizes(samples, timing.samples, timing.forward_seconds)
-        backward = between_sizes(samples, timing.samples, timing.backward_seconds)
+        forward = _interpolated(samples, timing.samples, timing.forward_seconds)
+        backward = _interpolated(samples, timing.samples, timing.backward_seconds)
         by = forward / unsliced.forward / rate
         return _Work(
             core=work.core * by,
@@ -203,3 +203,17 @@ def _later(device: Array, host: Array) -> Array:
     """The later of the two, with a soft corner: parts of a block wait for one or the other."""
     both = np.square(np.square(device)) + np.square(np.square(host))
     return np.asarray(np.sqrt(np.sqrt(both)))
+
+
+def _interpolated(samples: Array, measured: Sequence[int], seconds: Sequence[float]) -> Array:
+    """Return the seconds of micro-batches of `samples`, interpolated between measured sizes.
+
+    Beyond the largest size, each further sample takes as long as the last ones measured; below the
+    smallest, the time is constant.
+    """
+    last = measured[-1]
+    if len(measured) == 1:
+        return np.asarray(seconds[0] * np.maximum(samples / last, 1.0))
+    each = max(0.0, (seconds[-1] - seconds[-2]) / (last - measured[-2]))
+    inside = np.interp(samples, measured, seconds)
+    return np.asarray(inside + each * np.maximum(samples - last, 0.0))

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from paceline.cluster.collectives import MODELS, Array, Group
-from paceline.cluster.collectives.measured import Measured, ProbedGroup, measured
+from paceline.cluster.collectives.corrections import Measured, ProbedGroup, measured
 from paceline.plan.cost.coefficients import Numbers
 from paceline.specs.measurements.cluster import Cluster, CollectiveCost, Link
 

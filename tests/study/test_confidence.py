@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.specs import Interval
-from paceline.study.student import interval, quantile
+from paceline.study.confidence import interval, quantile
 
 
 @pytest.mark.parametrize("probability", [0.95, 0.975])

@@ -1,7 +1,7 @@
-"""Collectives that were measured: the model corrected by what a probe found.
+"""Corrections of the cost models by measured collectives.
 
-A probe measures few sizes of groups. Between them, the ratio of measured to modelled latency and
-time per byte is interpolated; beyond them it stays, and the model says how the cost grows.
+A probe measures few group sizes. Between them, the ratios of measured to modeled latency and time
+per byte are interpolated; beyond them they stay constant, and the model gives the growth.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.cluster.collectives.group import Array, Group
+from paceline.cluster.collectives.cost_models import Array, Group
 from paceline.specs.measurements.cluster import CollectiveCost
 
 Model = Callable[[Array, Group], Array]
 
 LARGE_BYTES = 1e18
-"""Of which a model's latency is no part any more."""
+"""So many that latency no longer matters."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """By which the model of one operation is to be multiplied, and what passes at once."""
+    """Factors of one operation's model, and the bytes that add no time."""
 
     latency: Array
     seconds_per_byte: Array
@@ -35,7 +35,7 @@ class Curve:
     by_size: Correction
 
     def at(self, size_log: Array) -> Array:
-        """The corrections as rows, in the order of their fields."""
+        """Return the corrections as rows, in the order of their fields."""
         known = self.by_size
         return np.stack(
             [
@@ -47,24 +47,24 @@ class Curve:
 
 @dataclass(frozen=True)
 class Measured:
-    """All lines of one operation."""
+    """The measurements of one operation."""
 
     inside: Curve | None
     between: Mapping[float, Curve]
     """By the logarithm of the members in a node."""
 
     def covers(self, group: Group) -> Array:
-        """Whether anything like these groups was measured."""
+        """Return whether such groups were measured: inside a node, or between nodes."""
         return np.where(group.nodes > 1, bool(self.between), self.inside is not None)
 
     def at(self, group: Group) -> Correction:
-        """The corrections for these groups."""
+        """Return the corrections for these groups."""
         size_log = np.log2(np.where(group.nodes > 1, group.nodes, group.members))
         found = np.ones((3, *size_log.shape))
         if self.between:
             place = np.log2(group.per_node)
             logs = list(self.between)
-            # Each curve's part falls from 1 where it was measured to 0 where the next one was.
+            # A curve's weight falls from 1 where it was measured to 0 where the next one was.
             parts = (np.interp(place, logs, each) for each in np.eye(len(logs)))
             curves = self.between.values()
             found = np.asarray(
@@ -84,7 +84,7 @@ class ProbedGroup(Group):
 
 
 def corrected(operation: str, model: Model) -> Model:
-    """A model that follows what was measured where a group knows of any."""
+    """Return the model, corrected for groups of a probed cluster."""
 
     def seconds(nbytes: Array, group: Group) -> Array:
         lines = group.measured.get(operation) if isinstance(group, ProbedGroup) else None
@@ -106,7 +106,7 @@ def measured(
     models: Mapping[str, Model],
     group: Callable[[Array, Array], Group],
 ) -> dict[str, Measured]:
-    """What corrects the models, by operation; `group` says how they see members and per node."""
+    """Return the corrections by operation; `group` makes a group from its two sizes."""
     return {
         operation: _of_operation(
             [each for each in costs if each.operation == operation], model, group
@@ -154,6 +154,6 @@ def _curve(
 
 
 def _line(model: Model, group: Group) -> tuple[Array, Array]:
-    """Latency and seconds per byte of large messages."""
+    """Return latency and seconds per byte of large messages."""
     latency = model(np.zeros(()), group)
     return latency, (model(np.full((), LARGE_BYTES), group) - latency) / LARGE_BYTES
