@@ -96,11 +96,11 @@ def test_on_another_layout_and_with_another_training(tmp_path: Path) -> None:
     text = (tmp_path / "train.py").read_text()
     (tmp_path / "train.py").write_text(text.replace("batch=32", "batch=16"))
     said = paceline("resume", run.path, folder=tmp_path, expect=1).stderr
-    assert "the run was started with batch=32, but has batch=16 now" in said
+    assert "the run started with batch=32, but batch is 16 now" in said
     assert "resume with batch=32" in said
     (tmp_path / "train.py").write_text(text.replace("steps=60)", "steps=60, shuffle=False)"))
     said = paceline("resume", run.path, folder=tmp_path, expect=1).stderr
-    assert "the samples come in another order than when the run was started" in said
+    assert "the sample order differs from the one that the run started with" in said
     (tmp_path / "train.py").write_text(text.replace("nn.Linear(12, 16)", "nn.Linear(12, 18)"))
     said = paceline("resume", run.path, folder=tmp_path, expect=1).stderr
     assert "is float32 [18, 12] here, but float32 [16, 12] in the checkpoint" in said

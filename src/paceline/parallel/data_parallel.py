@@ -15,6 +15,10 @@ from paceline.parallel.step.step_clock import Clock
 from paceline.profile.regions import blocks
 from paceline.specs import Layout
 
+# Names since torch 2.13, which warns of the ones before.
+_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+
 
 def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedDataParallel:
     """Copies that average their gradients while backward goes on."""
@@ -86,9 +90,7 @@ class _Gathering(_Exchanging):
         async_op: bool = False,
     ) -> "dist.Work | None":
         with self.clock.during("communication"):
-            work: dist.Work | None = dist.all_gather_into_tensor(
-                output_tensor, input_tensor, group, async_op
-            )
+            work: dist.Work | None = _all_gather(output_tensor, input_tensor, group, async_op)
         return work
 
 
@@ -106,7 +108,7 @@ class _Scattering(_Exchanging):
         async_op: bool = False,
     ) -> "dist.Work | None":
         with self.clock.during("communication"):
-            work: dist.Work | None = dist.reduce_scatter_tensor(
+            work: dist.Work | None = _reduce_scatter(
                 output_tensor, input_tensor, op, group, async_op
             )
         if self.until_summed is not None:

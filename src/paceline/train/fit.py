@@ -16,8 +16,8 @@ from paceline.observe.usage_sampler import usage_written
 from paceline.parallel.fitted_layout import fitting
 from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Faults, Layout, Run, Sync
+from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.joined_groups import joined_elastic
-from paceline.train.elastic.recovery import Recovery
 from paceline.train.monitor.profiler import Tracing
 from paceline.train.monitor.step_windows import Progress
 from paceline.train.monitor.telemetry import Telemetry
@@ -53,19 +53,21 @@ def start(training: Training) -> Iterator[Trainer]:
         _limited(groups, run.job.power_limit_watts if run else None),
         _usage_of_node(groups, writer),
     ):
-        recovery = Recovery(run, groups, writer) if run and writer else None
+        checkpointing: Checkpointing | None = None
         sync = run.plan.sync if run else Sync()
         telemetry = Telemetry(
             groups,
             writer,
-            lambda: recovery is not None and recovery.wants_to_save,
+            lambda: checkpointing is not None and checkpointing.is_due_by_clock,
             lambda: agent is not None and agent.wanted,
             waits=not sync.replicas_differ,
             tracing=_tracing(run, groups, writer) if run and writer else None,
         )
+        if run and writer:
+            checkpointing = Checkpointing(run, training, groups, writer, telemetry, agent)
         layout = run.plan.layout if run else Layout()
         faults = run.plan.faults if run else Faults()
-        trainer = Trainer(training, layout, groups, telemetry, recovery, sync, faults, agent)
+        trainer = Trainer(training, layout, groups, telemetry, checkpointing, sync, faults, agent)
         started_trainers += 1
         with _stopping_by_signal(telemetry, run is not None):
             yield trainer

@@ -17,8 +17,7 @@ from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
 from paceline.specs import Faults, Layout, Outcome, PacelineError, Sync
 from paceline.train.elastic.agent import Gathering
-from paceline.train.elastic.keeper import Keeper
-from paceline.train.elastic.recovery import Recovery
+from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.regroup import Regroup
 from paceline.train.gradients.evaluation import Evaluation, evaluate
 from paceline.train.monitor.step_windows import Progress
@@ -44,7 +43,7 @@ class Trainer:
         layout: Layout,
         groups: Groups,
         telemetry: Telemetry,
-        recovery: Recovery | None = None,
+        checkpointing: Checkpointing | None = None,
         sync: Sync = Sync(),  # noqa: B008 -- frozen
         faults: Faults = Faults(),  # noqa: B008 -- frozen
         agent: Gathering | None = None,
@@ -56,7 +55,8 @@ class Trainer:
         self._groups = groups
         self._clock = telemetry.clock
         self._telemetry = telemetry
-        self._keeper = Keeper(training, agent, telemetry, recovery)
+        self._checkpointing = checkpointing
+        """None without a run folder."""
         self._done = 0
         self._begun = self._closed = False
         self._loss = torch.tensor(torch.nan)
@@ -68,7 +68,7 @@ class Trainer:
             may_retire = agent.may_retire if agent else lambda: False
             return Stepper(training, layout, groups, telemetry, sync, faults, may_retire)
 
-        self._regroup = Regroup(layout, groups, agent, telemetry, self._keeper, build)
+        self._regroup = Regroup(layout, groups, agent, telemetry, checkpointing, build)
         begin = self._regroup.joined if groups.placement.joins else self._regroup.begun
         self._stepper, self._done = begin()
 
@@ -119,7 +119,9 @@ class Trainer:
         All workers call it together. In a run this happens by itself, as the plan says; under
         `python train.py` there is no folder to save to.
         """
-        self._persist(lambda: self._keeper.save(self._stepper))
+        checkpointing = self._checkpointing
+        if checkpointing is not None:
+            self._persist(lambda: checkpointing.save(self._stepper))
 
     def evaluate(
         self, data: "Dataset[Any]", metrics: Mapping[str, Measure] | None = None
@@ -143,7 +145,8 @@ class Trainer:
                 )
 
         found = self._persist(evaluated)
-        self._keeper.metrics = {"loss": found.loss, **found.metrics}
+        if self._checkpointing is not None:
+            self._checkpointing.metrics = {"loss": found.loss, **found.metrics}
         self._telemetry.evaluated(self._done, found.samples, found.loss, found.metrics)
         return found
 
@@ -200,7 +203,8 @@ class Trainer:
 
     def _take_step(self, batch: Batch) -> None:
         stepper, step = self._stepper, self._done + 1
-        self._keeper.entering(stepper, step, batch.ids)
+        if self._checkpointing is not None:
+            self._checkpointing.before_step(stepper, step, batch.ids)
         learned = stepper.forward_and_backward(batch, step)
         self._loss = learned.loss
         stepper.update(step)
@@ -208,7 +212,8 @@ class Trainer:
         self._regroup.got_on()
         self._telemetry.stepped(learned.losses, learned.weights, batch.global_samples)
         stepper.watching.stepped(step)
-        self._keeper.stepped(stepper, step)
+        if self._checkpointing is not None:
+            self._checkpointing.after_step(stepper, step)
 
     def _persist(self, work: Callable[[], _Result]) -> _Result:
         """Do what all workers do together, again where one of them was lost meanwhile."""
@@ -245,15 +250,8 @@ class Trainer:
         stopped = self.progress.stopped and self._done < self.steps
         if not stopped:
             self._stepper.mode.conclude()
-        requeued = preempted = False
-        if (recovery := self._keeper.recovery) is not None:
-            if recovery.saves:
-                self._keeper.save(self._stepper)
-            preempted = stopped and recovery.is_preempted()
-            asks = stopped and (self.progress.requeue or preempted)
-            requeued = recovery.conclude(ask_to_requeue=asks)
-        if requeued:
-            return "preempted" if preempted else "interrupted"
+        if self._checkpointing is not None:
+            return self._checkpointing.conclude(self._stepper, stopped=stopped)
         return "stopped" if stopped else "finished"
 
     def _check_open(self) -> None:

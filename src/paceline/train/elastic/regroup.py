@@ -16,7 +16,7 @@ from paceline.membership.service import Begin
 from paceline.parallel.fitted_layout import everybody_has_all, fitted
 from paceline.specs import Layout, Lost, Regrouped, Roster, Source
 from paceline.train.elastic.agent import Gathering
-from paceline.train.elastic.keeper import Keeper
+from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.state_transfer import hand_over, pairs
 from paceline.train.elastic.watchdog import Watchdog
 from paceline.train.monitor.telemetry import Telemetry
@@ -46,12 +46,12 @@ class Regroup:
         groups: Groups,
         agent: Gathering | None,
         telemetry: Telemetry,
-        keeper: Keeper,
+        checkpointing: Checkpointing | None,
         build: Callable[[Layout], Stepper],
     ) -> None:
         self._layout = layout
         """As planned."""
-        self._groups, self._telemetry, self._keeper = groups, telemetry, keeper
+        self._groups, self._telemetry, self._checkpointing = groups, telemetry, checkpointing
         self._build = build
         self._whole_step = -1
         """The step of which this worker holds all of the state; -1 while of none."""
@@ -86,9 +86,11 @@ class Regroup:
         try:
             with self._groups.health.communicating():
                 stepper = self._build(self._layout)
-                done = self._keeper.from_checkpoint(stepper)
+                checkpointing = self._checkpointing
+                done = checkpointing.restore_checkpoint(stepper) if checkpointing else 0
                 stepper.begin_at(done)
-                self._keeper.begin(stepper, done)
+                if checkpointing is not None:
+                    checkpointing.begin(stepper, done)
         except CommunicationError as error:
             if not self.possible:
                 raise
@@ -165,7 +167,9 @@ class Regroup:
         newest = max(steps)
         reached = max(int(begin.facts[name]["reached"]) for name in training)
         source: Source
-        self._keeper.regrouped()
+        checkpointing = self._checkpointing
+        assert checkpointing is not None
+        checkpointing.abandon()
         stepper = self._standing(layout)
         if stepper.keeps_state and newest >= 0:
             mine = self._whole_step
@@ -173,14 +177,14 @@ class Regroup:
             hand_over(stepper.state(), self._groups, pairs(steps), step=newest)
             done, source = newest, "members"
         else:
-            done, source = self._keeper.from_anywhere(stepper, begin)
+            done, source = checkpointing.restore(stepper, begin)
         self._whole_step = done if stepper.keeps_state else -1
         stepper.begin_at(done)
         reports = [begin.facts[name]["reported"] for name in training]
         if source == "members":
             best = max(reports, key=lambda each: each["steps"])
             self._telemetry.regrouped(best, stepper.batches, done)
-        self._keeper.begin(stepper, done)
+        checkpointing.begin(stepper, done)
         return _TakenUp(stepper, done, max(0, reached - done), source)
 
     def _standing(self, layout: Layout) -> Stepper:

@@ -1,0 +1,261 @@
+"""Save and restore a training: when to save, where to restore from, the sample ledger, the end."""
+
+import sys
+import time
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from paceline.checkpoints.ledger import Ledger
+from paceline.checkpoints.manifest import Manifest
+from paceline.checkpoints.saver import Cost, Saver
+from paceline.checkpoints.storage import opened
+from paceline.checkpoints.verification import newest_good
+from paceline.comm.groups import Groups
+from paceline.membership.service import Begin
+from paceline.observe.event_writer import EventWriter
+from paceline.schedulers.slurm_client import is_preempted
+from paceline.specs import Damaged, NotSaved, Outcome, Placement, Resumed, Run, Saved, Source
+from paceline.train.elastic.agent import Gathering
+from paceline.train.elastic.peer_copies import Copies
+from paceline.train.elastic.snapshot import check_same_data, data_identity, snapshot_of
+from paceline.train.monitor.telemetry import Telemetry
+from paceline.train.stepper import Stepper
+from paceline.user.training import Training
+
+
+class Checkpointing:
+    """One worker's checkpoints, peer copies and sample ledger in a run."""
+
+    def __init__(
+        self,
+        run: Run,
+        training: Training,
+        groups: Groups,
+        writer: EventWriter,
+        telemetry: Telemetry,
+        agent: Gathering | None,
+    ) -> None:
+        self._run, self._training, self._groups = run, training, groups
+        self._writer, self._telemetry, self._agent = writer, telemetry, agent
+        self._settings = run.plan.saving
+        folder = self._settings.folder
+        self._storage = opened(f"{folder}/{run.name}" if folder else run.checkpoints)
+        self._saver = self._new_saver()
+        self._ledger: Ledger | None = None
+        self._saved_at = time.monotonic()
+        self._restored_step = 0
+        """The step of the checkpoint that this start of the run restored."""
+        self._started_step: int | None = None
+        """The step of the last checkpoint whose writing was started."""
+        self.metrics: dict[str, float] = {}
+        """Metrics of the last evaluation."""
+
+    @property
+    def is_due_by_clock(self) -> bool:
+        """Whether it is time to save by the clock; worker 0's answer counts for all."""
+        waited = time.monotonic() - self._saved_at
+        return self._settings.every_steps is None and waited >= 60 * self._settings.every_minutes
+
+    def before_step(self, stepper: Stepper, step: int, ids: tuple[int, ...]) -> None:
+        """Write a step's samples to the ledger, before any weight can depend on them."""
+        if self._ledger is not None:
+            epoch = (step - 1) // stepper.batches.steps_per_epoch
+            self._ledger.entering(step, epoch, ids)
+
+    def after_step(self, stepper: Stepper, step: int) -> None:
+        """Save or copy the state if it is due after this step."""
+        if self._is_due(step):
+            self.save(stepper)
+        if self._copies and self._copies.is_due(step):
+            self._telemetry.report_all()
+            with self._telemetry.clock.during("checkpoint"):
+                stepper.mode.drain()
+                progress, state = self._telemetry.progress, stepper.state()
+                self._copies.copy(snapshot_of(state, progress, self._data, self.metrics))
+
+    def save(self, stepper: Stepper) -> None:
+        """Start to save a checkpoint after the last step; all workers call this together."""
+        self._telemetry.report_all()
+        with self._telemetry.clock.during("checkpoint"):
+            stepper.mode.drain()
+            progress = self._telemetry.progress
+            progress.save_agreed = False  # an earlier window may still have asked for it
+            if progress.steps in (self._restored_step, self._started_step):
+                return
+            if self._ledger is not None:
+                self._ledger.sync()
+            self._saver.save(snapshot_of(stepper.state(), progress, self._data, self.metrics))
+            self._started_step, self._saved_at = progress.steps, time.monotonic()
+
+    def restore_checkpoint(self, stepper: Stepper) -> int:
+        """Restore the newest good checkpoint; return its step, 0 if there is none.
+
+        All workers call this together.
+        """
+        began = time.perf_counter()
+        manifest = newest_good(
+            self._storage,
+            worker=self._placement.rank,
+            workers=self._placement.workers,
+            all_agree=self._all_agree,
+            tell=self._report_damage,
+        )
+        if self._placement.rank == 0:
+            self._storage.clear_drafts()
+        if manifest is not None:
+            check_same_data(manifest, self._data)
+            stepper.state().restore(manifest, self._storage)
+            self._restored_step = manifest.step
+            if self._placement.rank == 0:
+                seconds = time.perf_counter() - began
+                self._write(Resumed, step=manifest.step, seconds=seconds)
+        self._all_agree(True)  # drafts are removed before anybody starts a new one
+        self._saved_at = time.monotonic()
+        if manifest is None:
+            self._telemetry.resumed(0, 0, 0.0)
+            return 0
+        return self._resumed(manifest)
+
+    def restore(self, stepper: Stepper, begin: Begin) -> tuple[int, Source]:
+        """Restore the newer of peer copy and checkpoint; return its step and source.
+
+        All workers call this together.
+        """
+        if self._copies and self._agent:
+            held = {name: facts["holdings"] for name, facts in begin.facts.items()}
+            manifest = self._copies.restore(
+                stepper.state().restore,
+                begin.roster,
+                self._agent.name,
+                held,
+                self._all_agree,
+                oldest_step=self._newest_saved_step(),
+            )
+            if manifest is not None:
+                return self._resumed(manifest), "peers"
+        done = self.restore_checkpoint(stepper)
+        return done, "checkpoint" if done else "beginning"
+
+    def begin(self, stepper: Stepper, done: int) -> None:
+        """Begin a generation, which continues after step `done`."""
+        self._open_ledger(stepper)
+        agent = self._agent
+        if self._copies and agent and agent.roster:
+            self._copies.begin(agent.roster, agent.name, done, regrouped=agent.regrouped)
+
+    def abandon(self) -> None:
+        """Abandon the checkpoint that the previous generation was writing."""
+        self._saver.abandon()
+        if self._placement.rank == 0:
+            self._storage.clear_drafts()
+        self._saver = self._new_saver()
+        self._started_step = None
+
+    def conclude(self, stepper: Stepper, *, stopped: bool) -> Outcome:
+        """Save the last state, wait until it is complete, and return how the training ended.
+
+        All workers call this together. A run that was stopped by its time limit or by preemption is
+        requeued, unless this start has saved nothing new: that would never end.
+        """
+        if self._settings.every_steps != 0:
+            self.save(stepper)
+        preempted = stopped and not self._all_agree(self._placement.rank > 0 or not is_preempted())
+        self._saver.wait()
+        started = self._started_step
+        complete = self._all_agree(started is not None and self._saver.last == started)
+        if self._ledger is not None:
+            self._ledger.close()
+        requeue = complete and stopped and (self._telemetry.progress.requeue or preempted)
+        if self._placement.rank == 0:
+            self._run.requeue_file.unlink(missing_ok=True)  # left by workers that were cut off
+            if requeue:
+                self._run.requeue_file.touch()
+        if requeue:
+            return "preempted" if preempted else "interrupted"
+        return "stopped" if stopped else "finished"
+
+    @property
+    def _placement(self) -> Placement:
+        return self._groups.placement
+
+    @property
+    def _copies(self) -> Copies | None:
+        return self._agent.copies if self._agent else None
+
+    @cached_property
+    def _data(self) -> dict[str, int]:
+        return data_identity(self._training)  # slow for an order of many shards
+
+    def _is_due(self, step: int) -> bool:
+        every = self._settings.every_steps
+        if every is not None:
+            return bool(every) and step % every == 0
+        return self._telemetry.progress.save_agreed
+
+    def _resumed(self, manifest: Manifest) -> int:
+        self.metrics = manifest.metrics
+        self._telemetry.resumed(manifest.step, manifest.samples, manifest.seconds)
+        return manifest.step
+
+    def _newest_saved_step(self) -> int:
+        """Return the step of the newest checkpoint, damaged or not, the same on all workers."""
+        found = [0, *self._storage.steps()][-1] if self._placement.rank == 0 else 0
+        summed = torch.tensor(found, dtype=torch.float64, device=self._groups.device)
+        return int(self._groups.sum(summed))
+
+    def _open_ledger(self, stepper: Stepper) -> None:
+        """Open the sample ledger if the plan has one; one worker per local batch writes it."""
+        if self._ledger is not None:
+            self._ledger.close()
+            self._ledger = None
+        position, batches = stepper.layout.position(self._placement.rank), stepper.batches
+        if self._settings.ledger and position.stage == position.slice == 0:
+            self._ledger = Ledger(
+                self._run.ledger,
+                generation=self._placement.generation,
+                part=batches.rank,
+                parts=batches.workers,
+                resumed=batches.first_step,
+                samples=batches.order.samples,
+            )
+
+    def _new_saver(self) -> Saver:
+        return Saver(
+            self._storage,
+            self._settings,
+            worker=self._placement.rank,
+            workers=self._placement.workers,
+            attempt=self._placement.generation,
+            tell=self._report,
+        )
+
+    def _all_agree(self, good: bool) -> bool:
+        """Whether it is so on all workers, which call this together."""
+        against = torch.tensor(float(not good), device=self._groups.device)
+        return float(self._groups.sum(against)) == 0
+
+    def _report(self, step: int, result: Cost | str) -> None:
+        if isinstance(result, str):
+            print(f"could not write the checkpoint of step {step}: {result}", file=sys.stderr)
+            self._write(NotSaved, step=step, rank=self._placement.rank, message=result)
+            return
+        self._write(
+            Saved,
+            step=step,
+            bytes=result.bytes,
+            linked_bytes=result.linked_bytes,
+            seconds=result.seconds,
+            stall_seconds=result.stall_seconds,
+        )
+
+    def _report_damage(self, step: int, flaw: str) -> None:
+        print(f"skipped the damaged checkpoint of step {step}: {flaw}", file=sys.stderr)
+        self._write(Damaged, step=step, message=flaw)
+
+    def _write(self, kind: Any, **fields: Any) -> None:
+        placement = self._placement
+        self._writer.write(
+            kind(time=time.time(), node=placement.node, generation=placement.generation, **fields)
+        )

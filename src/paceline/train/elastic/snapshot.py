@@ -1,0 +1,55 @@
+"""Snapshot a training's state, and identify the data that it was trained on."""
+
+from paceline.checkpoints.manifest import Manifest
+from paceline.checkpoints.saver import Snapshot
+from paceline.data.order import fingerprint
+from paceline.specs import PacelineError
+from paceline.train.monitor.step_windows import Progress
+from paceline.train.state.training_state import TrainedState
+from paceline.user.training import Training
+
+
+def snapshot_of(
+    state: TrainedState, progress: Progress, data: dict[str, int], metrics: dict[str, float]
+) -> Snapshot:
+    """Return the state after the last step; all workers call this together."""
+    state.arranged.settle()
+    head = Manifest.head(
+        progress.steps,
+        samples=progress.samples,
+        seconds=progress.seconds,
+        data=data,
+        metrics=metrics,
+        values=state.values(),
+    )
+    return Snapshot(head, state.sections(), state.scalars())
+
+
+def data_identity(training: Training) -> dict[str, int]:
+    """Return the values that determine a training's sample order."""
+    order = training.sample_order()
+    return {
+        "samples": order.samples,
+        "batch": training.batch,
+        "seed": training.seed,
+        "order": fingerprint(order),
+    }
+
+
+def check_same_data(manifest: Manifest, data: dict[str, int]) -> None:
+    """Refuse a checkpoint of another sample order: its step would not tell the samples seen."""
+    for name, now in data.items():
+        before = manifest.data.get(name)
+        if name == "order" and before != now:
+            raise PacelineError(
+                "the sample order differs from the one that the run started with, so the samples"
+                f" that the run has seen up to step {manifest.step} are unknown",
+                fix="resume with the dataset, mixture, window and order of the first start, or"
+                " start a new run",
+            )
+        if before != now:
+            raise PacelineError(
+                f"the run started with {name}={before}, but {name} is {now} now, so the samples"
+                f" that it has seen up to step {manifest.step} are unknown",
+                fix=f"resume with {name}={before}, or start a new run",
+            )
