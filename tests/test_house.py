@@ -76,10 +76,24 @@ def test_the_command_line_loads_no_torch() -> None:
 
 def test_planning_and_submitting_load_no_torch() -> None:
     loaded = loaded_after(
-        "import paceline.schedulers.slurm, paceline.launch.supervisor, paceline.report,"
+        "import paceline.schedulers.submission, paceline.schedulers.kinds.slurm,"
+        " paceline.launch.supervisor, paceline.report,"
         " paceline.doctor, paceline.testbed.client"
     )
     assert not {"torch", "numpy", "altair"} & loaded
+
+
+SLURM = re.compile(r"SLURM_|SLURMD_|\b(srun|sbatch|scancel|scontrol|sacct|squeue|sinfo)\b")
+
+
+def test_only_one_room_names_the_variables_and_programs_of_slurm() -> None:
+    """A scheduler is one file or folder: the rest of the house asks its protocol."""
+    for path in sorted((ROOT / "src" / "paceline").rglob("*")):
+        where = path.relative_to(ROOT / "src" / "paceline")
+        known = where.is_relative_to("schedulers/kinds/slurm") or where.parts[0] == "testbed"
+        example = where == Path("cli/testbed.py")  # `testbed exec head -- srun` in its help
+        if path.suffix in (".py", ".jinja", ".toml", ".html") and not (known or example):
+            assert not SLURM.search(path.read_text()), where
 
 
 def test_help_comes_at_once() -> None:

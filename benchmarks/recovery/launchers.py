@@ -140,6 +140,7 @@ def paceline(run: Started, spares: int = 0) -> None:
             [sys.executable, "-m", "paceline.train", made.path],
             node,
             {
+                "SLURM_STEP_ID": "0",
                 "SLURM_PROCID": str(node),
                 "SLURM_NTASKS": str(WORKERS),
                 "SLURM_LOCALID": "0",

@@ -32,7 +32,6 @@ from paceline import testbed
 from paceline.checkpoints.ledger import read_ledger
 from paceline.report import RunReader
 from paceline.report.run.goodput import goodput_figures
-from paceline.schedulers.slurm_client import ENDED_STATES, Slurm
 from paceline.specs import Run
 from paceline.testbed.testbed_spec import TestbedSpec
 
@@ -122,9 +121,7 @@ def _tried(name: str, folder: Path, steps: int) -> Found:
     code = process.wait(_LIMIT_SECONDS)
     (path,) = (each for each in folder.iterdir() if (each / "job.toml").exists())
     run = Run.open(path)
-    job = int(run.slurm_job_file.read_text())
-    slurm = Slurm(prefix=tuple(testbed.command_prefix(BOX)), environment=testbed.environment(BOX))
-    ended = _ends(slurm, job)
+    ended = _ends(run.job_id_file.read_text())
     page = ["report", str(path), "--quiet", "-o", str(path / "report.html")]
     subprocess.run([sys.executable, "-m", "paceline", *page], check=True)
     return _found(name, run, scenario, struck_at, code, ended=ended)
@@ -159,11 +156,11 @@ def _newest_step(folder: Path) -> int:
     return max((int(each[-1].split()[0]) for each in lines if each), default=0)
 
 
-def _ends(slurm: Slurm, job: int) -> bool:
+def _ends(job_id: str) -> bool:
     """Whether the job gives its nodes back; Slurm waits for a minute for those that are gone."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
-        if slurm.job_state(job) in (None, "COMPLETING", *ENDED_STATES):
+        if testbed.scheduler(BOX).state(job_id).is_over:
             return True
         time.sleep(1)
     return False

@@ -12,9 +12,9 @@ from typing import Literal
 
 import psutil
 
+from paceline.cluster.file_systems import LOCAL, MEMORY, file_system
 from paceline.cluster.interfaces import Kind, interfaces, outward
-from paceline.cluster.shared_folders import LOCAL, MEMORY, file_system
-from paceline.schedulers.slurm_client import Slurm
+from paceline.schedulers.scheduler import SCHEDULERS, Scheduler
 from paceline.specs import PacelineError
 
 _LEAST_FREE_MEMORY_BYTES = 2 * 2**30
@@ -39,6 +39,10 @@ class Finding:
 def examine() -> Iterator[Finding]:
     """Look at this machine, one finding at a time."""
     for check in CHECKS:
+        yield check()
+    for scheduler in SCHEDULERS:
+        yield _scheduler(scheduler)
+    for check in LAST_CHECKS:
         yield check()
 
 
@@ -105,16 +109,12 @@ def _network() -> Finding:
         return Finding("network", "note", error.problem, error.fix)
 
 
-def _slurm() -> Finding:
-    slurm = Slurm()
+def _scheduler(scheduler: Scheduler) -> Finding:
     try:
-        slurm.ping()
-        partitions = ", ".join(each.name for each in slurm.partitions())
-        nodes = slurm.nodes()
+        scheduler.ping()
+        return Finding(scheduler.name, "ok", scheduler.summary())
     except PacelineError as error:
-        return Finding("slurm", "note", error.problem, error.fix)
-    usable = sum(node.usable for node in nodes)
-    return Finding("slurm", "ok", f"{usable} of {len(nodes)} nodes up; partitions: {partitions}")
+        return Finding(scheduler.name, "note", error.problem, error.fix)
 
 
 def _folder() -> Finding:
@@ -163,7 +163,5 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _cores,
     _memory,
     _network,
-    _slurm,
-    _folder,
-    _clock,
 )
+LAST_CHECKS: tuple[Callable[[], Finding], ...] = (_folder, _clock)

@@ -11,7 +11,6 @@ from paceline import testbed
 from paceline.checkpoints.ledger import read_ledger
 from paceline.report import RunReader
 from paceline.report.reading.run_state import RunState
-from paceline.schedulers.slurm_client import ENDED_STATES, Slurm
 from paceline.specs import Run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -47,7 +46,7 @@ def box() -> Iterator[str]:
 
 def _submitted(
     folder: Path, *words: str, steps: int, killed: Sequence[int] = ()
-) -> tuple[Run, int]:
+) -> tuple[Run, str]:
     write_training(folder, PACED.replace("STEPS", str(steps)).replace("KILLED", repr(list(killed))))
     said = paceline_json(
         *("submit", "train.py:loop", "--testbed", BOX, "--ledger", *words), folder=folder
@@ -81,8 +80,7 @@ def test_a_worker_and_then_the_first_node_are_lost(box: str, shared_folder: Path
         0,
     )  # who was killed is back
     assert all(epoch.exact for epoch in read_ledger(run.ledger)[:-1])
-    slurm = Slurm(prefix=tuple(testbed.command_prefix(box)), environment=testbed.environment(box))
-    while slurm.job_state(job) not in (None, "COMPLETING", *ENDED_STATES):
+    while not testbed.scheduler(box).state(job).is_over:
         time.sleep(0.2)  # its batch script is gone: a worker has ended it
     assert run.outcome_file.read_text().strip() == "0"
 
@@ -122,4 +120,4 @@ def test_more_spares_than_nodes(cluster: str, shared_folder: Path) -> None:
         expect=2,
     ).stderr
     assert "--nodes 3 and --spares 2 together ask for more than the 4 nodes" in said
-    assert "use --spares 1 at the most" in said
+    assert "use --spares 1 at most" in said

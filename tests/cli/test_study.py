@@ -130,7 +130,7 @@ def test_a_study_that_is_killed_goes_on_where_it_stopped(cluster: str, shared_fo
     first = subprocess.Popen([*PACELINE, *words], cwd=shared_folder, stdout=subprocess.PIPE)
     runs = shared_folder / "s" / "runs"
     deadline = time.monotonic() + 60
-    while not (runs.is_dir() and len(list(runs.glob("*/slurm-job"))) >= 2):
+    while not (runs.is_dir() and len(list(runs.glob("*/job-id"))) >= 2):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)

@@ -35,6 +35,7 @@ def empty_run(parent: Path, *, name: str = "gpt", nodes: int = 4) -> Run:
         nodes=nodes,
         folder=Path("/home/ada"),
         python=Path("/usr/bin/python3"),
+        scheduler="slurm",
         partition="batch",
     )
     run = Run.create(parent, job, Plan(layout=Layout(replicas=nodes)))

@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.cluster.shared_folders import file_system
-from paceline.schedulers.slurm import check_shared, fitted
-from paceline.schedulers.slurm_client import Node, Partition, Slurm, megabytes_of, minutes_of
+from paceline.cluster.file_systems import file_system
+from paceline.schedulers.kinds.slurm.controller import Controller, Node, Partition
+from paceline.schedulers.kinds.slurm.partition_limits import fit as fit_partition
+from paceline.schedulers.kinds.slurm.slurm import Slurm
+from paceline.schedulers.quantities import megabytes_of, minutes_of
+from paceline.schedulers.site import Site
+from paceline.schedulers.submission import check_shared
 from paceline.specs import Job, Limits, PacelineError
 
 
@@ -66,7 +70,7 @@ PARTITIONS = (
 
 
 @dataclass(frozen=True)
-class Recorded(Slurm):
+class Recorded(Controller):
     """Answers with what a GPU cluster printed: no GPU can be had in these tests."""
 
     answers: dict[str, str] = field(
@@ -91,14 +95,14 @@ def job(**changes: object) -> Job:
 
 
 def test_a_gpu_node_gives_a_worker_to_each_gpu() -> None:
-    fit, warnings = fitted(job(), Recorded(), None)
+    fit, warnings = fit_partition(job(), Recorded(), None)
     assert (fit.devices_per_node, fit.gpus_per_node, fit.cpus_per_worker) == (4, 4, 16)
     assert fit.partition == "gpu"
     assert not warnings
 
 
 def test_a_node_that_is_away_is_said() -> None:
-    _, warnings = fitted(job(partition="cpu"), Recorded(), None)
+    _, warnings = fit_partition(job(partition="cpu"), Recorded(), None)
     assert "c1 of cpu cannot take jobs now" in warnings[0]
 
 
@@ -121,7 +125,7 @@ def test_what_a_partition_does_not_carry(
     changes: dict[str, object], devices: int | None, said: str
 ) -> None:
     with pytest.raises(PacelineError, match=said):
-        fitted(job(**changes), Recorded(), devices)
+        fit_partition(job(**changes), Recorded(), devices)
 
 
 def test_no_slurm_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -134,10 +138,10 @@ def test_no_slurm_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_folders_that_nodes_do_not_see(tmp_path: Path) -> None:
     assert file_system(Path("/dev/shm/anything")) == "tmpfs"
     with pytest.raises(PacelineError, match="tmpfs file system of this machine") as error:
-        check_shared([Path("/dev/shm/train.py")], Slurm(shares_files=True))
+        check_shared([Path("/dev/shm/train.py")], Site(shares_files=True))
     assert "--runs DIR" in str(error.value)
     kind = file_system(tmp_path)
     if kind in ("ext4", "xfs", "btrfs"):
-        check_shared([tmp_path], Slurm(shares_files=True))
+        check_shared([tmp_path], Site(shares_files=True))
         with pytest.raises(PacelineError, match=f"{kind} file system"):
-            check_shared([tmp_path], Slurm())
+            check_shared([tmp_path], Site())

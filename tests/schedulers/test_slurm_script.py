@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.schedulers.slurm import script
+from paceline.schedulers.kinds.slurm import SCHEDULER
 from paceline.specs import Faults, Job, Limits, Plan, Run
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -45,7 +45,7 @@ LISTENED = CPU.model_copy(
 )
 def test_golden_script(name: str, job: Job, faults: Faults) -> None:
     """Renew: `PACELINE_RENEW=1 pytest tests/schedulers/test_slurm_script.py`; read the diff."""
-    written = script(job, Run(Path(f"/home/ann/runs/{job.name}-20260101-120000")), faults)
+    written = SCHEDULER.script(job, Run(Path(f"/home/ann/runs/{job.name}-20260101-120000")), faults)
     golden = GOLDEN / f"{name}.sbatch"
     if os.environ.get("PACELINE_RENEW"):
         golden.write_text(written)
@@ -54,4 +54,4 @@ def test_golden_script(name: str, job: Job, faults: Faults) -> None:
 
 def test_the_secret_is_not_in_the_script(tmp_path: Path) -> None:
     run = Run.create(tmp_path, CPU, Plan())
-    assert run.secret_file.read_text() not in script(CPU, run, Faults())
+    assert run.secret_file.read_text() not in SCHEDULER.script(CPU, run, Faults())

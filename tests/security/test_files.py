@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from paceline.comm.rendezvous import _announced
 from paceline.comm.signed_store import ForgedValue, sign
-from paceline.schedulers.slurm import script
+from paceline.schedulers.kinds.slurm import SCHEDULER
 from paceline.specs import Cluster, Faults, Job, PacelineError, Plan, Run
 from paceline.specs.base import Spec
 from ranks import new_run
@@ -83,20 +83,20 @@ def test_nothing_in_a_job_runs_in_its_script(field: str, words: str, tmp_path: P
     run.events.mkdir(parents=True)
     run.logs.mkdir()
     if words.isprintable():
-        _runs_nothing(script(job, run, Faults()), tmp_path)
+        _runs_nothing(SCHEDULER.script(job, run, Faults()), tmp_path)
     else:
-        with pytest.raises(PacelineError, match="characters that cannot be shown"):
-            script(job, run, Faults())
+        with pytest.raises(PacelineError, match="unprintable characters"):
+            SCHEDULER.script(job, run, Faults())
 
 
 def test_the_name_of_a_run_stays_on_its_line(tmp_path: Path) -> None:
-    with pytest.raises(PacelineError, match="cannot be shown"):
-        script(_job(tmp_path), Run(tmp_path / f"a\ntouch {tmp_path / 'ran'}"), Faults())
+    with pytest.raises(PacelineError, match="unprintable characters"):
+        SCHEDULER.script(_job(tmp_path), Run(tmp_path / f"a\ntouch {tmp_path / 'ran'}"), Faults())
 
 
 def test_a_shell_would_run_it(tmp_path: Path) -> None:
     """The control: the same script, with the value as it is."""
-    written = script(_job(tmp_path), Run(tmp_path / "run"), Faults())
+    written = SCHEDULER.script(_job(tmp_path), Run(tmp_path / "run"), Faults())
     spoilt_script = written.replace("=main", f"=main\ntouch {tmp_path / 'ran'}")
     with pytest.raises(AssertionError, match="it ran"):
         _runs_nothing(spoilt_script, tmp_path)

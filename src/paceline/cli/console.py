@@ -44,6 +44,11 @@ def say(text: str, *, unless: bool = False) -> None:
         print(text, file=sys.stderr)
 
 
+def warn(text: str, *, unless: bool = False) -> None:
+    """Print a warning, as `say` does."""
+    say(f"warning: {text}", unless=unless)
+
+
 def print_json(value: Any) -> None:
     """One JSON object on standard output; what is not finite becomes null."""
     print(json.dumps(_finite(value), indent=2))

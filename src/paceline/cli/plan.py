@@ -228,7 +228,7 @@ def plan(
 
 
 def _seconds(text: str | None) -> float | None:
-    from paceline.schedulers.slurm_client import minutes_of
+    from paceline.schedulers.quantities import minutes_of
 
     minutes = minutes_of(text) if text else None
     return None if minutes is None else 60.0 * minutes

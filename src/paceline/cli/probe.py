@@ -6,23 +6,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.console import Json, Port, Quiet, Runs, print_json, say
-from paceline.cli.progress import progress
-from paceline.cli.run import refuse_failed, shown
-from paceline.cli.submit import (
+from paceline.cli.console import Json, Port, Quiet, Runs, print_json, say, warn
+from paceline.cli.options.cluster import (
     AssumeShared,
     Devices,
     Partition,
+    SchedulerName,
     Testbed,
-    reached_slurm,
-    until_over,
+    chosen_scheduler,
 )
+from paceline.cli.progress import progress
+from paceline.cli.run import refuse_failed, shown
+from paceline.cli.submit import until_over
 
 if TYPE_CHECKING:
+    from paceline.schedulers.scheduler import Scheduler
     from paceline.specs import Job, Run
 
 LONGEST_MINUTES = 10
-"""Asked of Slurm; a probe takes less than five."""
+"""Time limit of a probe's job; a probe takes less than five minutes."""
 _POLL_SECONDS = 0.1
 
 
@@ -47,6 +49,7 @@ def probe(
     ] = None,
     devices: Devices = None,
     partition: Partition = None,
+    scheduler: SchedulerName = None,
     testbed: Testbed = None,
     assume_shared: AssumeShared = False,
     runs: Runs = "runs",
@@ -83,14 +86,15 @@ def probe(
         python=Path(sys.executable),
         partition=partition,
     )
-    if nodes is None and testbed is None:
+    if nodes is None and testbed is None and scheduler is None:
         _refuse_without_nodes(devices, partition)
         run = _probed_here(job, workers, runs, quiet=quiet or json)
     else:
         _refuse_workers(workers)
         job = job.model_copy(update={"nodes": nodes or 1})
+        chosen = chosen_scheduler(scheduler, testbed, quiet=quiet or json)
         run = _probed_there(
-            job, devices, testbed, runs, assume_shared=assume_shared, quiet=quiet or json
+            job, devices, chosen, runs, assume_shared=assume_shared, quiet=quiet or json
         )
     probed = read_probed(run)
     cluster = cluster_of(probed, datetime.date.today())
@@ -131,31 +135,30 @@ def _probed_here(job: "Job", workers: int | None, runs: str, *, quiet: bool) -> 
 def _probed_there(
     job: "Job",
     devices: int | None,
-    testbed: str | None,
+    scheduler: "Scheduler",
     runs: str,
     *,
     assume_shared: bool,
     quiet: bool,
 ) -> "Run":
     """Workers on the nodes of a cluster."""
-    from paceline.schedulers import slurm as launcher
+    from functools import partial
+
+    from paceline.schedulers.submission import SubmittedJob, check_shared, fit_job
     from paceline.specs import Limits
 
-    slurm = reached_slurm(testbed, quiet=quiet)
     job = job.model_copy(update={"limits": Limits(minutes=LONGEST_MINUTES)})
-    job, warnings = launcher.fitted(job, slurm, devices)
+    job = fit_job(job, scheduler, devices, partial(warn, unless=quiet))
     if not assume_shared:
         files = [job.train] if job.train else []
-        launcher.check_shared([*files, Path(runs).absolute().parent], slurm)
-    for warning in warnings:
-        say(f"warning: {warning}", unless=quiet)
+        check_shared([*files, Path(runs).absolute().parent], scheduler.site)
     run = _new_run(job, runs)
-    job_id = launcher.submit(run, slurm)
-    say(f"job {job_id} submitted to {slurm.name}", unless=quiet)
+    submitted = SubmittedJob.submit(run, scheduler)
+    say(f"job {submitted.id} submitted to {scheduler.where}", unless=quiet)
     try:
-        _follow(run, until_over(run, slurm, job_id), quiet=quiet)
+        _follow(run, until_over(submitted), quiet=quiet)
     except KeyboardInterrupt:
-        slurm.call("scancel", str(job_id))
+        submitted.cancel()
         raise
     return run
 

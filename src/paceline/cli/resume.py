@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli.console import Json, Quiet, RunFolder, print_json, say
+from paceline.cli.console import Json, Quiet, RunFolder, print_json, say, warn
+from paceline.cli.options.cluster import SchedulerName, Testbed, Wait, chosen_scheduler
 from paceline.cli.options.layout import another_layout, takes_layout
 from paceline.cli.run import shown, train_here
-from paceline.cli.submit import reached_slurm, train_there
+from paceline.cli.submit import train_there
 
 
 @takes_layout
@@ -23,12 +24,9 @@ def resume(
     nodes: Annotated[
         int | None, typer.Option("--nodes", min=1, help="On this many nodes of the cluster.")
     ] = None,
-    testbed: Annotated[
-        str | None, typer.Option("--testbed", metavar="NAME", help="Use this testbed's Slurm.")
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Stay until the end; exit with the run's result.")
-    ] = False,
+    scheduler: SchedulerName = None,
+    testbed: Testbed = None,
+    wait: Wait = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -36,9 +34,11 @@ def resume(
 
     Example:  paceline resume runs/gpt-20260101-120000 -n 4
     """
+    from functools import partial
+
     from paceline.launch import supervisor
     from paceline.report import RunReader
-    from paceline.schedulers import slurm as launcher
+    from paceline.schedulers.submission import check_over, fit_job
     from paceline.specs import PacelineError, Run
 
     folder = Run.open(Path(run))
@@ -55,9 +55,11 @@ def resume(
             fix="to train longer, start a new run with more steps or epochs",
         )
     job = folder.job.model_copy(update={"first_generation": state.generation + 1})
-    if nodes is None and (workers is not None or not folder.slurm_job_file.exists()):
+    if nodes is None and (workers is not None or not folder.job_id_file.exists()):
         plan = another_layout(folder.plan, workers, layout)
-        job = job.model_copy(update={"nodes": 1, "devices_per_node": plan.layout.workers})
+        job = job.model_copy(
+            update={"nodes": 1, "devices_per_node": plan.layout.workers, "scheduler": None}
+        )
         if warning := supervisor.check_room(plan.layout.workers, supervisor.accelerators()):
             say(warning, unless=quiet)
         with supervisor.held(folder):
@@ -65,16 +67,15 @@ def resume(
             job.write(folder.job_file)
             train_here(folder, json=json, quiet=quiet)
         return
-    slurm = reached_slurm(testbed, quiet=quiet)
-    launcher.check_over(folder, slurm)
+    name = scheduler if scheduler or testbed else job.scheduler
+    chosen = chosen_scheduler(name, testbed, quiet=quiet)
+    check_over(folder, chosen)
     devices = job.devices_per_node
     job = job.model_copy(update={"nodes": nodes or job.nodes})
-    job, warnings = launcher.fitted(job, slurm, devices)
-    for warning in warnings:
-        say(f"warning: {warning}", unless=quiet)
+    job = fit_job(job, chosen, devices, partial(warn, unless=quiet))
     another_layout(folder.plan, job.workers, layout).write(folder.plan_file)
     job.write(folder.job_file)
-    train_there(folder, slurm, wait=wait, json=json, quiet=quiet)
+    train_there(folder, chosen, wait=wait, json=json, quiet=quiet)
 
 
 def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:

@@ -96,7 +96,7 @@ def run(
     from paceline.cli.options.listeners import given_listeners
     from paceline.launch import supervisor
     from paceline.launch.target import Target
-    from paceline.schedulers.slurm_client import minutes_of
+    from paceline.schedulers.quantities import minutes_of
     from paceline.specs import Job, Limits, Run
 
     target = Target.parse(train)

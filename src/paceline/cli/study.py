@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
+from paceline.cli.options.cluster import (
+    AssumeShared,
+    Partition,
+    SchedulerName,
+    Testbed,
+    chosen_scheduler,
+)
 from paceline.cli.options.layout import LAYOUT_OPTIONS, chosen_plan, takes_layout
 from paceline.cli.run import default_name, shown
-from paceline.cli.submit import AssumeShared, Partition, Testbed, reached_slurm, until_over
+from paceline.cli.submit import until_over
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
+    from paceline.schedulers.scheduler import Scheduler
     from paceline.specs import Kind, Plan, StudyResult
-    from paceline.study.launchers import RunSettings, SlurmLauncher
+    from paceline.study.launchers import ClusterLauncher, RunSettings
     from paceline.study.runner import Progress
 
 DEFAULT_PARENT = Path("studies")
@@ -33,7 +41,7 @@ def study(
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option("--nodes", metavar="N[,N…]", help="Numbers of nodes, through Slurm."),
+        typer.Option("--nodes", metavar="N[,N…]", help="Numbers of nodes of the cluster."),
     ] = None,
     devices: Annotated[
         str | None,
@@ -84,6 +92,7 @@ def study(
     time: Annotated[
         str | None, typer.Option("--time", "-t", help="Limit of each run: minutes, H:MM:SS.")
     ] = None,
+    scheduler: SchedulerName = None,
     testbed: Testbed = None,
     assume_shared: AssumeShared = False,
     out: Annotated[
@@ -133,8 +142,13 @@ def study(
     launcher = (
         LocalLauncher(settings)
         if nodes is None
-        else _slurm(
-            settings, testbed, partition, time, assume_shared=assume_shared, quiet=quiet or json
+        else _on_cluster(
+            settings,
+            chosen_scheduler(scheduler, testbed, quiet=quiet or json),
+            testbed,
+            partition,
+            time,
+            assume_shared=assume_shared,
         )
     )
     for point in wanted_points:  # refuse what cannot run before anything runs
@@ -194,17 +208,17 @@ def _settings(
     )
 
 
-def _slurm(
+def _on_cluster(
     settings: "RunSettings",
+    scheduler: "Scheduler",
     testbed: str | None,
     partition: str | None,
     time: str | None,
     *,
     assume_shared: bool,
-    quiet: bool,
-) -> "SlurmLauncher":
-    from paceline.schedulers.slurm_client import minutes_of
-    from paceline.study.launchers import SlurmLauncher
+) -> "ClusterLauncher":
+    from paceline.schedulers.quantities import minutes_of
+    from paceline.study.launchers import ClusterLauncher
     from paceline.testbed import client
 
     def set_link(rate: str) -> None:
@@ -212,9 +226,9 @@ def _slurm(
         for node in client.status(testbed).nodes:
             client.link(testbed, node.name, rate=rate)
 
-    return SlurmLauncher(
+    return ClusterLauncher(
         settings,
-        reached_slurm(testbed, quiet=quiet),
+        scheduler,
         partition,
         minutes_of(time) if time else None,
         watch=until_over,
@@ -228,7 +242,7 @@ def _check_where(workers: str | None, nodes: str | None, with_nodes: str | None)
 
     if (workers is None) == (nodes is None):
         raise PacelineError(
-            "a study is on --workers (here) or on --nodes (through Slurm);"
+            "a study is on --workers (here) or on --nodes (of a cluster);"
             f" {'neither was' if workers is None else 'both were'} given",
             fix="write `paceline study train.py --workers 1,2` or `--nodes 1,2,4,8`",
         )

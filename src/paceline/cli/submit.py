@@ -1,4 +1,4 @@
-"""`paceline submit`: train on the cluster, through Slurm."""
+"""`paceline submit`: train on a cluster, through its scheduler."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,28 +18,25 @@ from paceline.cli.console import (
     Train,
     print_json,
     say,
+    warn,
 )
 from paceline.cli.options.checkpoints import Checkpoints, KeepLedger, SaveEvery, given_saving
+from paceline.cli.options.cluster import (
+    AssumeShared,
+    Devices,
+    Partition,
+    SchedulerName,
+    Testbed,
+    Wait,
+    chosen_scheduler,
+)
 from paceline.cli.options.layout import PlanFile, chosen_plan, takes_layout
 from paceline.cli.run import conclude, default_name, shown
 
 if TYPE_CHECKING:
-    from paceline.schedulers.slurm_client import Slurm
+    from paceline.schedulers.scheduler import Scheduler
+    from paceline.schedulers.submission import SubmittedJob
     from paceline.specs import Run
-
-Devices = Annotated[
-    int | None,
-    typer.Option("--devices", min=1, help="Workers per node: one per GPU, or 1, by default."),
-]
-Partition = Annotated[
-    str | None, typer.Option("--partition", "-p", help="The default one, if not given.")
-]
-Testbed = Annotated[
-    str | None, typer.Option("--testbed", metavar="NAME", help="Use this testbed's Slurm.")
-]
-AssumeShared = Annotated[
-    bool, typer.Option("--assume-shared", help="All nodes see this machine's disks.")
-]
 
 
 @takes_layout
@@ -71,33 +68,33 @@ def submit(
     port: Port = None,
     power_limit: PowerLimit = None,
     to: To = None,
+    scheduler: SchedulerName = None,
     testbed: Testbed = None,
     assume_shared: AssumeShared = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Stay until the end; exit with the run's result.")
-    ] = False,
+    wait: Wait = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the sbatch script and submit nothing.")
+        bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")
     ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on the cluster, through Slurm.
+    """Train on a cluster, through its scheduler.
 
     Example:  paceline submit train.py --nodes 4 --time 2:00:00 --wait
     """
     import sys
+    from functools import partial
 
     from paceline.cli.options.listeners import given_listeners
     from paceline.launch.target import Target
     from paceline.observe.versions import write_versions
-    from paceline.schedulers import slurm as launcher
-    from paceline.schedulers.slurm_client import megabytes_of, minutes_of
+    from paceline.schedulers.quantities import megabytes_of, minutes_of
+    from paceline.schedulers.submission import check_shared, fit_job, preview
     from paceline.specs import Job, Limits, Plan, Run
 
     target = Target.parse(train)
     planned = Plan.read(plan) if plan else Plan()
-    slurm = reached_slurm(testbed, quiet=quiet)
+    chosen = chosen_scheduler(scheduler, testbed, quiet=quiet, dry_run=dry_run)
     wanted = Job(
         name=name or default_name(target),
         train=target.file,
@@ -116,122 +113,73 @@ def submit(
         python=Path(sys.executable),
         listeners=given_listeners(to),
     )
-    job, warnings = launcher.fitted(wanted, slurm, devices or planned.devices_per_node)
+    job = fit_job(
+        wanted,
+        chosen,
+        devices or planned.devices_per_node,
+        partial(warn, unless=quiet),
+        dry_run=dry_run,
+    )
     if not assume_shared:
-        launcher.check_shared([target.file, Path(runs).absolute().parent], slurm)
-    for warning in warnings:
-        say(f"warning: {warning}", unless=quiet)
+        check_shared([target.file, Path(runs).absolute().parent], chosen.site)
     saving = given_saving(save_every, checkpoints, ledger=ledger)
-    chosen = chosen_plan(plan, job.workers, job.workers, layout, saving)
+    followed = chosen_plan(plan, job.workers, job.workers, layout, saving)
     if dry_run:
-        there = Run(Path(runs).absolute() / f"{job.name}-TIME")
-        print(launcher.script(job, there, chosen.faults), end="")
+        print(preview(Path(runs), job, followed, chosen), end="")
         return
-    folder = Run.create(Path(runs), job, chosen)
+    folder = Run.create(Path(runs), job, followed)
     write_versions(folder.versions_file, target.file)
-    train_there(folder, slurm, wait=wait, json=json, quiet=quiet)
+    train_there(folder, chosen, wait=wait, json=json, quiet=quiet)
 
 
-def train_there(run: "Run", slurm: "Slurm", *, wait: bool, json: bool, quiet: bool) -> None:
-    """Submit a run's job and, if asked to, stay until its end."""
-    from paceline.schedulers import slurm as launcher
+def train_there(run: "Run", scheduler: "Scheduler", *, wait: bool, json: bool, quiet: bool) -> None:
+    """Submit a run's job and, with `wait`, follow it until its end."""
+    from paceline.schedulers.submission import SubmittedJob
 
     job = run.job
-    job_id = launcher.submit(run, slurm)
+    submitted = SubmittedJob.submit(run, scheduler)
     say(
-        f"job {job_id} submitted to {slurm.name}: {job.nodes} nodes x {job.devices_per_node}"
-        f" workers{f' and {job.spares} to stand by' if job.spares else ''},"
-        f" partition {job.partition}",
+        f"job {submitted.id} submitted to {scheduler.where}: {job.nodes} nodes x"
+        f" {job.devices_per_node} workers{f' and {job.spares} spare nodes' if job.spares else ''}"
+        f"{f', partition {job.partition}' if job.partition else ''}",
         unless=quiet,
     )
     say(f"run: {shown(run.path)}", unless=quiet)
     if wait:
-        _wait(run, slurm, job_id, show=not (quiet or json))
+        _wait(submitted, show=not (quiet or json))
         conclude(run, json=json, quiet=quiet)
     elif json:
-        print_json({"run": str(run.path), "job": job_id, "workers": job.workers})
+        print_json({"run": str(run.path), "job": submitted.id, "workers": job.workers})
     else:
         say(f"next: paceline watch {shown(run.path)}", unless=quiet)
 
 
-def reached_slurm(testbed: str | None, *, quiet: bool) -> "Slurm":
-    """The testbed named, else this machine's Slurm, else the testbed `default` or the only one."""
-    from paceline.schedulers.slurm_client import Slurm
-    from paceline.specs import PacelineError
-    from paceline.testbed import client
-
-    def of_testbed(name: str) -> Slurm:
-        return Slurm(
-            prefix=tuple(client.command_prefix(name)),
-            environment=client.environment(name),
-            name=f"the testbed {name}",
-            shares_files=True,
-        )
-
-    if testbed is not None:
-        return of_testbed(testbed)
-    own = Slurm()
-    try:
-        own.ping()
-    except PacelineError:
-        up = client.running()
-        if not up:
-            raise
-        if len(up) > 1 and "default" not in up:
-            raise PacelineError(
-                f"this machine has no Slurm of its own, and {len(up)} testbeds are up",
-                fix=f"choose one with --testbed: {', '.join(up)}",
-            ) from None
-        name = "default" if "default" in up else up[0]
-        say(f"using the testbed {name}: this machine has no Slurm of its own", unless=quiet)
-        return of_testbed(name)
-    return own
-
-
-def _wait(run: "Run", slurm: "Slurm", job_id: int, *, show: bool) -> None:
-    """Follow the run until Slurm has done with the job."""
+def _wait(job: "SubmittedJob", *, show: bool) -> None:
+    """Follow the run until the scheduler has ended its job."""
     import time
 
     from rich.console import Console
 
     from paceline.report import watch
 
-    over = until_over(run, slurm, job_id)
+    over = until_over(job)
     if show:
-        watch(run, Console(stderr=True), until=over)
+        watch(job.run, Console(stderr=True), until=over)
     while not over():
         time.sleep(0.2)
 
 
-def until_over(run: "Run", slurm: "Slurm", job_id: int) -> Callable[[], bool]:
-    """A function that says whether the run's job is over, for whoever waits."""
-    import time
-
+def until_over(job: "SubmittedJob") -> Callable[[], bool]:
+    """Return a function that tells whether a submitted run is over."""
     from paceline.report import RunReader
-    from paceline.schedulers import slurm as launcher
-    from paceline.schedulers.slurm_client import ENDED_STATES
 
-    reader = RunReader(run)
-    last_asked = 0.0
+    reader = RunReader(job.run)
 
-    def over() -> bool:
-        nonlocal last_asked
+    def has_ended() -> bool:
         found = reader.refresh()
-        if found.ended is not None and found.over:
-            return True
-        if time.monotonic() - last_asked < 2.0:  # the controller serves everybody
-            return False
-        last_asked = time.monotonic()
-        state = slurm.job_state(job_id)
-        if state is not None and state not in ENDED_STATES:
-            return False
-        found = reader.refresh()
-        if found.ended is None or not found.over:
-            generation = max(found.generation, run.job.first_generation)
-            launcher.note_cut_off(run, generation, state)
-        return True
+        return found.ended is not None and found.over
 
-    return over
+    return lambda: job.is_over(has_ended)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -22,7 +22,7 @@ def pick_device(placement: Placement) -> torch.device:
     assert accelerator is not None
     count = torch.accelerator.device_count()
     # Where the scheduler shows each task only its own device, that one is number 0.
-    index = 0 if count == 1 and _bound_by_scheduler() else placement.local_rank
+    index = 0 if count == 1 and placement.device_bound else placement.local_rank
     if index >= count:
         raise PacelineError(
             f"{placement.node} has {count} {accelerator.type} devices, but"
@@ -51,10 +51,6 @@ def abort_exchanges() -> None:
     """
     if dist.is_initialized() and dist.get_backend() == "nccl":
         dist.distributed_c10d._abort_process_group()
-
-
-def _bound_by_scheduler() -> bool:
-    return any(name in os.environ for name in ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"))
 
 
 def name_of(device: torch.device, cores: int | None = None) -> str:

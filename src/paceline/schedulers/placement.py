@@ -1,55 +1,87 @@
-"""A worker's placement, read from what started it. No torch: it is read before torch is loaded."""
+"""A worker's placement, from its environment. No torch: workers read it before they load torch."""
 
 import os
 import socket
 from pathlib import Path
 
+from paceline.schedulers.scheduler import SCHEDULERS, Scheduler, Task
 from paceline.specs import JOINS, PacelineError, Placement
 
 
 def run_folder() -> Path | None:
-    """The folder of the run that this process is a worker of; None for `python train.py`."""
+    """Return the folder of the run that this process is a worker of; None for `python train.py`."""
     folder = os.environ.get("PACELINE_RUN")
     return Path(folder) if folder else None
 
 
 def placement(first_generation: int = 0) -> Placement:
-    """This process's place, from what the launcher put into its environment.
+    """Return this worker's placement: from the local launcher's variables, or the scheduler's.
 
     `first_generation`: how often the run was started before this job.
     """
     environment = os.environ
     if run_folder() is None:
-        _refuse_bare_srun()
+        _refuse_bare_tasks()
         return Placement(node=socket.gethostname())
     if "PACELINE_RANK" in environment:
         workers = int(environment["PACELINE_WORKERS"])
         rank = int(environment["PACELINE_RANK"])
         device = int(environment.get("PACELINE_DEVICE", rank))
         return Placement(rank, workers, device, workers, socket.gethostname(), first_generation)
-    if "SLURM_PROCID" in environment:
-        tasks, rank = int(environment["SLURM_NTASKS"]), int(environment["SLURM_PROCID"])
-        workers = int(environment.get("PACELINE_WORKERS", tasks))
-        return Placement(
-            rank=JOINS if rank >= workers or "PACELINE_JOINS" in environment else rank,
-            workers=workers,
-            local_rank=int(environment["SLURM_LOCALID"]),
-            local_workers=tasks // int(environment["SLURM_NNODES"]),
-            node=environment["SLURMD_NODENAME"],
-            generation=int(environment.get("PACELINE_GENERATION", first_generation)),
+    found = current_task()
+    if found is None:
+        raise PacelineError(
+            "this worker was started neither by Paceline's local launcher nor by a scheduler",
+            fix="start it with `paceline run TRAIN` or `paceline submit TRAIN`",
         )
-    raise PacelineError(
-        "this worker was started by neither a launcher of Paceline nor srun",
-        fix="start it with `paceline run TRAIN` or `paceline submit TRAIN`",
+    _, task = found
+    workers = int(environment.get("PACELINE_WORKERS", task.tasks))
+    return Placement(
+        rank=JOINS if task.rank >= workers or "PACELINE_JOINS" in environment else task.rank,
+        workers=workers,
+        local_rank=task.local_rank,
+        local_workers=task.tasks // task.nodes,
+        node=task.node,
+        generation=int(environment.get("PACELINE_GENERATION", first_generation)),
+        device_bound=task.device_bound,
+        node_memory_bytes=task.memory_bytes,
     )
 
 
-def _refuse_bare_srun() -> None:
-    tasks = int(os.environ.get("SLURM_NTASKS", "1"))
-    started_by_srun = os.environ.get("SLURM_STEP_ID", "").isdigit()
-    if started_by_srun and tasks > 1:
+def current_task() -> tuple[Scheduler, Task] | None:
+    """Return the scheduler that started this process, and its task; None for other processes."""
+    for scheduler in SCHEDULERS:
+        if (task := scheduler.task()) is not None:
+            return scheduler, task
+    return None
+
+
+def current_job() -> tuple[Scheduler, str] | None:
+    """Return the scheduler and the ID of the job that this process is part of."""
+    for scheduler in SCHEDULERS:
+        if (job_id := scheduler.own_job()) is not None:
+            return scheduler, job_id
+    return None
+
+
+def is_preempted() -> bool:
+    """Whether the scheduler takes this job's nodes for another job.
+
+    The signal does not tell: preemption and a user's `kill` send the same one.
+    """
+    found = current_job()
+    try:
+        return found is not None and found[0].is_preempted(found[1])
+    except (PacelineError, ValueError):
+        return False
+
+
+def _refuse_bare_tasks() -> None:
+    found = current_task()
+    if found is not None and found[1].tasks > 1:
+        scheduler, task = found
         raise PacelineError(
-            f"srun started {tasks} copies of this script, which would each train the whole model"
-            " alone",
-            fix="use `paceline submit TRAIN --nodes N`; it writes the srun line for you",
+            f"{scheduler.title} started {task.tasks} copies of this script, each of which would"
+            " train the whole model alone",
+            fix="use `paceline submit TRAIN --nodes N`; it writes the batch script for you",
         )

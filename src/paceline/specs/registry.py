@@ -61,7 +61,10 @@ class Registry(Generic[_Variant]):
         return name in self.builtin or name in self.outside
 
     def __iter__(self) -> Iterator[_Variant]:
-        return (self.get(name) for name in self.names)
+        for name in self.builtin:  # entry points are read only if these are not enough
+            yield self.get(name)
+        for name in sorted(self.outside):
+            yield self.get(name)
 
     def get(self, name: str) -> _Variant:
         """Return a variant by its name."""

@@ -15,8 +15,8 @@ from paceline.launch import supervisor
 from paceline.launch.supervisor import LocalLaunch
 from paceline.launch.target import Target
 from paceline.plan.planner import Predictor
-from paceline.schedulers import slurm as scheduler
-from paceline.schedulers.slurm_client import ENDED_STATES, Slurm
+from paceline.schedulers.scheduler import Scheduler
+from paceline.schedulers.submission import SubmittedJob, check_shared, fit_job
 from paceline.specs import Job, Kind, Layout, Limits, PacelineError, Plan, Point, Run
 from paceline.study.points import LINK, RATE, SCALED
 from paceline.study.runner import Over
@@ -110,37 +110,35 @@ class LocalLauncher:
             launch.kill()
 
 
-class SlurmLauncher:
-    """Starts runs on nodes of a cluster, through Slurm."""
+class ClusterLauncher:
+    """Starts runs on nodes of a cluster, through its scheduler."""
 
     def __init__(
         self,
         settings: RunSettings,
-        slurm: Slurm,
+        scheduler: Scheduler,
         partition: str | None,
         minutes: int | None,
         *,
-        watch: Callable[[Run, Slurm, int], Over],
+        watch: Callable[[SubmittedJob], Over],
         set_link: Callable[[str], None] | None = None,
         assume_shared: bool,
     ) -> None:
         """`watch` returns a function that tells whether a job is over; `set_link` sets the rate of
         a testbed's links."""
-        self._settings, self._slurm, self._partition = settings, slurm, partition
+        self._settings, self._scheduler, self._partition = settings, scheduler, partition
         self._limits = Limits(minutes=minutes)
         self._watch, self._set_link = watch, set_link
         if not assume_shared:
-            scheduler.check_shared([settings.target.file, Path.cwd()], slurm)
-        self.name = slurm.name
+            check_shared([settings.target.file, Path.cwd()], scheduler.site)
+        self.name = scheduler.where
 
     def prepared(self, point: Point) -> tuple[Job, Plan]:
         """Return a point's job and plan."""
         wanted = self._settings.job(point).model_copy(
             update={"partition": self._partition, "limits": self._limits}
         )
-        job, warnings = scheduler.fitted(wanted, self._slurm, point.devices_per_node)
-        for warning in warnings:
-            self._settings.warn(warning)
+        job = fit_job(wanted, self._scheduler, point.devices_per_node, self._settings.warn)
         cores = (job.cpus_per_worker or 1) * job.devices_per_node // self._settings.most_devices
         job = job.model_copy(update={"cpus_per_worker": max(1, cores)})
         return job, self._settings.plan(point)
@@ -149,17 +147,12 @@ class SlurmLauncher:
         """Submit a run, after setting the links to the point's rate."""
         if self._set_link is not None and LINK in point.varied:
             self._set_link(point.varied[LINK])
-        return self._watch(run, self._slurm, scheduler.submit(run, self._slurm))
+        return self._watch(SubmittedJob.submit(run, self._scheduler))
 
     def rejoined(self, run: Run) -> Over | None:
         """Watch the run's job if it is still there: it outlives the process that submitted it."""
-        if not run.slurm_job_file.exists():
-            return None
-        job_id = int(run.slurm_job_file.read_text())
-        state = self._slurm.job_state(job_id)
-        if state is None or state in ENDED_STATES:
-            return None
-        return self._watch(run, self._slurm, job_id)
+        job = SubmittedJob.of_run(run, self._scheduler)
+        return None if job is None else self._watch(job)
 
     def interrupt(self) -> None:
         """Do nothing: jobs continue, and the next call of the command rejoins them."""

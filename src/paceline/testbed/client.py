@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from paceline.schedulers.scheduler import SCHEDULERS, Scheduler
+from paceline.schedulers.site import Site
 from paceline.specs.errors import PacelineError
 from paceline.testbed.commands import end_holders, holders_of
 from paceline.testbed.requests import connect, request
@@ -28,6 +30,8 @@ from paceline.testbed.testbed_spec import (
     lost_part,
 )
 
+SCHEDULER = "slurm"
+"""The scheduler that runs in every testbed."""
 _START_SECONDS = 60.0
 _SECONDS_MORE_PER_NODE = 3.0
 _USABLE = ("idle", "mixed", "allocated", "completing")
@@ -113,6 +117,18 @@ def command_prefix(name: str, node: str = HEAD) -> list[str]:
     ]
     share = ["taskset", "--cpu-list", ",".join(map(str, place["cores"]))]
     return [*head, *tied_to_parent, *into_node, *tied_to_parent, *share, *in_this_folder]
+
+
+def scheduler(name: str) -> Scheduler:
+    """Return the scheduler of a testbed."""
+    return SCHEDULERS.get(SCHEDULER).at(
+        Site(
+            name=f"the testbed {name}",
+            prefix=tuple(command_prefix(name)),
+            environment=environment(name),
+            shares_files=True,
+        )
+    )
 
 
 def environment(name: str) -> dict[str, str]:

@@ -205,7 +205,7 @@ def _problem(state: RunState) -> str | None:
     if state.status == "running" and state.quiet_seconds > 6 * SILENT_SECONDS:
         return (
             f"nothing heard from any node for {units.duration(state.quiet_seconds)};"
-            " squeue or logs/ say whether the job is still there"
+            " the scheduler's queue and logs/ show whether the job still runs"
         )
     return None
 

@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.report.reading.run_state import RunState
+from paceline.schedulers.scheduler import SCHEDULERS
 from paceline.specs import JOINS, Run, worker_in_words
 
 LOG_LINES = 15
 TAIL_BYTES = 1 << 20
 """A log can be gigabytes long; the last lines of a rank are looked for in this much of it."""
 
-_SRUN_ERROR = re.compile(
-    r"^srun: error: (?P<nodes>[^\s:]+): tasks? (?P<ranks>\d+(?:[,-]\d+)*): (?P<what>.+)$"
-)
-_NODE_FAILURE = re.compile(r"^srun: error: (?P<what>Node failure on (?P<nodes>\S+))")
-_CANCELLED = re.compile(
-    r"error: \*\*\* (?:JOB|STEP) \S+ ON (?P<nodes>\S+) (?P<what>CANCELLED AT .+?) \*\*\*"
-)
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -72,21 +66,26 @@ def plain(text: str) -> str:
 
 
 def _from_batch_log(run: Run, victims: set[int]) -> FailureCause | None:
+    """Ask the run's scheduler what its job's log says about failed tasks."""
+    name = run.job.scheduler
+    if name is None or name not in SCHEDULERS:  # the report may be made on another machine
+        return None
+    scheduler = SCHEDULERS.get(name)
     for line in _tail(_batch_log(run)):
-        if match := _SRUN_ERROR.match(line):
-            ranks = _numbers(match["ranks"])
-            if victims.issuperset(ranks):
-                continue
-            rank = next(rank for rank in ranks if rank not in victims)
-            return _with_log(run, _first_node(match["nodes"]), rank, match["what"])
-        if match := _NODE_FAILURE.match(line) or _CANCELLED.search(line):
-            return _with_log(run, _first_node(match["nodes"]), None, match["what"])
+        failure = scheduler.task_failure(line)
+        if failure is None:
+            continue
+        if not failure.ranks:
+            return _with_log(run, failure.node, None, failure.message)
+        for rank in failure.ranks:
+            if rank not in victims:
+                return _with_log(run, failure.node, rank, failure.message)
     return None
 
 
 def _with_log(run: Run, node: str, rank: int | None, message: str) -> FailureCause:
     log = run.logs / f"{Path(node).name}.log"
-    # srun --label pads the rank to the width of the highest one.
+    # The rank may be padded to the width of the highest one.
     led = re.compile(r"\s*(\d+|joins): ?(.*)")
     lines = []
     for line in _tail(log):
@@ -115,17 +114,3 @@ def _tail(log: Path) -> Iterator[str]:
         text = stream.read().decode(errors="replace")
     for line in text.splitlines():
         yield plain(line)
-
-
-def _numbers(ranges: str) -> list[int]:
-    """Slurm's `0,2-4` as numbers."""
-    numbers: list[int] = []
-    for part in filter(None, ranges.split(",")):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return numbers
-
-
-def _first_node(nodes: str) -> str:
-    """`n2` of Slurm's `n[2-3,7]`."""
-    return re.sub(r"\[(\w+)[^\]]*\].*", r"\1", nodes)

@@ -69,7 +69,7 @@ class Study(Spec):
     margin: PositiveFloat = 0.01
     """For quality: what counts as the same, by the value on the fewest workers."""
     cluster: str
-    """Where it is measured, in words: `here`, `Slurm`, `the testbed NAME`."""
+    """Where it is measured, in words: `here`, the scheduler, `the testbed NAME`."""
 
 
 class Measured(Spec):

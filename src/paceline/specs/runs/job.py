@@ -45,6 +45,8 @@ class Job(Spec):
     gpus_per_node: int = Field(default=0, ge=0)
     power_limit_watts: float | None = Field(default=None, gt=0)
     """Of each GPU, while it trains; as the site has set it where unset."""
+    scheduler: str | None = None
+    """The scheduler that starts the workers; unset where this machine's launcher does."""
     partition: str | None = None
     limits: Limits = Limits()
     port: int | None = Field(default=None, ge=1, le=65535)

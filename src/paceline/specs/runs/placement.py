@@ -17,6 +17,10 @@ class Placement:
     node: str = ""
     generation: int = 0
     """How often the workers of the run have changed before."""
+    device_bound: bool = False
+    """Whether the scheduler shows each worker its own device only."""
+    node_memory_bytes: int | None = None
+    """Memory that the job may use on this node; unset where the scheduler does not limit it."""
     roster: Roster | None = None
     """Who the workers are, once they are not those that the launcher has started."""
 

@@ -11,7 +11,7 @@ from paceline.specs.plans.plan import Plan
 from paceline.specs.runs.job import Job
 
 BATCH_ALIVE_SECONDS = 2
-"""How often the script of a job under Slurm says that it lives."""
+"""Between two heartbeats of a batch script."""
 _MODE = 0o755
 """Of a run's folders: also where a group shares files, nobody else puts his own secret there."""
 
@@ -41,11 +41,6 @@ class Run:
     def versions_file(self) -> Path:
         """Which software the run was started with."""
         return self.path / "versions.toml"
-
-    @property
-    def script_file(self) -> Path:
-        """The sbatch script, for a run under Slurm."""
-        return self.path / "job.sbatch"
 
     @property
     def events(self) -> Path:
@@ -78,9 +73,9 @@ class Run:
         return self.path / "lock"
 
     @property
-    def slurm_job_file(self) -> Path:
-        """The number of the run's last job under Slurm."""
-        return self.path / "slurm-job"
+    def job_id_file(self) -> Path:
+        """The scheduler's ID of the run's last job."""
+        return self.path / "job-id"
 
     @property
     def outcome_file(self) -> Path:
@@ -95,7 +90,7 @@ class Run:
 
     @property
     def alive_file(self) -> Path:
-        """Written again and again by the script of a job under Slurm while it lives."""
+        """The heartbeat of the batch script: rewritten while it lives."""
         return self.path / "batch-alive"
 
     @property

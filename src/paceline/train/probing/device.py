@@ -1,6 +1,5 @@
 """One device: how fast it multiplies and copies, how much it holds, what it is called."""
 
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -99,13 +98,12 @@ def _units(device: torch.device) -> int:
 
 
 def _memory_bytes(placement: Placement, device: torch.device) -> int:
-    """Of the device; on CPUs, this worker's part of the node's or of what Slurm granted."""
+    """Memory of the device; on a CPU, this worker's part of the memory the job has on its node."""
     if device.type != "cpu":
         return int(torch.get_device_module(device).get_device_properties(device).total_memory)
     total = psutil.virtual_memory().total
-    granted = os.environ.get("SLURM_MEM_PER_NODE", "")
-    if granted.isdigit() and int(granted):
-        total = min(total, int(granted) << 20)
+    if placement.node_memory_bytes is not None:
+        total = min(total, placement.node_memory_bytes)
     return int(total // placement.local_workers)
 
 

@@ -1,18 +1,18 @@
 """How a run's end is told, once and for all, whichever of its workers are left to tell it.
 
 A launcher sees the exit codes of its workers, among them of those that were lost on the way. So who
-comes to the end writes into the run's folder how it was; and where the script of a job under Slurm
+comes to the end writes into the run's folder how it was; and where the batch script
 is gone with its node, does what the script would have done.
 """
 
 import os
-import subprocess
 import sys
 import time
 from contextlib import suppress
 
 from paceline.observe.event_writer import EventWriter
-from paceline.schedulers.slurm_client import Slurm
+from paceline.schedulers.placement import current_job
+from paceline.schedulers.scheduler import Scheduler
 from paceline.specs import (
     BATCH_ALIVE_SECONDS,
     STOPPED_EXIT_CODE,
@@ -50,18 +50,19 @@ def tell_failure(run: Run, here: Placement, code: int) -> None:
 
 
 def end_job(run: Run, here: Placement, code: int, generation: int) -> None:
-    """End the job under Slurm where its script cannot, since its node is gone.
+    """End or requeue the job where its batch script cannot, because the script's node is gone.
 
     `generation`: the last that this worker was in.
     """
-    node, job = os.environ.get("PACELINE_BATCH_NODE"), os.environ.get("SLURM_JOB_ID")
-    if node is None or job is None or node == here.node:
+    node = os.environ.get("PACELINE_BATCH_NODE")
+    if node is None or node == here.node or (found := current_job()) is None:
         return
+    scheduler, job = found
     # Among too few nobody leads; but the others may be going on.
     cut_off = code == TOO_FEW_EXIT_CODE
     if not (run.newest_generation == generation if cut_off else _leads(run, here)):
         return
-    if _script_lives(run) and _has_node(job, node):
+    if _script_lives(run) and _has_node(scheduler, job, node):
         return
     again = run.requeue_file.exists() and code in (STOPPED_EXIT_CODE, TOO_FEW_EXIT_CODE)
     if not again:
@@ -74,7 +75,13 @@ def end_job(run: Run, here: Placement, code: int, generation: int) -> None:
             )
         )
     run.requeue_file.unlink(missing_ok=True)
-    _call(*(("scontrol", "requeue") if again else ("scancel",)), job)
+    try:
+        if again:
+            scheduler.requeue(job, run)
+        else:
+            scheduler.cancel(job)
+    except PacelineError as error:
+        print(f"the job could not be {'requeued' if again else 'ended'}: {error}", file=sys.stderr)
 
 
 def _leads(run: Run, here: Placement) -> bool:
@@ -96,10 +103,10 @@ def _script_lives(run: Run) -> bool:
     return False
 
 
-def _has_node(job: str, node: str) -> bool:
-    """Whether Slurm still counts a node among the job's; one that is cut off may live."""
+def _has_node(scheduler: Scheduler, job: str, node: str) -> bool:
+    """Whether the scheduler still counts a node among the job's; a cut-off node may live."""
     try:
-        return node in Slurm().job_nodes(int(job))
+        return node in scheduler.nodes(job)
     except (PacelineError, ValueError):
         return True
 
@@ -107,10 +114,3 @@ def _has_node(job: str, node: str) -> bool:
 def _last_beat(run: Run) -> bytes:
     # Opening a file makes a network file system look whether it has changed.
     return run.alive_file.read_bytes() if run.alive_file.exists() else b""
-
-
-def _call(*command: str) -> None:
-    try:
-        Slurm().call(*command)
-    except (PacelineError, subprocess.SubprocessError) as error:
-        print(f"the job could not be ended with `{command[0]}`: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ from paceline.specs import Placement
 
 
 def limit_threads(placement: Placement, cpus_per_worker: int | None) -> None:
-    """Have this worker compute on its share of the cores it may use, within what Slurm granted.
+    """Limit this worker to its share of the CPU cores that the scheduler granted.
 
     Before torch is loaded: its thread pool and the BLAS beneath it read this once.
     """

@@ -1,7 +1,7 @@
-"""One task of a Slurm job, `python -m paceline.schedulers.slurm_task RUN`: supervises its worker.
+"""Supervision of one worker inside a job: `python -m paceline.schedulers.task RUN`.
 
-srun does not start a task again, and before the workers have met, none of them can tell that one is
-missing: a small process beside each worker does both.
+Schedulers do not restart a task, and until the rendezvous is complete no worker can tell that
+another one is missing. This small process beside each worker does both.
 """
 
 import os
@@ -11,13 +11,20 @@ import sys
 from pathlib import Path
 
 from paceline.observe.killed_workers import shell_code, tell_killed
-from paceline.schedulers.slurm_client import Slurm
+from paceline.schedulers.placement import current_task
+from paceline.schedulers.scheduler import Scheduler, Task
 from paceline.specs import PacelineError, Run
 
 
 def main() -> int:
-    """Have the worker train, starting it again when it is killed; the exit code of the last one."""
+    """Start the worker, restart it when it is killed, and return its last exit code."""
     run = Run.open(Path(sys.argv[1]))
+    found = current_task()
+    if found is None:
+        raise PacelineError(
+            "no scheduler started this process", fix="use `paceline submit TRAIN --nodes N`"
+        )
+    scheduler, task = found
     generation = int(os.environ["PACELINE_GENERATION"])
     attempts = run.plan.faults.attempts
     code = _worker(run, joins=False)
@@ -26,8 +33,9 @@ def main() -> int:
         if not attempts:
             break
         code = _worker(run, joins=True)
-    if code and not run.has_begun(generation) and not _stands_by(run):
-        _end_all(run, generation, code)
+    is_spare = task.rank >= run.job.workers
+    if code and not run.has_begun(generation) and not is_spare:
+        _end_all(run, scheduler, task, generation, code)
     return shell_code(code)
 
 
@@ -37,24 +45,18 @@ def _worker(run: Run, *, joins: bool) -> int:
         environment["PACELINE_JOINS"] = "1"
     command = [sys.executable, "-m", "paceline.train", str(run.path)]
     child = subprocess.Popen(command, env=environment)
-    # Slurm may send its warnings to this process alone.
+    # The scheduler may signal this process alone.
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda number, _: child.send_signal(number))
     return child.wait()
 
 
-def _stands_by(run: Run) -> bool:
-    """Whether nobody waits for this task's worker."""
-    return int(os.environ["SLURM_PROCID"]) >= run.job.workers
-
-
-def _end_all(run: Run, generation: int, code: int) -> None:
-    """End the other tasks, which wait for this one."""
-    if code < 0:  # it could not say so itself
-        rank = int(os.environ["SLURM_PROCID"])
-        tell_killed(run, os.environ["SLURMD_NODENAME"], generation, rank, code)
+def _end_all(run: Run, scheduler: Scheduler, task: Task, generation: int, code: int) -> None:
+    """End the other tasks, which wait for this one in the rendezvous."""
+    if code < 0:  # a killed worker writes no event itself
+        tell_killed(run, task.node, generation, task.rank, code)
     try:
-        Slurm().call("scancel", f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}")
+        scheduler.end_tasks()
     except PacelineError as error:
         print(f"the other workers could not be ended: {error}", file=sys.stderr)
 

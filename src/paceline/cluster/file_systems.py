@@ -1,4 +1,4 @@
-"""Whether a folder can be seen from other machines."""
+"""File systems: their kinds, and whether other machines see them."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "vfat"
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds `path`, as the kernel names it."""
+    """Return the type of the file system that holds `path`, as the kernel names it."""
     path = path.resolve()
     best, kind = "", "unknown"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():

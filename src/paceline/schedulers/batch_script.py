@@ -1,0 +1,46 @@
+"""Batch scripts from templates.
+
+`job.sh.jinja` has what the scripts of all schedulers share. A scheduler's own template extends it:
+it sets `submit`, `launcher`, `restarts` and `node`, and fills the blocks `directives`, `start` and
+`requeue`.
+"""
+
+import shlex
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from paceline.schedulers.scheduler import Scheduler
+from paceline.specs import BATCH_ALIVE_SECONDS, STOPPED_EXIT_CODE, Faults, Job, PacelineError, Run
+
+
+def render(template: Path, job: Job, run: Run, faults: Faults, scheduler: Scheduler) -> str:
+    """Return the batch script that a scheduler's template makes for a run."""
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, Path(__file__).parent]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_on_one_line,
+        autoescape=False,  # noqa: S701 -- a shell script; every value is quoted for the shell
+    )
+    environment.filters["quoted"] = lambda value: shlex.quote(str(value))
+    return environment.get_template(template.name).render(
+        job=job,
+        run=run,
+        script_file=run.path / scheduler.script_name,
+        goes_on=faults.regroup and not job.probe,
+        alive_seconds=BATCH_ALIVE_SECONDS,
+        stopped_code=STOPPED_EXIT_CODE,
+    )
+
+
+def _on_one_line(value: object) -> object:
+    """Refuse text that could continue after the end of a comment, where quotes do not protect."""
+    if isinstance(value, str) and not value.isprintable():
+        raise PacelineError(
+            f"{value!r} would be part of the batch script, but has unprintable characters",
+            fix="use names without line breaks for the run, its folder and its partition",
+        )
+    return value

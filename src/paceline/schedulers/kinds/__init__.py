@@ -1,0 +1,1 @@
+"""The built-in schedulers, one file or folder each, with the scheduler as `SCHEDULER`."""

@@ -1,0 +1,5 @@
+"""Slurm."""
+
+from paceline.schedulers.kinds.slurm.slurm import Slurm
+
+SCHEDULER = Slurm()

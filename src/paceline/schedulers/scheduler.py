@@ -1,0 +1,166 @@
+"""The protocol of a scheduler, and the registry of the schedulers that implement it.
+
+A scheduler is asked from two sides. On a login node, `paceline submit` has it check a job against
+the site's limits, write the batch script and submit it, and follows the job. Inside the job, each
+worker asks it for its rank and, at the end of a run, whether the job was preempted.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import ClassVar, Self
+
+from paceline.schedulers.site import Site
+from paceline.specs import Faults, Job, Run
+from paceline.specs.registry import Registry
+
+
+class JobState(Enum):
+    """The state of a job in the queue."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """The scheduler has forgotten the job: it ended some time ago."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended."""
+        return self not in (JobState.PENDING, JobState.RUNNING)
+
+
+@dataclass(frozen=True)
+class Task:
+    """This process as one of the tasks that the scheduler started."""
+
+    rank: int
+    tasks: int
+    """Tasks of the job, spares included."""
+    local_rank: int
+    nodes: int
+    node: str
+    """The name of its node."""
+    device_bound: bool = False
+    """Whether the scheduler shows each task its own device only."""
+    memory_bytes: int | None = None
+    """Memory that the job may use on each node; unset where the scheduler does not limit it."""
+
+
+@dataclass(frozen=True)
+class TaskFailure:
+    """A line of the job's log about tasks that failed, or about a lost node."""
+
+    node: str
+    ranks: tuple[int, ...]
+    """Empty where the line is about the whole node."""
+    message: str
+
+
+@dataclass(frozen=True)
+class Scheduler(ABC):
+    """One kind of scheduler. A job's ID is whatever text `submit` returns."""
+
+    site: Site = field(default_factory=Site)
+    """The cluster that is asked; this machine's by default."""
+
+    name: ClassVar[str]
+    """As `--scheduler` takes it."""
+    title: ClassVar[str]
+    """As people write it."""
+    script_name: ClassVar[str]
+    """The file name of the batch script in the run's folder."""
+
+    @property
+    def where(self) -> str:
+        """The cluster in words."""
+        return self.site.name or self.title
+
+    def at(self, site: Site) -> Self:
+        """Return the same scheduler at another site."""
+        return replace(self, site=site)
+
+    # On a login node
+
+    @abstractmethod
+    def ping(self) -> None:
+        """Raise `Unreachable` unless the scheduler answers."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """Return one line about the cluster for `paceline doctor`: nodes and partitions."""
+
+    @abstractmethod
+    def fit(self, job: Job, devices: int | None) -> tuple[Job, list[str]]:
+        """Fill in what the site decides, and return the job with warnings for the user.
+
+        `devices`: workers per node; by default one per GPU, or one. Raise where the site's limits
+        do not allow the job, so that nothing is queued that cannot run.
+        """
+
+    @abstractmethod
+    def script(self, job: Job, run: Run, faults: Faults) -> str:
+        """Return the batch script of a run; see `batch_script.render`."""
+
+    @abstractmethod
+    def submit(self, script: Path) -> str:
+        """Submit a batch script and return the job's ID."""
+
+    # About a job, on a login node or inside the job
+
+    @abstractmethod
+    def state(self, job_id: str) -> JobState:
+        """Return the state of a job."""
+
+    @abstractmethod
+    def nodes(self, job_id: str) -> list[str]:
+        """Return the names of the nodes that a job has now."""
+
+    @abstractmethod
+    def is_preempted(self, job_id: str) -> bool:
+        """Whether the job must give up its nodes for another one, now or after a grace time."""
+
+    @abstractmethod
+    def cancel(self, job_id: str) -> None:
+        """End a job."""
+
+    @abstractmethod
+    def cancel_command(self, job_id: str) -> str:
+        """Return the command that ends a job, for a message."""
+
+    @abstractmethod
+    def requeue(self, job_id: str, run: Run) -> None:
+        """Put the run's job back into the queue."""
+
+    # Inside a job
+
+    @abstractmethod
+    def own_job(self) -> str | None:
+        """Return the ID of the job that this process is part of; None outside a job."""
+
+    @abstractmethod
+    def task(self) -> Task | None:
+        """Return this process's task from its environment; None where it is not a task."""
+
+    @abstractmethod
+    def end_tasks(self) -> None:
+        """End all tasks of the job that this process is part of, without requeueing it."""
+
+    # In a report
+
+    def task_failure(self, line: str) -> TaskFailure | None:
+        """Return what a line of the job's log says about failed tasks, if anything."""
+        del line
+        return None
+
+
+SCHEDULERS: Registry[Scheduler] = Registry(
+    "scheduler",
+    group="paceline.schedulers",
+    package="paceline.schedulers.kinds",
+    attribute="SCHEDULER",
+    kind=Scheduler,  # type: ignore[type-abstract]
+)
+"""All schedulers by name, built in or from other packages."""

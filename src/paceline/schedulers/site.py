@@ -1,0 +1,79 @@
+"""The cluster behind a scheduler, and calls of its commands."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paceline.specs import PacelineError
+
+_CALL_SECONDS = 30.0
+
+
+class Unreachable(PacelineError):
+    """The scheduler does not answer on this machine."""
+
+
+class CommandFailed(PacelineError):
+    """A command of the scheduler ended with an error; `output` is what it printed."""
+
+    def __init__(self, problem: str, *, fix: str, output: str) -> None:
+        super().__init__(problem, fix=fix)
+        self.output = output
+
+
+@dataclass(frozen=True)
+class Site:
+    """The cluster whose scheduler is asked: this machine's, or one reached through a prefix."""
+
+    name: str | None = None
+    """What messages call it; the scheduler's title where unset."""
+    prefix: tuple[str, ...] = ()
+    """Words before every command, if another program gives access to the cluster."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the commands need in addition."""
+    shares_files: bool = False
+    """Whether every node is known to see this machine's disks."""
+
+    def call(self, *command: str, title: str, seconds: float = _CALL_SECONDS) -> str:
+        """Run a command of the scheduler and return what it printed.
+
+        `title`: the scheduler, for messages. Every call has a time limit: most clients wait forever
+        when no server answers.
+        """
+        name = self.name or title
+        try:
+            done = subprocess.run(
+                [*self.prefix, *command],
+                env=os.environ | dict(self.environment),
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise Unreachable(
+                f"{name} is not reachable: there is no command {command[0]} on this machine",
+                fix="run this on a login node of the cluster, or try it on one machine:"
+                " `paceline testbed up`",
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise Unreachable(
+                f"{name} is not reachable: {command[0]} did not answer within {seconds:.0f} s",
+                fix="check that its server runs; on a machine without a cluster, try"
+                " `paceline testbed up`",
+            ) from None
+        if done.returncode != 0:
+            output = (done.stderr or done.stdout).strip()
+            raise CommandFailed(
+                f"{name} refused `{command[0]}`: {last_line(output)}",
+                fix="change what it names and try again",
+                output=output,
+            )
+        return done.stdout
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a command's output, for a message."""
+    lines = text.splitlines()
+    return lines[-1] if lines else "no reason given"

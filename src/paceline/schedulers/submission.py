@@ -1,0 +1,131 @@
+"""Submission of a run to a scheduler, and its job until the end."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from paceline.cluster.file_systems import LOCAL, MEMORY, file_system
+from paceline.observe.event_writer import EventWriter
+from paceline.schedulers.scheduler import JobState, Scheduler
+from paceline.schedulers.site import Site, Unreachable
+from paceline.specs import Ended, Job, PacelineError, Plan, Run
+
+_ASK_SECONDS = 2.0
+"""Between two questions about a job: the scheduler serves all users."""
+
+
+def check_shared(paths: list[Path], site: Site) -> None:
+    """Refuse files that the nodes of the cluster cannot see."""
+    for path in paths:
+        kind = file_system(path)
+        if kind in MEMORY or (kind in LOCAL and not site.shares_files):
+            raise PacelineError(
+                f"{path} is on a {kind} file system of this machine, which the nodes of the"
+                " cluster do not see",
+                fix="move it to a folder that all nodes share, such as your home or project"
+                " folder (--runs DIR for the run's folder); if this disk is exported to the"
+                " nodes, add --assume-shared",
+            )
+
+
+def fit_job(
+    job: Job,
+    scheduler: Scheduler,
+    devices: int | None,
+    warn: Callable[[str], None],
+    *,
+    dry_run: bool = False,
+) -> Job:
+    """Return the job as the site allows it; `warn` gets the warnings.
+
+    `devices`: workers per node. `dry_run`: without a scheduler that answers, nothing is checked.
+    """
+    try:
+        job, warnings = scheduler.fit(job, devices)
+    except Unreachable as error:
+        if not dry_run:
+            raise
+        job = job.model_copy(update={"devices_per_node": devices or 1})
+        warnings = [f"{error.problem}; the site's limits are not checked"]
+    for warning in warnings:
+        warn(warning)
+    return job.model_copy(update={"scheduler": scheduler.name})
+
+
+def preview(parent: Path, job: Job, plan: Plan, scheduler: Scheduler) -> str:
+    """Return the batch script that `submit` would write, without creating anything."""
+    return scheduler.script(job, Run(parent.absolute() / f"{job.name}-TIME"), plan.faults)
+
+
+class SubmittedJob:
+    """A run's job in a scheduler's queue."""
+
+    def __init__(self, run: Run, scheduler: Scheduler, job_id: str) -> None:
+        self.run, self.scheduler, self.id = run, scheduler, job_id
+        self._asked = 0.0
+
+    @classmethod
+    def submit(cls, run: Run, scheduler: Scheduler) -> "SubmittedJob":
+        """Write the run's batch script into its folder and submit it."""
+        script = run.path / scheduler.script_name
+        script.write_text(scheduler.script(run.job, run, run.plan.faults))
+        job_id = scheduler.submit(script)
+        run.job_id_file.write_text(job_id)
+        return cls(run, scheduler, job_id)
+
+    @classmethod
+    def of_run(cls, run: Run, scheduler: Scheduler) -> "SubmittedJob | None":
+        """Return the run's job if it has not ended."""
+        if not run.job_id_file.exists():
+            return None
+        job = cls(run, scheduler, run.job_id_file.read_text().strip())
+        return None if job.state.is_over else job
+
+    @property
+    def state(self) -> JobState:
+        """The state that the scheduler tells now."""
+        return self.scheduler.state(self.id)
+
+    def is_over(self, has_ended: Callable[[], bool]) -> bool:
+        """Whether the run has ended.
+
+        `has_ended`: whether the run's events say so. Where the job is gone and they do not, the
+        batch script was killed, and this writes the end of the run in its place.
+        """
+        if has_ended():
+            return True
+        if time.monotonic() - self._asked < _ASK_SECONDS:
+            return False
+        self._asked = time.monotonic()
+        state = self.state
+        if not state.is_over:
+            return False
+        if not has_ended():
+            self._write_end(state)
+        return True
+
+    def cancel(self) -> None:
+        """End the job."""
+        self.scheduler.cancel(self.id)
+
+    def _write_end(self, state: JobState) -> None:
+        newest = self.run.newest_generation
+        first = self.run.job.first_generation
+        EventWriter(self.run.events, "submit").write(
+            Ended(
+                time=time.time(),
+                node="submit",
+                generation=first if newest is None else max(newest, first),
+                exit_code=0 if state is JobState.COMPLETED else 1,
+            )
+        )
+
+
+def check_over(run: Run, scheduler: Scheduler) -> None:
+    """Refuse a run whose job is still in the queue or running."""
+    job = SubmittedJob.of_run(run, scheduler)
+    if job is not None:
+        raise PacelineError(
+            f"the run's job {job.id} is still {job.state.value} on {scheduler.where}",
+            fix=f"wait for it, or end it with `{scheduler.cancel_command(job.id)}`",
+        )
