@@ -12,9 +12,9 @@ from torch.distributed.fsdp._fully_shard import _fsdp_param as fsdp_param
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
 
+from paceline.comm.torch_internals import current_backward
 from paceline.parallel.dry_run.fake_workers import (
     PretendedGroups,
-    current_backward,
     in_reality,
     pretending,
     replaced,

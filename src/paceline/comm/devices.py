@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from paceline.comm.torch_internals import abort_process_groups
 from paceline.specs import PacelineError, Placement
 
 
@@ -50,7 +51,7 @@ def abort_exchanges() -> None:
     NCCL's way; Gloo has none. Follows torch's documentation, not run on hardware yet.
     """
     if dist.is_initialized() and dist.get_backend() == "nccl":
-        dist.distributed_c10d._abort_process_group()
+        abort_process_groups()
 
 
 def name_of(device: torch.device, cores: int | None = None) -> str:

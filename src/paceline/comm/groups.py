@@ -4,10 +4,8 @@ Everything else asks `Groups` at the moment it communicates, so that after a fai
 the next generation can take the place of broken ones inside the living process.
 """
 
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -19,30 +17,8 @@ from paceline.comm.connections import Connections
 from paceline.comm.health import GroupHealth
 from paceline.comm.rendezvous import Meeting
 from paceline.comm.signed_store import SignedStore
+from paceline.comm.torch_internals import PrefixStore
 from paceline.specs import Layout, Placement
-
-if TYPE_CHECKING:  # torch.distributed defines PrefixStore conditionally
-    from torch._C._distributed_c10d import PrefixStore
-else:
-    from torch.distributed import PrefixStore
-
-
-def forget_meshes() -> None:
-    """Let DTensor forget the groups that it has seen: a mesh of a later generation with as many
-    workers counts as equal, and it would take the old one for it. Private; a test tells when a
-    torch release changes it."""
-    if "torch.distributed.tensor" in sys.modules:
-        from torch.distributed.tensor.debug import _clear_sharding_prop_cache  # noqa: PLC0415
-
-        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
-
-
-def forget_failed_group() -> None:
-    """Count groups from the start again, as `destroy_process_group` does: a first group that could
-    not be made is counted, and a worker that counts on would wait for the others under a name that
-    they do not use. Private; a test tells when a torch release changes it."""
-    if not dist.is_initialized():
-        dist.distributed_c10d._world.group_count = 0
 
 
 class Groups:

@@ -12,18 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paceline.cluster import interfaces
 from paceline.cluster.interfaces import Interface
 from paceline.comm.errors import PeerLost
 from paceline.comm.signed_store import ForgedValue, sign, verified
+from paceline.comm.torch_internals import TCPStore
 from paceline.specs import TOO_FEW_EXIT_CODE, Member, PacelineError, Placement, Run, RunOver
-
-if TYPE_CHECKING:  # torch.distributed defines TCPStore conditionally, type checkers do not see it
-    from torch._C._distributed_c10d import TCPStore
-else:
-    from torch.distributed import TCPStore
 
 MEETING_TIMEOUT_SECONDS = 300.0
 _CONNECTING_SECONDS, _TRY_SECONDS = 10.0, 0.5

@@ -9,12 +9,8 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # torch.distributed defines Store conditionally, which type checkers do not see
-    from torch._C._distributed_c10d import Store
-else:
-    from torch.distributed import Store
+from paceline.comm.torch_internals import Store
 
 _SIGNATURE_BYTES = hashlib.sha256().digest_size
 

@@ -16,12 +16,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from paceline.comm.torch_internals import BatchNormLayer, check_input_dim, current_backward
 from paceline.specs import Layout, PacelineError
 
 _NAMED_LAYERS = 3
-_KNOWN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
+_KNOWN_FORWARDS = (BatchNormLayer.forward, nn.SyncBatchNorm.forward)
 
 
 class BatchNorms:
@@ -81,7 +81,7 @@ def prepare_batch_norm(
     assert group is not None or not synchronised
     norms = BatchNorms(group if synchronised else None)
     named = {name or type(layer).__name__: layer for name, layer in model.named_modules()}
-    layers = {name: layer for name, layer in named.items() if isinstance(layer, _BatchNorm)}
+    layers = {name: layer for name, layer in named.items() if isinstance(layer, BatchNormLayer)}
     used = {name: layer for name, layer in layers.items() if _uses_batch_statistics(layer)}
     _check(used, layout, micro_batches)
     if layout.workers == 1 and micro_batches == 1 and layout.recompute == "none":
@@ -102,7 +102,7 @@ def average_running_statistics(model: nn.Module, group: dist.ProcessGroup | None
 
     Those that are equal already stay as they are, to the bit.
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    layers = [layer for layer in model.modules() if isinstance(layer, BatchNormLayer)]
     both = [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]
     buffers = [buffer for buffer in both if buffer is not None]
     if group is None or not buffers:
@@ -115,7 +115,7 @@ def average_running_statistics(model: nn.Module, group: dist.ProcessGroup | None
         buffer.copy_(mean)
 
 
-def _check(layers: dict[str, _BatchNorm], layout: Layout, micro_batches: int) -> None:
+def _check(layers: dict[str, BatchNormLayer], layout: Layout, micro_batches: int) -> None:
     """Refuse a layout that does not say which statistics these layers use, or cannot have them."""
     counts = {"workers": layout.data_workers, "micro-batches": micro_batches}
     parts = " and ".join(f"{count} {what}" for what, count in counts.items() if count > 1)
@@ -149,30 +149,30 @@ def _check(layers: dict[str, _BatchNorm], layout: Layout, micro_batches: int) ->
         )
 
 
-def _listed(layers: dict[str, _BatchNorm]) -> str:
+def _listed(layers: dict[str, BatchNormLayer]) -> str:
     more = len(layers) - _NAMED_LAYERS
     return ", ".join(list(layers)[:_NAMED_LAYERS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _is_known(layer: _BatchNorm) -> bool:
+def _is_known(layer: BatchNormLayer) -> bool:
     """Whether a layer computes as torch's own do: subclasses may, for one, add an activation."""
     return type(layer).forward in _KNOWN_FORWARDS and "forward" not in vars(layer)
 
 
-def _uses_batch_statistics(layer: _BatchNorm) -> bool:
+def _uses_batch_statistics(layer: BatchNormLayer) -> bool:
     return layer.training or layer.running_mean is None
 
 
 def _recomputing() -> bool:
     """Whether backward does this forward again; torch has no public word for it."""
     # What is compiled is computed again without its effects on buffers.
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+    return not torch.compiler.is_compiling() and current_backward() is not None
 
 
-def _forward(layer: _BatchNorm, name: str, norms: BatchNorms, input: Tensor) -> Tensor:
+def _forward(layer: BatchNormLayer, name: str, norms: BatchNorms, input: Tensor) -> Tensor:
     """What stands in the place of a layer's own forward."""
     if not _uses_batch_statistics(layer):
-        return _BatchNorm.forward(layer, input)
+        return BatchNormLayer.forward(layer, input)
     if norms.group is not None:
         return _over_all_workers(layer, norms, input)
     counted = norms.counted(input)
@@ -182,7 +182,7 @@ def _forward(layer: _BatchNorm, name: str, norms: BatchNorms, input: Tensor) -> 
     return torch.cat([_over_own_rows(layer, name, input[:counted]), others]) if counted else others
 
 
-def _over_own_rows(layer: _BatchNorm, name: str, input: Tensor) -> Tensor:
+def _over_own_rows(layer: BatchNormLayer, name: str, input: Tensor) -> Tensor:
     if input.numel() == input.shape[1]:
         raise PacelineError(
             f"{name} has a single value per channel to normalise over: one sample of a batch",
@@ -190,13 +190,13 @@ def _over_own_rows(layer: _BatchNorm, name: str, input: Tensor) -> Tensor:
             " batch, or give `--batch-norm synchronised`",
         )
     if not _recomputing():
-        return _BatchNorm.forward(layer, input)
+        return BatchNormLayer.forward(layer, input)
     # The same operations, but with a momentum that leaves the running statistics as they are.
     tracked = (layer.running_mean, layer.running_var) if layer.track_running_stats else (None, None)
     return F.batch_norm(input, *tracked, layer.weight, layer.bias, True, 0.0, layer.eps)
 
 
-def _not_counted(layer: _BatchNorm, input: Tensor) -> Tensor:
+def _not_counted(layer: BatchNormLayer, input: Tensor) -> Tensor:
     """The output for rows that count for nothing: any that is finite and has a gradient."""
     mean, variance = layer.running_mean, layer.running_var
     if mean is None or variance is None:
@@ -204,8 +204,8 @@ def _not_counted(layer: _BatchNorm, input: Tensor) -> Tensor:
     return F.batch_norm(input, mean, variance, layer.weight, layer.bias, eps=layer.eps)
 
 
-def _over_all_workers(layer: _BatchNorm, norms: BatchNorms, input: Tensor) -> Tensor:
-    layer._check_input_dim(input)  # type: ignore[no-untyped-call]
+def _over_all_workers(layer: BatchNormLayer, norms: BatchNorms, input: Tensor) -> Tensor:
+    check_input_dim(layer, input)
     statistics = _statistics(input, norms)
     if layer.training and layer.track_running_stats and not _recomputing():
         _track(layer, *statistics)
@@ -234,7 +234,7 @@ def _statistics(input: Tensor, norms: BatchNorms) -> tuple[Tensor, Tensor, Tenso
 
 
 @torch.no_grad()
-def _track(layer: _BatchNorm, mean: Tensor, variance: Tensor, values: Tensor) -> None:
+def _track(layer: BatchNormLayer, mean: Tensor, variance: Tensor, values: Tensor) -> None:
     """Update the running statistics, as torch's layer does with the whole batch."""
     if layer.running_mean is None or layer.running_var is None:
         return

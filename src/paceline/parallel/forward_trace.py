@@ -12,16 +12,15 @@ from typing import Any
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop
 
+from paceline.comm.torch_internals import CPU_ATTENTION, own_parameters, tree_leaves
 from paceline.profile.regions import rows_of_blocks
 
 Sources = frozenset[str]
 """Names of the layers, and of parameters used outside any layer, that a value comes from. A linear
 layer begins anew: what it returns comes from it alone."""
 
-_SDPA_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _NOTHING: Sources = frozenset()
 
 
@@ -71,7 +70,7 @@ class Trace:
 
 def is_layer(module: nn.Module) -> bool:
     """Whether a module has parameters, and no modules inside that have."""
-    return bool(module._parameters) and not any(
+    return bool(own_parameters(module)) and not any(
         next(child.parameters(), None) is not None for child in module.children()
     )
 
@@ -96,7 +95,7 @@ def trace(model: nn.Module, run: Callable[[], Any]) -> Trace:
     seen = Trace()
     flops = FlopCounterMode(
         display=False,
-        custom_mapping={_SDPA_ON_CPU: lambda q, k, v, *_, **__: sdpa_flop(q, k, v)},
+        custom_mapping={CPU_ATTENTION: lambda q, k, v, *_, **__: sdpa_flop(q, k, v)},
     )
     watcher = _Watcher(model, seen, flops)
     with flops, watcher.hooks(model), watcher:

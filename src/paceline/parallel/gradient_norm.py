@@ -8,6 +8,7 @@ from torch import nn
 
 from paceline.comm.dtensor import held
 from paceline.comm.groups import Groups
+from paceline.comm.torch_internals import foreach_mul_, foreach_norm
 from paceline.specs import Layout
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def squared_norm(
         for name, parameter in parameters
         if parameter.grad is not None and (first_slice or (is_sliced and is_sliced(name)))
     ]
-    norms = torch._foreach_norm(gradients) if gradients else []
+    norms = foreach_norm(gradients) if gradients else []
     total = torch.zeros((), device=groups.device)
     for norm in norms:
         total += norm.float() ** 2
@@ -55,4 +56,4 @@ def clip(arranged: "Arranged", largest_norm: float, squared: torch.Tensor | None
         squared = arranged.squared_norm()
     factor = (largest_norm / (squared.sqrt() + 1e-6)).clamp(max=1.0)
     gradients = [held(each.grad) for each in arranged.parameters() if each.grad is not None]
-    torch._foreach_mul_(gradients, factor)
+    foreach_mul_(gradients, factor)

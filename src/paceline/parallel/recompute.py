@@ -13,6 +13,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
+from paceline.comm.torch_internals import CPU_ATTENTION, EFFICIENT_ATTENTION, FLASH_ATTENTION
 from paceline.profile.regions import blocks
 from paceline.specs import Layout, PacelineError
 
@@ -23,9 +24,9 @@ _KEPT = (
     _aten.bmm.default,
     _aten.baddbmm.default,
     _aten.convolution.default,
-    _aten._scaled_dot_product_flash_attention.default,
-    _aten._scaled_dot_product_efficient_attention.default,
-    _aten._scaled_dot_product_flash_attention_for_cpu.default,
+    FLASH_ATTENTION.default,
+    EFFICIENT_ATTENTION.default,
+    CPU_ATTENTION.default,
 )
 """What costs much to compute and little to keep."""
 

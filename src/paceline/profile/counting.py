@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from paceline.comm.torch_internals import BatchNormLayer
 from paceline.profile.forward_costs import Role, Seen, Sliced, watched
 from paceline.profile.matmuls import Product
 from paceline.specs.measurements.profile import LayerCost, Matmul, Profile
@@ -47,7 +47,7 @@ def counted(
         before=before.model_copy(update={"name": "before"}),
         block=_mean(inside),
         after=after.model_copy(update={"name": "after", "saved_bytes_whole": ending}),
-        batch_norm=any(isinstance(each, _BatchNorm) for each in model.modules()),
+        batch_norm=any(isinstance(each, BatchNormLayer) for each in model.modules()),
         tensors=len(list(model.parameters())),
         state_bytes=state_bytes,
     )

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from paceline.comm.torch_internals import TorchDispatchMode, own_parameters, storage_id, tree_leaves
 from paceline.profile.matmuls import Product, products_of
 from paceline.profile.regions import Regions
 
@@ -73,7 +72,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._found: set[int] = set()
         # Keeping a storage keeps its number from being used again.
         self._kept = {
-            each.untyped_storage()._cdata: each.untyped_storage()
+            storage_id(each.untyped_storage()): each.untyped_storage()
             for each in [*model.parameters(), *model.buffers()]
         }
 
@@ -115,8 +114,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage._cdata not in self._kept:
-            self._kept[storage._cdata] = storage
+        if storage_id(storage) not in self._kept:
+            self._kept[storage_id(storage)] = storage
             self.seen[self._regions.now].saved[self._divided] += storage.nbytes()
         return tensor
 
@@ -125,7 +124,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """A block in which modules say when they are called."""
         with ExitStack() as stack:
             for name, module in self._model.named_modules():
-                if module._parameters:
+                if own_parameters(module):
                     enter = self._enter(roles.get(name))
                     stack.callback(module.register_forward_pre_hook(enter).remove)
                 if name in roles:
@@ -137,7 +136,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             del args
             self._role = role
             parameters = self.seen[self._regions.now].parameters
-            for name, each in module._parameters.items():
+            for name, each in own_parameters(module).items():
                 if each is not None and id(each) not in self._found:
                     self._found.add(id(each))
                     divided = role is not None and not (role == "rows" and name == "bias")

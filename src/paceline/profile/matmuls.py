@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from paceline.comm.torch_internals import operator_name, operator_schema
+
 aten = torch.ops.aten
 
 
@@ -30,7 +32,7 @@ def products_of(operator: Any, args: Sequence[Any], result: Any) -> tuple[Produc
     find = _FINDERS.get(operator.overloadpacket)
     if find is not None:
         return find(args, result)
-    if "scaled_dot_product" in operator._opname:
+    if "scaled_dot_product" in operator_name(operator):
         return _attention(operator, args)
     return ()
 
@@ -54,7 +56,7 @@ def _attention(operator: Any, args: Sequence[Any]) -> tuple[Product, ...]:
     query, key, value = args[:3]
     *many, rows, width = query.shape
     pairs = key.shape[-2]
-    names = [each.name for each in operator._schema.arguments]
+    names = [each.name for each in operator_schema(operator).arguments]
     causal = "is_causal" in names and len(args) > (at := names.index("is_causal")) and args[at]
     computed = 0.5 if causal else 1.0
     repeats = math.prod(many)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
+from paceline.comm.torch_internals import tree_leaves
 from paceline.profile.counting import Forward
 from paceline.profile.regions import Regions
 from paceline.specs.measurements.profile import LayerCost, ModelTimes, Profile, Timing

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
+from paceline.comm.torch_internals import foreach_copy_
 from paceline.sync.averaging import Averager
 from paceline.sync.bucketed import Bucketed, gradients_of
 from paceline.sync.mode import Bound, Kept
@@ -35,4 +36,4 @@ class MeanGradients(Bucketed):
         row, rest = self._buckets[number], self._rests[number]
         gradients = gradients_of(row)
         flat = self._averager.average(row.flat(gradients), rest, row.shapes, step=self._step)
-        torch._foreach_copy_(gradients, row.views(flat))
+        foreach_copy_(gradients, row.views(flat))

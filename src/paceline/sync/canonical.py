@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
+from paceline.comm.torch_internals import foreach_copy_
 from paceline.specs import PacelineError
 from paceline.sync.bucketed import Bucketed, gradients_of
 from paceline.sync.mode import Bound
@@ -132,7 +133,7 @@ class Canonical(Bucketed):
         if self._last is not None:
             tree.push(Subtree(self._last, 0), flat)
         summed = self._over_all(tree, len(flat), flat.dtype)
-        torch._foreach_copy_(gradients, row.views(summed))
+        foreach_copy_(gradients, row.views(summed))
 
     def _over_all(self, tree: TreeSum[torch.Tensor], size: int, dtype: torch.dtype) -> torch.Tensor:
         """The sum over all parts, of rows of so many numbers."""

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 
 import torch
 
+from paceline.comm.torch_internals import foreach_copy_, foreach_sub_
 from paceline.sync.flat import Row, in_order
 from paceline.sync.mode import Bound, Mode
 
@@ -42,7 +43,7 @@ class ElasticAveraging(Mode):
             return
         pull, arriving = self._under_way
         mean = self.bound.lane.finish(arriving)
-        torch._foreach_sub_(self._row.locals, self._row.views(pull))
+        foreach_sub_(self._row.locals, self._row.views(pull))
         self._centre.add_(mean, alpha=self.bound.transport.workers)
         self._under_way = None
 
@@ -53,4 +54,4 @@ class ElasticAveraging(Mode):
     @torch.no_grad()
     def conclude(self) -> None:
         """Take the centre."""
-        torch._foreach_copy_([each.local for each in self.bound.held], self.consensus())
+        foreach_copy_([each.local for each in self.bound.held], self.consensus())

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 
 import torch
 
+from paceline.comm.torch_internals import foreach_copy_
 from paceline.sync.flat import Row, in_order
 from paceline.sync.graphs import peers
 from paceline.sync.mode import Bound, Mode
@@ -46,7 +47,7 @@ class Gossip(Mode):
         mixed = self.bound.lane.finish(mixing)
         if self.bound.sync.overlap:
             mixed += self._row.weights().sub_(launched)
-        torch._foreach_copy_(self._row.locals, self._row.views(mixed))
+        foreach_copy_(self._row.locals, self._row.views(mixed))
         self._under_way = None
 
     def consensus(self) -> list[torch.Tensor]:
@@ -59,7 +60,7 @@ class Gossip(Mode):
     @torch.no_grad()
     def conclude(self) -> None:
         """Take the mean."""
-        torch._foreach_copy_([each.local for each in self.bound.held], self.consensus())
+        foreach_copy_([each.local for each in self.bound.held], self.consensus())
 
     def _begin(self, step: int) -> None:
         own = self._row.weights()

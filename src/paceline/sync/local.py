@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from paceline.comm.torch_internals import foreach_copy_
 from paceline.sync.averaging import Averager
 from paceline.sync.flat import Row, in_order, rows_of
 from paceline.sync.mode import Bound, Kept, Mode
@@ -152,5 +153,5 @@ class LocalSteps(Mode):
         fragment.anchor.sub_(change, alpha=sync.outer_rate)
         # What was learned while the exchange was under way is kept.
         learned = fragment.row.weights().sub_(fragment.launched)
-        torch._foreach_copy_(fragment.row.locals, fragment.row.views(learned.add_(fragment.anchor)))
+        foreach_copy_(fragment.row.locals, fragment.row.views(learned.add_(fragment.anchor)))
         fragment.arriving, fragment.lands_after = None, None

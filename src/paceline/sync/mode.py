@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from paceline.comm.torch_internals import foreach_copy_
 from paceline.specs import Sync
 from paceline.sync.lane import Lane
 from paceline.sync.transport import Transport
@@ -133,9 +134,9 @@ class Mode:
         locals_ = [held.local for held in self.bound.held]
         own = [local.detach().clone() for local in locals_]
         with torch.no_grad():
-            torch._foreach_copy_(locals_, common)
+            foreach_copy_(locals_, common)
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(locals_, own)
+                foreach_copy_(locals_, own)

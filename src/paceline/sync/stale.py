@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from paceline.comm.torch_internals import foreach_copy_
 from paceline.specs import PacelineError
 from paceline.sync.flat import rows_of
 from paceline.sync.messages import (
@@ -106,7 +107,7 @@ class StaleWeights(Mode):
     def conclude(self) -> None:
         """Take what the servers have."""
         if (common := self.consensus()) is not None:
-            torch._foreach_copy_([each.local for each in self.bound.held], common)
+            foreach_copy_([each.local for each in self.bound.held], common)
 
     def drain(self) -> None:
         """Take the last answer, and what the servers' optimizers keep: all workers write a
@@ -168,7 +169,7 @@ class StaleWeights(Mode):
         answers = self.bound.lane.finish(self._arriving)
         self._arriving = None
         for row, answer in zip(self._rows, answers, strict=True):
-            torch._foreach_copy_(row.locals, row.views(answer.to(row.locals[0].device)))
+            foreach_copy_(row.locals, row.views(answer.to(row.locals[0].device)))
 
     def _from_servers(
         self, own: Callable[[Part], torch.Tensor], room: Sequence[torch.Tensor]

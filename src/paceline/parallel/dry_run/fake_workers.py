@@ -1,7 +1,7 @@
 """A worker of a large cluster, played here: tensors without memory, and peers that are not there.
 
-Together with `stand_ins.py` the one place that knows the private parts of torch that this takes;
-`tests/parallel/test_fake_workers.py` fails when a release of torch changes them.
+The private parts of torch that this takes are in `comm/torch_internals.py`;
+`tests/parallel/test_fake_workers.py` fails when a torch release changes how they work together.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,20 +12,25 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._subclasses.fake_tensor import (
+from torch.distributed.device_mesh import DeviceMesh
+
+from paceline.comm.groups import Groups
+from paceline.comm.torch_internals import (
+    CAUSAL_MASK_CHECK,
+    READ_NUMBER,
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    TorchDispatchMode,
     UnsupportedOperatorException,
+    fake_store,
+    fsdp_chunking,
+    own_buffers,
+    own_parameters,
+    pipeline_warmup,
     unset_fake_temporarily,
 )
-from torch.distributed.device_mesh import DeviceMesh
-from torch.nn.modules import transformer
-from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from paceline.comm.groups import Groups
 from paceline.parallel import data_parallel
 from paceline.parallel.dry_run.torch_stand_ins import Chunks, LonelyCopy, agree_at_once, copied
 from paceline.specs import Layout, Placement
@@ -64,13 +69,11 @@ def pretending(layout: Layout) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(replaced(data_parallel, "DistributedDataParallel", LonelyCopy))
         # torch's own transformer looks into a mask to see if it is causal; shapes are the same.
-        stack.enter_context(replaced(transformer, "_detect_is_causal_mask", lambda *_, **__: False))
+        stack.enter_context(replaced(*CAUSAL_MASK_CHECK, lambda *_, **__: False))
         # torch's own way copies the mode with each tensor, and later crashes the process.
         stack.enter_context(replaced(FakeTensor, "__deepcopy__", copied))
         if layout.shards > 1:
-            from torch.distributed.fsdp._fully_shard import _fsdp_param  # noqa: PLC0415
-
-            stack.enter_context(replaced(_fsdp_param, "_chunk_with_empty", Chunks))
+            stack.enter_context(replaced(*fsdp_chunking(), Chunks))
         if layout.tensor > 1:
             from paceline.parallel.slices import functions  # noqa: PLC0415
 
@@ -79,9 +82,7 @@ def pretending(layout: Layout) -> Iterator[None]:
                 replaced(functions, "own_random_numbers", lambda *_, **__: nullcontext())
             )
         if layout.pipeline > 1:
-            from torch.distributed.pipelining import schedules  # noqa: PLC0415
-
-            stack.enter_context(replaced(schedules._PipelineSchedule, "_warmup_p2p", agree_at_once))
+            stack.enter_context(replaced(*pipeline_warmup(), agree_at_once))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         yield
 
@@ -109,7 +110,7 @@ class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Answer for tensors without memory."""
-        if function is torch.ops.aten._local_scalar_dense.default:
+        if function is READ_NUMBER:
             return 1.0 if args[0].dtype.is_floating_point else 1
         return function(*args, **(kwargs or {}))
 
@@ -124,7 +125,7 @@ class PretendedGroups(Groups):
         super().__init__(placement, torch.device("cpu"), None)
         if placement.workers == 1:
             return
-        store = FakeStore()
+        store = fake_store()
         self._store = cast("SignedStore", store)
         with in_reality():
             dist.init_process_group(
@@ -162,26 +163,20 @@ class PretendedGroups(Groups):
             return None if mine is None else dist.new_group(mine)
 
 
-def current_backward() -> int | None:
-    """The number of the backward that is under way in this thread."""
-    number: int = torch._C._current_graph_task_id()
-    return None if number == -1 else number
-
-
 def without_memory(model: nn.Module) -> nn.Module:
     """A model as built in a block that pretends, with what was read from files put off, too."""
     done: dict[int, nn.Parameter] = {}
     for module in model.modules():
-        for name, parameter in module._parameters.items():
+        for name, parameter in own_parameters(module).items():
             if parameter is not None and not isinstance(parameter, FakeTensor):
                 if id(parameter) not in done:  # tied weights stay one parameter
                     done[id(parameter)] = nn.Parameter(
                         torch.empty_like(parameter.detach()), parameter.requires_grad
                     )
-                module._parameters[name] = done[id(parameter)]
-        for name, buffer in module._buffers.items():
+                own_parameters(module)[name] = done[id(parameter)]
+        for name, buffer in own_buffers(module).items():
             if buffer is not None and not isinstance(buffer, FakeTensor):
-                module._buffers[name] = torch.empty_like(buffer)
+                own_buffers(module)[name] = torch.empty_like(buffer)
     # It is where it is to be; torch cannot move a tensor without memory in place.
     model.to = lambda *_, **__: model  # type: ignore[method-assign]
     return model

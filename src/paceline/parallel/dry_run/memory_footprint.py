@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 
-from paceline.parallel.dry_run.fake_workers import current_backward, replaced
+from paceline.comm.torch_internals import (
+    current_backward,
+    operator_name,
+    operator_schema,
+    storage_id,
+)
+from paceline.parallel.dry_run.fake_workers import replaced
 
 PARAMETERS, GRADIENTS, EXCHANGE, INPUTS = "parameters", "gradients", "exchange", "inputs"
 """What memory is for. What nobody claims is an activation."""
@@ -60,10 +66,10 @@ class Footprint:
 
         def resize_and_count(storage: torch.UntypedStorage, size: int) -> Any:
             resized = resize(storage, size)
-            known = self._pieces.get(storage._cdata)
+            known = self._pieces.get(storage_id(storage))
             if known is not None:
-                self._let_go(storage._cdata)
-                self._keep(storage._cdata, known[0], size, known[2])
+                self._let_go(storage_id(storage))
+                self._keep(storage_id(storage), known[0], size, known[2])
             return resized
 
         with replaced(torch.UntypedStorage, "resize_", resize_and_count):
@@ -83,7 +89,9 @@ class Footprint:
 
     def after(self, function: Any, args: Sequence[Any], result: Any) -> None:
         """Count the memory of an operator's result."""
-        exchanged = _EXCHANGED.get(function._opname) if function.namespace == "c10d" else None
+        exchanged = (
+            _EXCHANGED.get(operator_name(function)) if function.namespace == "c10d" else None
+        )
         if exchanged is not None:
             self.claim(EXCHANGE, [args[exchanged]])
         elif not _writes_its_result(function):
@@ -92,7 +100,7 @@ class Footprint:
                     self._take(each.untyped_storage())
 
     def _take(self, storage: torch.UntypedStorage, purpose: str | None = None) -> None:
-        key = storage._cdata
+        key = storage_id(storage)
         known = self._pieces.get(key)
         if known is not None:
             if purpose is None or known[0] == purpose:
@@ -119,4 +127,6 @@ class Footprint:
 @cache
 def _writes_its_result(function: Any) -> bool:
     """Whether an operator returns memory that it was given, such as an addition in place."""
-    return any(each.alias_info and each.alias_info.is_write for each in function._schema.returns)
+    return any(
+        each.alias_info and each.alias_info.is_write for each in operator_schema(function).returns
+    )

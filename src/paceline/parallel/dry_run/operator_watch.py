@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+from paceline.comm.torch_internals import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 
 class Watcher(Protocol):

@@ -1,7 +1,7 @@
 """What stands in for parts of torch that would wait for workers which are not there.
 
-Together with `pretend.py` the one place that knows private parts of torch for dry runs;
-`tests/parallel/test_fake_workers.py` fails when a release of torch changes them.
+The private parts of torch that this takes are in `comm/torch_internals.py`;
+`tests/parallel/test_fake_workers.py` fails when a torch release changes how they work together.
 """
 
 import weakref
@@ -11,10 +11,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import GradBucket
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from paceline.comm.torch_internals import (
+    GradBucket,
+    TorchDispatchMode,
+    fsdp_parameters,
+    rebuild_buckets,
+    unset_fake_temporarily,
+    unsharded_gradients,
+    use_static_shapes,
+)
 
 
 class LonelyCopy(DistributedDataParallel):
@@ -46,7 +53,7 @@ def settled_buckets() -> list[torch.Tensor]:
     """
     copy = LonelyCopy.last() if LonelyCopy.last else None
     with unset_fake_temporarily(), _New() as new:
-        if copy is None or not copy.reducer._rebuild_buckets():
+        if copy is None or not rebuild_buckets(copy):
             return []
     return [tensor for tensor in new.tensors if tensor.dtype.is_floating_point]
 
@@ -90,12 +97,9 @@ def agree_at_once(
     schedule: object, stages: Iterable[Any], has_backward: bool, p2p_done: bool
 ) -> None:
     """Stages vote by messages whether all know their shapes; ours always do."""
-    from torch.distributed.pipelining._utils import InferenceMode  # noqa: PLC0415
-
     del schedule, p2p_done
     for stage in stages:
-        assert not InferenceMode.needs_dynamic(stage._user_meta, has_backward)
-        stage._inference_mode = InferenceMode.STATIC
+        use_static_shapes(stage, has_backward=has_backward)
 
 
 def copied(tensor: torch.Tensor, memo: dict[int, torch.Tensor]) -> torch.Tensor:
@@ -110,25 +114,11 @@ def copied(tensor: torch.Tensor, memo: dict[int, torch.Tensor]) -> torch.Tensor:
 
 def exchanged_weights(model: nn.Module) -> Iterator[torch.Tensor]:
     """What shards have gathered of each other's weights."""
-    for parameter in _sharded_parameters(model):
+    for parameter in fsdp_parameters(model):
         yield from parameter.all_gather_outputs
 
 
 def whole_gradients(model: nn.Module) -> Iterator[torch.Tensor]:
     """Gradients that shards have not divided yet, since more micro-batches follow."""
-    for parameter in _sharded_parameters(model):
-        gathered = getattr(parameter, "_unsharded_param", None)
-        for gradient in (
-            parameter.unsharded_accumulated_grad,
-            None if gathered is None else gathered.grad,
-        ):
-            if gradient is not None:
-                yield gradient
-
-
-def _sharded_parameters(model: nn.Module) -> Iterator[Any]:
-    for module in model.modules():
-        if hasattr(module, "_get_fsdp_state"):
-            state: Any = module._get_fsdp_state()  # type: ignore[operator]
-            for group in state._fsdp_param_groups:
-                yield from group.fsdp_params
+    for parameter in fsdp_parameters(model):
+        yield from unsharded_gradients(parameter)

@@ -8,9 +8,13 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _resolve_process_group as resolve_group
-from torch.utils._pytree import tree_leaves
 
+from paceline.comm.torch_internals import (
+    operator_name,
+    operator_schema,
+    resolve_process_group,
+    tree_leaves,
+)
 from paceline.specs import Layout, Transfer
 
 NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"})
@@ -91,7 +95,7 @@ class TransferRecorder:
             self._note(function, args)
 
     def _note(self, function: Any, args: Sequence[Any]) -> None:
-        name = function._opname
+        name = operator_name(function)
         if name in _SILENT:
             return
         named = dict(zip(_argument_names(function), args, strict=False))
@@ -160,7 +164,7 @@ def listed(counts: Mapping[Transfer, int]) -> tuple[Transfer, ...]:
 
 @cache
 def _argument_names(function: Any) -> tuple[str, ...]:
-    return tuple(argument.name for argument in function._schema.arguments)
+    return tuple(argument.name for argument in operator_schema(function).arguments)
 
 
 def _group(named: Mapping[str, Any]) -> dist.ProcessGroup:
@@ -168,4 +172,4 @@ def _group(named: Mapping[str, Any]) -> dist.ProcessGroup:
         group: dist.ProcessGroup = dist.ProcessGroup.unbox(named["process_group"])
         return group
     given: Any = named["group_name"]
-    return given if isinstance(given, dist.ProcessGroup) else resolve_group(given)
+    return given if isinstance(given, dist.ProcessGroup) else resolve_process_group(given)

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map
 
+from paceline.comm.torch_internals import tree_leaves, tree_map
 from paceline.parallel.forward_trace import BlockCall, Trace, is_layer, scaled_shape
 from paceline.specs import PacelineError
 

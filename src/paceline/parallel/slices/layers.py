@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn import functional as F
-from torch.utils._pytree import tree_map_only
 
+from paceline.comm.torch_internals import tree_map_only
 from paceline.parallel.forward_trace import transposed
 from paceline.parallel.slices.sliced_tensors import Fused, placed, spread, whole
 

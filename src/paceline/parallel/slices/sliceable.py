@@ -6,6 +6,7 @@ from functools import cached_property
 
 from torch import nn
 
+from paceline.comm.torch_internals import own_parameters
 from paceline.parallel.forward_trace import Trace, is_linear, transposed
 from paceline.specs import Layout, PacelineError
 
@@ -37,7 +38,7 @@ class Sliceable:
                 shared -= {other for other in shared if self._is_embedding(other)}
             if not (transposed(module) or type(module).forward is nn.Linear.forward):
                 found[name] = f"its class, {type(module).__name__}, does more than nn.Linear"
-            elif "weight" not in module._parameters:
+            elif "weight" not in own_parameters(module):
                 found[name] = "its weight is computed from other parameters"
             elif shared:
                 found[name] = f"it shares a parameter with {min(shared)}"
@@ -91,7 +92,7 @@ class Sliceable:
         return (
             type(module).forward is nn.Embedding.forward
             and not (module.max_norm or module.scale_grad_by_freq or module.sparse)
-            and "weight" in module._parameters
+            and "weight" in own_parameters(module)
             and name not in self._used_directly
             and self.gives_all_a_share(module.num_embeddings)
         )

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
-from torch.utils._pytree import tree_map_only
+
+from paceline.comm.torch_internals import make_wrapper_subclass, tree_map_only
 
 _SPLITS = frozenset({"chunk", "split", "split_with_sizes", "tensor_split"})
 _UNFOLDS = frozenset({"view", "reshape", "unflatten"})
@@ -31,7 +32,7 @@ class Fused(torch.Tensor):
     @staticmethod
     def __new__(cls, local: torch.Tensor, parts: Sequence[int], mesh: DeviceMesh) -> "Fused":
         """The output of which this worker has `local`, the slices of `parts` behind each other."""
-        fused: Fused = torch.Tensor._make_wrapper_subclass(
+        fused: Fused = make_wrapper_subclass(
             cls, (*local.shape[:-1], sum(parts)), dtype=local.dtype, device=local.device
         )
         fused.device_mesh, fused._local, fused._parts = mesh, local, tuple(parts)

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._ops import OpOverload
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
+from paceline.comm.torch_internals import OpOverload
 from paceline.parallel.slices.functions import COMPUTED_IN_SLICES, NOT_COMPUTED, OWN_FORMS
 from paceline.parallel.slices.sliced_tensors import Fused, everything_whole, spread, whole
 

@@ -3,6 +3,7 @@
 import torch
 
 from paceline.comm.groups import Groups
+from paceline.comm.torch_internals import found_inf
 from paceline.specs import Layout
 
 
@@ -45,7 +46,7 @@ class LossScaling:
             return
         self._scaler.unscale_(optimizer)
         if self._ask:
-            for found in self._scaler._found_inf_per_device(optimizer).values():
+            for found in found_inf(self._scaler, optimizer):
                 self._sum(found)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:

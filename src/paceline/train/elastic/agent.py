@@ -11,7 +11,7 @@ from paceline.cluster.interfaces import Interface
 from paceline.comm import devices
 from paceline.comm.connections import Connections
 from paceline.comm.errors import CommunicationError
-from paceline.comm.groups import Groups, forget_failed_group
+from paceline.comm.groups import Groups
 from paceline.comm.health import GroupHealth
 from paceline.comm.rendezvous import (
     Meeting,
@@ -23,12 +23,13 @@ from paceline.comm.rendezvous import (
     secret_of,
 )
 from paceline.comm.signed_store import ForgedValue
+from paceline.comm.torch_internals import reset_group_count
 from paceline.membership.service import Begin, Hooks, Membership
 from paceline.specs import Faults, Member, Placement, Roster, Run
 from paceline.train.elastic.peer_copies import Copies, copy_every
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import TCPStore
+    from paceline.comm.torch_internals import TCPStore
 
 
 class Gathering:
@@ -137,7 +138,7 @@ class Gathering:
                 groups.rejoin(groups.placement, meeting)
             except (CommunicationError, ForgedValue) as error:
                 self.interrupt()
-                forget_failed_group()
+                reset_group_count()
                 why = f"a group could not be made: {error}"
                 continue
             return begin

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline.comm.errors import CommunicationError, drop_frames
-from paceline.comm.groups import Groups, forget_meshes
+from paceline.comm.groups import Groups
+from paceline.comm.torch_internals import clear_sharding_cache
 from paceline.membership.service import Begin
 from paceline.parallel.fitted_layout import everybody_has_all, fitted
 from paceline.specs import Layout, Lost, Regrouped, Roster, Source
@@ -201,7 +202,7 @@ class Regroup:
             self._stepper.give_up()
             self._stepper = None
             gc.collect()  # modules refer to each other, and the threads of their groups live on
-            forget_meshes()
+            clear_sharding_cache()
         self._stepper = self._build(layout)
         return self._stepper
 

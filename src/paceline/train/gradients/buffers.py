@@ -2,7 +2,8 @@
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+
+from paceline.comm.torch_internals import NormLayer, foreach_copy_
 
 
 class Buffers:
@@ -16,7 +17,7 @@ class Buffers:
         statistics = {
             id(buffer)
             for module in model.modules()
-            if isinstance(module, _NormBase)
+            if isinstance(module, NormLayer)
             for buffer in module.buffers(recurse=False)
         }
         self._now = [buffer for buffer in model.buffers() if not buffer.is_meta]
@@ -40,7 +41,7 @@ class Buffers:
             if self._untraced[number] or buffer._version != self._versions[number]
         ]
         if changed:
-            torch._foreach_copy_(
+            foreach_copy_(
                 [target[number] for number in changed], [source[number] for number in changed]
             )
             for number in changed:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.comm.groups import Groups
+from paceline.comm.torch_internals import BatchNormLayer
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch
 from paceline.data.nested import map_tensors
@@ -125,7 +125,7 @@ class RunningStatistics:
     """What batch normalisation keeps of the batches that it has seen, as a step begins with it."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+        layers = [layer for layer in model.modules() if isinstance(layer, BatchNormLayer)]
         used = [layer for layer in layers if layer.training and layer.running_mean is not None]
         self._statistics = _there(
             each for layer in used for each in (layer.running_mean, layer.running_var)

@@ -14,6 +14,7 @@ from torch import nn
 
 from paceline.comm.dtensor import held
 from paceline.comm.groups import Groups
+from paceline.comm.torch_internals import foreach_norm, sparse_values
 from paceline.parallel.arranged import Arranged
 from paceline.specs import Layout, PacelineError, Sync
 from paceline.train.gradients.learned import Learned
@@ -79,7 +80,7 @@ class FiniteGradients:
         else:
             # Norms read every number once; of what is not finite, no norm is.
             gradients = _gradients(arranged)
-            norms = torch._foreach_norm(gradients) if gradients else ()
+            norms = foreach_norm(gradients) if gradients else ()
             norm = torch.stack(norms).sum() if norms else torch.zeros(())
         if norm.isfinite():
             return True
@@ -125,7 +126,7 @@ class _Noted:
 
 def _gradients(arranged: Arranged) -> list[torch.Tensor]:
     gradients = [held(each.grad) for each in arranged.parameters() if each.grad is not None]
-    return [each._values() if each.is_sparse else each for each in gradients]
+    return [sparse_values(each) if each.is_sparse else each for each in gradients]
 
 
 def _knows(layout: Layout, sync: Sync, *, clips: bool) -> bool:

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import profile, record_function
 
 from paceline.comm.devices import synchronise
 from paceline.comm.groups import Groups
+from paceline.comm.torch_internals import ProfilerConfig, profiler_runs
 from paceline.observe.chrome_trace import WorkerTrace, write_worker_trace
 from paceline.observe.event_writer import EventWriter
 from paceline.observe.overlap import STEP, WAIT, recorded
@@ -113,7 +113,7 @@ class _Recorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._step: Any = None
-        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+        if profiler_runs():
             raise PacelineError(
                 "--trace was given, but the training runs a profiler of its own, and torch has one",
                 fix="leave out --trace, or the profiler",
@@ -121,7 +121,7 @@ class _Recorder:
         synchronise(device)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints when it starts and stops
         # Exchanges of some modes run on a thread of their own.
-        every_thread = _ExperimentalConfig(profile_all_threads=True)
+        every_thread = ProfilerConfig(profile_all_threads=True)
         self._profiler = profile(experimental_config=every_thread)
         self._profiler.start()
         self._stack = ExitStack()

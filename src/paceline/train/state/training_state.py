@@ -18,6 +18,7 @@ from paceline.checkpoints.storage import Readable
 from paceline.checkpoints.tensor_extent import Extent, Piece
 from paceline.checkpoints.tensor_loading import fill
 from paceline.comm.dtensor import held
+from paceline.comm.torch_internals import foreach_add_, foreach_copy_
 from paceline.parallel.arranged import Arranged, Stored
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.specs import PacelineError
@@ -113,7 +114,7 @@ class TrainedState:
             self._restore_weights(manifest, storage, chosen)
         elif consensus:
             every = self.mode.bound.held
-            torch._foreach_copy_(
+            foreach_copy_(
                 [each.local for each in every], [consensus[id(each.parameter)] for each in every]
             )
         self._restore_values(manifest)
@@ -174,8 +175,8 @@ class TrainedState:
                 manifest,
                 storage,
             )
-            torch._foreach_add_(total, one, alpha=1 / len(replicas))
-        torch._foreach_copy_([held(stored.tensor).detach() for stored in learning], total)
+            foreach_add_(total, one, alpha=1 / len(replicas))
+        foreach_copy_([held(stored.tensor).detach() for stored in learning], total)
 
     def _own_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
         """The optimizer's tensors and, where replicas differ, the weights of this one."""

@@ -1,0 +1,213 @@
+"""Every private symbol of torch that Paceline uses, under a plain name, with the reason.
+
+Nothing else in `src` reaches a private part of torch, and `tests/comm/test_torch_internals.py`
+checks each of these for existence and for the behavior relied on: when a torch release changes
+one, that test names it. What loads slowly (DTensor, FSDP, pipelining) is imported when used.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import _resolve_process_group as resolve_process_group
+from torch._C._profiler import _ExperimentalConfig as ProfilerConfig
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+    unset_fake_temporarily,
+)
+from torch.nn.modules import transformer
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNormLayer
+from torch.nn.modules.batchnorm import _NormBase as NormLayer
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+
+if TYPE_CHECKING:  # torch.distributed defines these conditionally, which type checkers do not see
+    from torch._C._distributed_c10d import GradBucket, PrefixStore, Store, TCPStore
+else:
+    from torch.distributed import GradBucket, PrefixStore, Store, TCPStore
+
+__all__ = [
+    "BatchNormLayer",
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "GradBucket",
+    "NormLayer",
+    "OpOverload",
+    "PrefixStore",
+    "ProfilerConfig",
+    "Store",
+    "TCPStore",
+    "TorchDispatchMode",
+    "UnsupportedOperatorException",
+    "is_traceable_wrapper_subclass_type",
+    "resolve_process_group",
+    "tree_leaves",
+    "tree_map",
+    "tree_map_only",
+    "unset_fake_temporarily",
+]
+
+# One call for many tensors, as torch's own optimizers make: a loop costs a launch for each.
+foreach_add_ = torch._foreach_add_
+foreach_copy_ = torch._foreach_copy_
+foreach_mul_ = torch._foreach_mul_
+foreach_norm = torch._foreach_norm
+foreach_sub_ = torch._foreach_sub_
+
+make_wrapper_subclass = torch.Tensor._make_wrapper_subclass
+"""Makes a tensor without memory of a subclass that computes by `__torch_dispatch__`."""
+
+FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
+EFFICIENT_ATTENTION = torch.ops.aten._scaled_dot_product_efficient_attention
+CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+"""The operators behind `F.scaled_dot_product_attention`: FLOP counters and recomputation name
+them."""
+READ_NUMBER = torch.ops.aten._local_scalar_dense.default
+"""The operator behind `tensor.item()`, which a tensor without memory cannot answer."""
+
+CAUSAL_MASK_CHECK = (transformer, "_detect_is_causal_mask")
+"""The function by which torch's transformer reads a mask's values. A dry run replaces it."""
+
+
+def abort_process_groups() -> None:
+    """Abort all collectives of NCCL; torch offers it only for its own use."""
+    dist.distributed_c10d._abort_process_group()
+
+
+def reset_group_count() -> None:
+    """Number process groups from 0 again, as `destroy_process_group` does.
+
+    A first group that could not be made is counted, and later groups would wait for the other
+    workers under names that those do not use.
+    """
+    if not dist.is_initialized():
+        dist.distributed_c10d._world.group_count = 0
+
+
+def clear_sharding_cache() -> None:
+    """Let DTensor forget the meshes that it has seen.
+
+    A mesh of a later generation with as many workers compares equal, and DTensor would use the
+    old one's groups.
+    """
+    if "torch.distributed.tensor" in sys.modules:
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache  # noqa: PLC0415
+
+        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+
+
+def current_backward() -> int | None:
+    """Return the number of the backward that runs in this thread, or None."""
+    number: int = torch._C._current_graph_task_id()
+    return None if number == -1 else number
+
+
+def profiler_runs() -> bool:
+    """Return whether a profiler of torch runs already; torch has only one."""
+    running: bool = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    return running
+
+
+def own_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """Return the module's own parameters, which may be replaced in place."""
+    return module._parameters
+
+
+def own_buffers(module: nn.Module) -> dict[str, torch.Tensor | None]:
+    """Return the module's own buffers, which may be replaced in place."""
+    return module._buffers
+
+
+def check_input_dim(layer: BatchNormLayer, values: torch.Tensor) -> None:
+    """Refuse an input whose number of dimensions a batch norm layer does not take."""
+    layer._check_input_dim(values)  # type: ignore[no-untyped-call]
+
+
+def sparse_values(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a sparse tensor's values without coalescing it, which `values()` requires."""
+    return tensor._values()
+
+
+def storage_id(storage: torch.UntypedStorage) -> int:
+    """Return a number that tells storages apart, also those without memory."""
+    number: int = storage._cdata
+    return number
+
+
+def operator_name(operator: Any) -> str:
+    """Return an operator's name without namespace and overload."""
+    name: str = operator._opname
+    return name
+
+
+def operator_schema(operator: Any) -> Any:
+    """Return an operator's schema: its arguments and results."""
+    return operator._schema
+
+
+def found_inf(scaler: Any, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the flags of a GradScaler, one for each device, that a gradient overflowed."""
+    return list(scaler._found_inf_per_device(optimizer).values())
+
+
+def rebuild_buckets(model: nn.parallel.DistributedDataParallel) -> bool:
+    """Lay DDP's buckets out in the order in which gradients came; whether that was due."""
+    due: bool = model.reducer._rebuild_buckets()
+    return due
+
+
+def fake_store() -> Any:
+    """Return the store of the fake backend, whose module registers that backend when loaded."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
+
+    return FakeStore()
+
+
+def fsdp_chunking() -> tuple[Any, str]:
+    """Return where FSDP2 keeps the function that divides a parameter. A dry run replaces it."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_param  # noqa: PLC0415
+
+    return _fsdp_param, "_chunk_with_empty"
+
+
+def fsdp_parameters(model: nn.Module) -> Iterator[Any]:
+    """Yield FSDP2's own records of the parameters that it shards."""
+    for module in model.modules():
+        if hasattr(module, "_get_fsdp_state"):
+            state: Any = module._get_fsdp_state()  # type: ignore[operator]
+            for group in state._fsdp_param_groups:
+                yield from group.fsdp_params
+
+
+def unsharded_gradients(parameter: Any) -> Iterator[torch.Tensor]:
+    """Yield the gradients of an FSDP2 parameter that are not reduced yet."""
+    unsharded = getattr(parameter, "_unsharded_param", None)
+    own = None if unsharded is None else unsharded.grad
+    for gradient in (parameter.unsharded_accumulated_grad, own):
+        if gradient is not None:
+            yield gradient
+
+
+def pipeline_warmup() -> tuple[Any, str]:
+    """Return the method by which pipeline stages vote on their shapes. A dry run replaces it."""
+    from torch.distributed.pipelining import schedules  # noqa: PLC0415
+
+    return schedules._PipelineSchedule, "_warmup_p2p"
+
+
+def use_static_shapes(stage: Any, *, has_backward: bool) -> None:
+    """Tell a pipeline stage that its shapes are known; fail where they are not."""
+    from torch.distributed.pipelining._utils import InferenceMode  # noqa: PLC0415
+
+    assert not InferenceMode.needs_dynamic(stage._user_meta, has_backward)
+    stage._inference_mode = InferenceMode.STATIC
