@@ -46,11 +46,11 @@ def _at_its_end(run: Run, folder: Path) -> dict[str, Any]:
     return paceline_json("report", run.path, folder=folder)
 
 
-def _send(name: str, job: int, cluster: str, folder: Path) -> None:
+def _send(name: str, job: str, cluster: str, folder: Path) -> None:
     """Send a signal to a job, by Slurm's own command."""
     paceline(
         *("testbed", "exec", "head", "--name", cluster),
-        *("--", "scancel", f"--signal={name}", str(job)),
+        *("--", "scancel", f"--signal={name}", job),
         folder=folder,
     )
 
@@ -65,7 +65,7 @@ def test_stopped_by_hand_and_resumed_on_fewer_nodes(cluster: str, shared_folder:
     said = paceline(
         *("resume", run.path, "--testbed", cluster), folder=shared_folder, expect=2
     ).stderr
-    assert f"the run's job {submitted['job']} is still RUNNING on the testbed" in said
+    assert f"the run's job {submitted['job']} is still running on the testbed" in said
     _send("TERM", submitted["job"], cluster, shared_folder)
     assert "stopped" in paceline("watch", run.path, folder=shared_folder).stdout
     deadline = time.monotonic() + 30

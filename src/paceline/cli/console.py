@@ -6,25 +6,40 @@ from typing import Annotated, Any
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 Train = Annotated[
     str, typer.Argument(metavar="TRAIN", help="train.py, or train.py:function (default: training).")
 ]
-Runs = Annotated[str, typer.Option("--runs", metavar="DIR", help="Parent of the run's folder.")]
-RunName = Annotated[str | None, typer.Option("--name", help="Name of the run.")]
+Runs = Annotated[
+    str, typer.Option("--runs", metavar="DIR", help="Parent directory of the run folder.")
+]
+RunName = Annotated[
+    str | None,
+    typer.Option("--name", help="Name of the run (default: from the file or its directory)."),
+]
 Port = Annotated[
     int | None,
-    typer.Option("--port", min=1, max=65535, help="Where workers meet (any free port)."),
+    typer.Option(
+        "--port", min=1, max=65535, help="Port of the rendezvous (default: any free port)."
+    ),
 ]
 PowerLimit = Annotated[
     float | None,
-    typer.Option("--power-limit", min=1, metavar="WATTS", help="Of each GPU, while it trains."),
+    typer.Option(
+        "--power-limit",
+        min=1,
+        metavar="WATTS",
+        help="Cap each GPU's power, in watts, for the duration of the run.",
+    ),
 ]
 TraceSteps = Annotated[
     int | None,
     typer.Option(
-        "--trace", min=1, metavar="STEPS", help="Record what workers do in so many steps."
+        "--trace",
+        min=1,
+        metavar="STEPS",
+        help="Profile this many steps on up to 16 workers (default: off).",
     ),
 ]
 To = Annotated[
@@ -32,10 +47,10 @@ To = Annotated[
     typer.Option(
         "--to",
         metavar="LISTENER[:PLACE]",
-        help="Tell prometheus, tensorboard, mlflow or wandb of the run; repeatable.",
+        help="Forward metrics to prometheus, tensorboard, mlflow or wandb; repeatable.",
     ),
 ]
-RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
+RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run folder.")]
 
 
 def say(text: str, *, unless: bool = False) -> None:

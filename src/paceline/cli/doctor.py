@@ -1,4 +1,4 @@
-"""`paceline doctor`: what works here, what does not, what to do about it."""
+"""`paceline doctor`: check this machine and report problems with their fixes."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ _COLOUR = {"ok": "green", "note": "yellow", "bad": "red"}
 
 
 def doctor(json: Json = False, quiet: Quiet = False) -> None:
-    """Say what works here, what does not, and what to do about it.
+    """Check this machine and report problems with their fixes.
 
     Example:  paceline doctor
     """

@@ -1,4 +1,4 @@
-"""`paceline probe`: measure devices and links, here or through Slurm."""
+"""`paceline probe`: measure devices and links, on this machine or a cluster."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,20 +32,25 @@ def probe(
     *,
     train: Annotated[
         str | None,
-        typer.Argument(metavar="[TRAIN]", help="Time this training's model on the devices, too."),
+        typer.Argument(metavar="[TRAIN]", help="Also time this training's model on the devices."),
     ] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The cluster file to write.")
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Cluster file to write.")
     ] = Path("cluster.toml"),
     profile: Annotated[
-        Path, typer.Option("--profile", metavar="FILE", help="With TRAIN: the profile to write.")
+        Path, typer.Option("--profile", metavar="FILE", help="With TRAIN: profile to write.")
     ] = Path("profile.toml"),
     workers: Annotated[
         int | None,
-        typer.Option("-n", "--workers", min=1, help="Workers here: one per accelerator, or 1."),
+        typer.Option(
+            "-n",
+            "--workers",
+            min=1,
+            help="Workers on this machine (default: one per accelerator, or 1).",
+        ),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option("--nodes", min=1, help="Probe so many nodes, through Slurm.")
+        int | None, typer.Option("--nodes", min=1, help="Probe this many nodes of the cluster.")
     ] = None,
     devices: Devices = None,
     partition: Partition = None,
@@ -57,7 +62,7 @@ def probe(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure devices and links, and name those that are slower than their peers.
+    """Measure devices and links, and list those that are slower than their peers.
 
     Example:  paceline probe --nodes 4
     """

@@ -1,36 +1,66 @@
-"""`paceline resume` and `paceline ledger`: go on with a run, and check what it has seen."""
+"""`paceline resume` and `paceline ledger`: resume a run; check its sample ledger."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from paceline.cli.console import Json, Quiet, RunFolder, print_json, say, warn
 from paceline.cli.options.cluster import SchedulerName, Testbed, Wait, chosen_scheduler
-from paceline.cli.options.layout import another_layout, takes_layout
+from paceline.cli.options.layout import (
+    BatchNorm,
+    BucketMegabytes,
+    FaultSettings,
+    MicroBatch,
+    Pipeline,
+    Precision,
+    Recompute,
+    Replicas,
+    Schedule,
+    Sequence,
+    Shards,
+    SyncMode,
+    Tensor,
+    another_layout,
+    given_layout,
+)
 from paceline.cli.run import shown, train_here
 from paceline.cli.submit import train_there
 
 
-@takes_layout
 def resume(
+    context: typer.Context,
     *,
     run: RunFolder,
-    layout: dict[str, Any],
     workers: Annotated[
         int | None,
-        typer.Option("-n", "--workers", min=1, help="Here, on this many workers."),
+        typer.Option(
+            "-n", "--workers", min=1, help="Resume on this machine, with this many workers."
+        ),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option("--nodes", min=1, help="On this many nodes of the cluster.")
+        int | None, typer.Option("--nodes", min=1, help="Resume on this many nodes of the cluster.")
     ] = None,
     scheduler: SchedulerName = None,
     testbed: Testbed = None,
     wait: Wait = False,
+    replicas: Replicas = None,
+    shards: Shards = None,
+    tensor: Tensor = None,
+    pipeline: Pipeline = None,
+    micro_batch: MicroBatch = None,
+    precision: Precision = None,
+    recompute: Recompute = None,
+    schedule: Schedule = None,
+    sequence: Sequence = None,
+    batch_norm: BatchNorm = None,
+    bucket_megabytes: BucketMegabytes = None,
+    sync: SyncMode = None,
+    faults: FaultSettings = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run from its last good checkpoint, on any number of workers, in any layout.
+    """Resume a run from its last good checkpoint, on any number of workers, in any layout.
 
     Example:  paceline resume runs/gpt-20260101-120000 -n 4
     """
@@ -41,6 +71,7 @@ def resume(
     from paceline.schedulers.submission import check_over, fit_job
     from paceline.specs import PacelineError, Run
 
+    layout = given_layout(context)
     folder = Run.open(Path(run))
     state = RunReader(folder).refresh()
     if workers is not None and nodes is not None:
@@ -79,7 +110,7 @@ def resume(
 
 
 def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
-    """Check which samples a run with --ledger has seen: each once in every epoch.
+    """Check the sample ledger of a run with --ledger: each sample once per epoch.
 
     Example:  paceline ledger runs/gpt-20260101-120000
     """

@@ -1,9 +1,9 @@
-"""`paceline run`: train here, on the devices of this machine."""
+"""`paceline run`: train on the devices of this machine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,24 @@ from paceline.cli.console import (
     say,
 )
 from paceline.cli.options.checkpoints import Checkpoints, KeepLedger, SaveEvery, given_saving
-from paceline.cli.options.layout import PlanFile, chosen_plan, takes_layout
+from paceline.cli.options.layout import (
+    BatchNorm,
+    BucketMegabytes,
+    FaultSettings,
+    MicroBatch,
+    Pipeline,
+    PlanFile,
+    Precision,
+    Recompute,
+    Replicas,
+    Schedule,
+    Sequence,
+    Shards,
+    SyncMode,
+    Tensor,
+    chosen_plan,
+    given_layout,
+)
 
 if TYPE_CHECKING:
     from paceline.launch.supervisor import LocalLaunch
@@ -30,14 +47,15 @@ if TYPE_CHECKING:
     from paceline.specs import Run
 
 
-@takes_layout
 def run(
+    context: typer.Context,
     *,
     train: Train,
-    layout: dict[str, Any],
     workers: Annotated[
         int | None,
-        typer.Option("-n", "--workers", min=1, help="Workers: by default, one per accelerator."),
+        typer.Option(
+            "-n", "--workers", min=1, help="Number of workers (default: one per accelerator, or 1)."
+        ),
     ] = None,
     plan: PlanFile = None,
     save_every: SaveEvery = None,
@@ -45,11 +63,15 @@ def run(
     ledger: KeepLedger = False,
     trace: TraceSteps = None,
     spares: Annotated[
-        int, typer.Option("--spares", min=0, help="Workers that stand by for one that is lost.")
+        int, typer.Option("--spares", min=0, help="Number of spare workers that replace lost ones.")
     ] = 0,
     time: Annotated[
         str | None,
-        typer.Option("--time", "-t", help="Stop and save after: minutes, H:MM:SS or D-HH."),
+        typer.Option(
+            "--time",
+            "-t",
+            help="Time limit, after which the run saves and stops: minutes, H:MM:SS or D-HH.",
+        ),
     ] = None,
     runs: Runs = "runs",
     name: RunName = None,
@@ -58,19 +80,34 @@ def run(
     to: To = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Train nothing; show what workers would hold and send."),
+        typer.Option(
+            "--dry-run", help="Train nothing; show each worker's memory and communication."
+        ),
     ] = False,
     nodes: Annotated[
         int | None,
-        typer.Option("--nodes", min=1, help="With --dry-run: nodes of the cluster."),
+        typer.Option("--nodes", min=1, help="With --dry-run: number of nodes."),
     ] = None,
     devices: Annotated[
         int | None, typer.Option("--devices", min=1, help="With --dry-run: workers per node.")
     ] = None,
+    replicas: Replicas = None,
+    shards: Shards = None,
+    tensor: Tensor = None,
+    pipeline: Pipeline = None,
+    micro_batch: MicroBatch = None,
+    precision: Precision = None,
+    recompute: Recompute = None,
+    schedule: Schedule = None,
+    sequence: Sequence = None,
+    batch_norm: BatchNorm = None,
+    bucket_megabytes: BucketMegabytes = None,
+    sync: SyncMode = None,
+    faults: FaultSettings = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train here, on the devices of this machine.
+    """Train on the devices of this machine.
 
     Example:  paceline run train.py -n 2
     """
@@ -79,6 +116,7 @@ def run(
     from paceline.cli.dry_run import dry_run as show_dry_run
     from paceline.cli.dry_run import refuse_cluster
 
+    layout = given_layout(context)
     if dry_run:
         show_dry_run(
             train,

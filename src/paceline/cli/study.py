@@ -15,7 +15,24 @@ from paceline.cli.options.cluster import (
     Testbed,
     chosen_scheduler,
 )
-from paceline.cli.options.layout import LAYOUT_OPTIONS, chosen_plan, takes_layout
+from paceline.cli.options.layout import (
+    LAYOUT_OPTIONS,
+    BatchNorm,
+    BucketMegabytes,
+    FaultSettings,
+    MicroBatch,
+    Pipeline,
+    Precision,
+    Recompute,
+    Replicas,
+    Schedule,
+    Sequence,
+    Shards,
+    SyncMode,
+    Tensor,
+    chosen_plan,
+    given_layout,
+)
 from paceline.cli.run import default_name, shown
 from paceline.cli.submit import until_over
 
@@ -30,11 +47,10 @@ DEFAULT_PARENT = Path("studies")
 DEFAULT_MARGIN = 0.01
 
 
-@takes_layout
 def study(
+    context: typer.Context,
     *,
     train: Train,
-    layout: dict[str, Any],
     workers: Annotated[
         str | None,
         typer.Option("-n", "--workers", metavar="N[,N…]", help="Numbers of workers, here."),
@@ -98,6 +114,19 @@ def study(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The study's folder.")
     ] = None,
+    replicas: Replicas = None,
+    shards: Shards = None,
+    tensor: Tensor = None,
+    pipeline: Pipeline = None,
+    micro_batch: MicroBatch = None,
+    precision: Precision = None,
+    recompute: Recompute = None,
+    schedule: Schedule = None,
+    sequence: Sequence = None,
+    batch_norm: BatchNorm = None,
+    bucket_megabytes: BucketMegabytes = None,
+    sync: SyncMode = None,
+    faults: FaultSettings = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -117,6 +146,7 @@ def study(
     from paceline.study.runner import measure
     from paceline.study.study_folder import StudyFolder
 
+    layout = given_layout(context)
     target = Target.parse(train)
     _check_where(workers, nodes, devices or testbed)
     learns = kind == "quality"

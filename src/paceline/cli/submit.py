@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,7 +30,24 @@ from paceline.cli.options.cluster import (
     Wait,
     chosen_scheduler,
 )
-from paceline.cli.options.layout import PlanFile, chosen_plan, takes_layout
+from paceline.cli.options.layout import (
+    BatchNorm,
+    BucketMegabytes,
+    FaultSettings,
+    MicroBatch,
+    Pipeline,
+    PlanFile,
+    Precision,
+    Recompute,
+    Replicas,
+    Schedule,
+    Sequence,
+    Shards,
+    SyncMode,
+    Tensor,
+    chosen_plan,
+    given_layout,
+)
 from paceline.cli.run import conclude, default_name, shown
 
 if TYPE_CHECKING:
@@ -39,17 +56,17 @@ if TYPE_CHECKING:
     from paceline.specs import Run
 
 
-@takes_layout
 def submit(
+    context: typer.Context,
     *,
     train: Train,
-    layout: dict[str, Any],
     nodes: Annotated[
-        int | None, typer.Option("--nodes", min=1, help="Nodes of the cluster: the plan's, or 1.")
+        int | None,
+        typer.Option("--nodes", min=1, help="Number of nodes (default: the plan's, or 1)."),
     ] = None,
     devices: Devices = None,
     spares: Annotated[
-        int, typer.Option("--spares", min=0, help="More nodes, to stand by for one that is lost.")
+        int, typer.Option("--spares", min=0, help="Number of spare nodes that replace lost ones.")
     ] = 0,
     plan: PlanFile = None,
     save_every: SaveEvery = None,
@@ -58,10 +75,14 @@ def submit(
     trace: TraceSteps = None,
     partition: Partition = None,
     time: Annotated[
-        str | None, typer.Option("--time", "-t", help="Limit: minutes, H:MM:SS or D-HH.")
+        str | None,
+        typer.Option(
+            "--time", "-t", help="Time limit: minutes, H:MM:SS or D-HH (default: the partition's)."
+        ),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option("--memory", help="Memory per node, such as 64G.")
+        str | None,
+        typer.Option("--memory", help="Memory per node, such as 64G (default: the cluster's)."),
     ] = None,
     runs: Runs = "runs",
     name: RunName = None,
@@ -75,6 +96,19 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")
     ] = False,
+    replicas: Replicas = None,
+    shards: Shards = None,
+    tensor: Tensor = None,
+    pipeline: Pipeline = None,
+    micro_batch: MicroBatch = None,
+    precision: Precision = None,
+    recompute: Recompute = None,
+    schedule: Schedule = None,
+    sequence: Sequence = None,
+    batch_norm: BatchNorm = None,
+    bucket_megabytes: BucketMegabytes = None,
+    sync: SyncMode = None,
+    faults: FaultSettings = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -92,6 +126,7 @@ def submit(
     from paceline.schedulers.submission import check_shared, fit_job, preview
     from paceline.specs import Job, Limits, Plan, Run
 
+    layout = given_layout(context)
     target = Target.parse(train)
     planned = Plan.read(plan) if plan else Plan()
     chosen = chosen_scheduler(scheduler, testbed, quiet=quiet, dry_run=dry_run)

@@ -15,10 +15,15 @@ SaveEvery = Annotated[
 ]
 Checkpoints = Annotated[
     str | None,
-    typer.Option("--checkpoints", metavar="PLACE", help="A shared folder, or s3://bucket/path."),
+    typer.Option(
+        "--checkpoints",
+        metavar="PLACE",
+        help="Where to store checkpoints: a shared directory or s3://bucket/path (default: the run"
+        " folder).",
+    ),
 ]
 KeepLedger = Annotated[
-    bool, typer.Option("--ledger", help="Write down which samples entered every step.")
+    bool, typer.Option("--ledger", help="Record which samples entered each step.")
 ]
 
 

@@ -1,8 +1,5 @@
-"""The layout's options, which `run` and `submit` share, and the plan that they make."""
+"""The layout's options, which four commands share, and the plan that they make."""
 
-import functools
-import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,87 +9,142 @@ if TYPE_CHECKING:
     from paceline.specs import Layout, Plan
 
 PlanFile = Annotated[
-    Path | None, typer.Option("--plan", metavar="FILE", help="The plan to follow (TOML).")
+    Path | None, typer.Option("--plan", metavar="FILE", help="Plan file to follow (TOML).")
 ]
 
 
-def _count(name: str, help_text: str) -> Any:
-    option = typer.Option(f"--{name}", min=1, help=help_text)
-    return Annotated[int | None, option]
+_PANEL = "Layout"
 
-
-def _choice(name: str, kind: Any, help_text: str) -> Any:
-    return Annotated[kind | None, typer.Option(name, help=help_text)]
-
-
-LAYOUT_OPTIONS: dict[str, Any] = {
-    "replicas": _count("replicas", "Copies of the model, each on its part of the batch."),
-    "shards": _count("shards", "Workers that share the weights of a copy (FSDP)."),
-    "tensor": _count("tensor", "Workers that compute each layer together, in slices."),
-    "pipeline": _count("pipeline", "Workers that hold the blocks behind each other."),
-    "micro_batch": _count("micro-batch", "Samples per forward at the most."),
-    "precision": _choice(
-        "--precision", Literal["fp32", "bf16", "fp16"], "What matrix products are computed in."
+Replicas = Annotated[
+    int | None,
+    typer.Option(
+        "--replicas",
+        min=1,
+        help="Number of model replicas (default: as many as the workers allow).",
+        rich_help_panel=_PANEL,
     ),
-    "recompute": _choice(
+]
+Shards = Annotated[
+    int | None,
+    typer.Option(
+        "--shards",
+        min=1,
+        help="Number of FSDP shards per replica (default: 1).",
+        rich_help_panel=_PANEL,
+    ),
+]
+Tensor = Annotated[
+    int | None,
+    typer.Option(
+        "--tensor",
+        min=1,
+        help="Number of tensor-parallel slices per layer (default: 1).",
+        rich_help_panel=_PANEL,
+    ),
+]
+Pipeline = Annotated[
+    int | None,
+    typer.Option(
+        "--pipeline", min=1, help="Number of pipeline stages (default: 1).", rich_help_panel=_PANEL
+    ),
+]
+MicroBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--micro-batch",
+        min=1,
+        help="Maximum samples per forward pass (default: the local batch).",
+        rich_help_panel=_PANEL,
+    ),
+]
+Precision = Annotated[
+    Literal["fp32", "bf16", "fp16"] | None,
+    typer.Option(
+        "--precision", help="Precision of matrix products (default: fp32).", rich_help_panel=_PANEL
+    ),
+]
+Recompute = Annotated[
+    Literal["none", "selective", "block"] | None,
+    typer.Option(
         "--recompute",
-        Literal["none", "selective", "block"],
-        "What backward computes again to save memory.",
+        help="Activations that backward recomputes to save memory (default: none).",
+        rich_help_panel=_PANEL,
     ),
-    "schedule": _choice(
+]
+Schedule = Annotated[
+    Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None,
+    typer.Option(
         "--schedule",
-        Literal["gpipe", "1f1b", "interleaved", "zero-bubble"],
-        "How micro-batches pass a pipeline.",
+        help="Pipeline schedule of the micro-batches (default: 1f1b).",
+        rich_help_panel=_PANEL,
     ),
-    "sequence": _choice(
-        "--sequence/--no-sequence", bool, "With --tensor: divide along the sequence in between."
+]
+Sequence = Annotated[
+    bool | None,
+    typer.Option(
+        "--sequence/--no-sequence",
+        help="With --tensor: sequence parallelism between the slices.",
+        rich_help_panel=_PANEL,
     ),
-    "batch_norm": _choice(
+]
+BatchNorm = Annotated[
+    Literal["local", "synchronised"] | None,
+    typer.Option(
         "--batch-norm",
-        Literal["local", "synchronised"],
-        "Statistics of batch normalisation: each worker's own, or of the whole batch.",
+        help="Batch norm statistics: each worker's own, or of the whole batch.",
+        rich_help_panel=_PANEL,
     ),
-    "bucket_megabytes": _count(
-        "bucket-megabytes", "Gradients that replicas exchange together, during backward."
+]
+BucketMegabytes = Annotated[
+    int | None,
+    typer.Option(
+        "--bucket-megabytes",
+        min=1,
+        help="Size of a gradient all-reduce bucket, in MB (default: 25).",
+        rich_help_panel=_PANEL,
     ),
-    "sync": Annotated[
-        str | None,
-        typer.Option(
-            "--sync",
-            metavar="MODE[:key=value,…]",
-            help="How replicas agree, such as diloco:every=20,compress=int8.",
-        ),
-    ],
-    "faults": Annotated[
-        str | None,
-        typer.Option(
-            "--faults",
-            metavar="key=value,…",
-            help="What happens when workers fail, such as copy_every=20,lease_seconds=1.",
-        ),
-    ],
-}
-"""Each field of a layout that has an option, what else a plan has, and how typer reads it."""
+]
+SyncMode = Annotated[
+    str | None,
+    typer.Option(
+        "--sync",
+        metavar="MODE[:key=value,…]",
+        help="Synchronization mode, such as diloco:every=20,compress=int8 (default: allreduce).",
+        rich_help_panel=_PANEL,
+    ),
+]
+FaultSettings = Annotated[
+    str | None,
+    typer.Option(
+        "--faults",
+        metavar="key=value,…",
+        help="Fault tolerance settings, such as copy_every=20,lease_seconds=1.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+LAYOUT_OPTIONS = (
+    "replicas",
+    "shards",
+    "tensor",
+    "pipeline",
+    "micro_batch",
+    "precision",
+    "recompute",
+    "schedule",
+    "sequence",
+    "batch_norm",
+    "bucket_megabytes",
+    "sync",
+    "faults",
+)
+"""The parameters of a command that `given_layout` collects; each command repeats their names."""
 
 
-def takes_layout(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the layout's options; it gets those that were set as one mapping, `layout`."""
-    signature = inspect.signature(command)
-    own = [each for name, each in signature.parameters.items() if name != "layout"]
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in LAYOUT_OPTIONS.items()
-    ]
-
-    @functools.wraps(command)
-    def with_layout(**words: Any) -> None:
-        given = {name: words.pop(name) for name in LAYOUT_OPTIONS}
-        command(**words, layout={name: value for name, value in given.items() if value is not None})
-
-    with_layout.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + options
-    )
-    return with_layout
+def given_layout(context: typer.Context) -> dict[str, Any]:
+    """Return the options above that were given to a command."""
+    values = {name: context.params[name] for name in LAYOUT_OPTIONS}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def chosen_plan(
