@@ -18,8 +18,8 @@ import paceline
 from benchmarks.common.gpt import BATCH, optimizer
 from benchmarks.common.gpt_training import training as gpt_training
 from paceline.testbed.paced import PacedCost, paced_model
-from paceline.train.elastic.peer_copies import Copies
-from paceline.train.monitor.monitor import Watching
+from paceline.train.elastic.peer_copies import PeerCopies
+from paceline.train.monitor.monitor import Monitor
 
 BLOCK = 20
 COPY_EVERY, COPY_AT = 10, 5
@@ -35,24 +35,24 @@ def prepared(step: int) -> bool:
 
 
 def _take_turns() -> None:
-    learned, stepped = Watching.learned, Watching.stepped
+    learned, stepped = Monitor.learned, Monitor.stepped
 
-    def maybe_learned(self: Watching, step: int, arranged: Any, learn: Any) -> Any:
+    def maybe_learned(self: Monitor, step: int, arranged: Any, learn: Any) -> Any:
         return learned(self, step, arranged, learn) if prepared(step) else learn()
 
-    def maybe_stepped(self: Watching, step: int) -> None:
+    def maybe_stepped(self: Monitor, step: int) -> None:
         if prepared(step):
             stepped(self, step)
         if step == STEPS:
             _tell_control_seconds()
 
-    def is_due(self: Copies, step: int) -> bool:
+    def is_due(self: PeerCopies, step: int) -> bool:
         del self
         return prepared(step) and step % COPY_EVERY == COPY_AT
 
-    Watching.learned = maybe_learned  # type: ignore[method-assign]
-    Watching.stepped = maybe_stepped  # type: ignore[method-assign]
-    Copies.is_due = is_due  # type: ignore[method-assign]
+    Monitor.learned = maybe_learned  # type: ignore[method-assign]
+    Monitor.stepped = maybe_stepped  # type: ignore[method-assign]
+    PeerCopies.is_due = is_due  # type: ignore[method-assign]
 
 
 def _tell_control_seconds() -> None:

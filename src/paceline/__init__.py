@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from paceline.data.loader import Batch
     from paceline.specs import PacelineError
     from paceline.train.fit import fit, start
-    from paceline.train.step_output import StepOutput
-    from paceline.train.trainer import Trainer
+    from paceline.train.trainer import StepOutput, Trainer
     from paceline.user.training import Training
 
 __version__ = "0.1.0"
@@ -22,7 +21,7 @@ __all__ = ["Batch", "PacelineError", "StepOutput", "Trainer", "Training", "fit",
 _HOME = {
     "Batch": "paceline.data.loader",
     "PacelineError": "paceline.specs",
-    "StepOutput": "paceline.train.step_output",
+    "StepOutput": "paceline.train.trainer",
     "Trainer": "paceline.train.trainer",
     "Training": "paceline.user.training",
     "fit": "paceline.train.fit",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints.saved import Checkpoints, state
-from paceline.checkpoints.retention import superfluous
+from paceline.checkpoints.retention import expired
 from paceline.checkpoints.storage import Folder
 from paceline.specs import PacelineError, Plan, Saving
 
@@ -35,7 +35,7 @@ def test_what_goes(
     losses: dict[int, float], last: int, every: int | None, best: str | None
 ) -> None:
     figures = {step: {"loss": loss} for step, loss in losses.items()}
-    gone = superfluous(figures, Saving(keep_last=last, keep_every=every, keep_best=best))
+    gone = expired(figures, Saving(keep_last=last, keep_every=every, keep_best=best))
     stay = set(losses) - gone
     assert set(sorted(losses)[-last:]) <= stay
     assert not {step for step in gone if every and step % every == 0}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.peers.copy_placement import duties, groups, keepers_of_copies
-from paceline.peers.inventory import Held, Holdings, Moment, Row, Sources, newest_whole
+from paceline.peers.inventory import HeldMoment, Inventory, Moment, Row, Sources, newest_whole
 from paceline.specs import PacelineError
 
 SOME_NODES = st.lists(st.sampled_from("abcde"), min_size=2, max_size=12)
@@ -16,13 +16,13 @@ SOME_NODES = st.lists(st.sampled_from("abcde"), min_size=2, max_size=12)
 
 def holdings_of(
     nodes: list[str], moment: Moment, parity_group: int, parity: int
-) -> dict[str, Holdings]:
+) -> dict[str, Inventory]:
     """What all members have when a copy is complete."""
     found = {}
     for rank in range(len(nodes)):
         mine = duties(rank, nodes, parity_group=parity_group, parity=parity)
-        held = Held(moment=moment, own=rank, copies=mine.copies, rows=mine.rows)
-        found[f"member {rank}"] = Holdings(held=(held,))
+        held = HeldMoment(moment=moment, own=rank, copies=mine.copies, rows=mine.rows)
+        found[f"member {rank}"] = Inventory(held=(held,))
     return found
 
 
@@ -80,7 +80,7 @@ def test_the_newest_whole_moment_is_found(data: st.DataObject) -> None:
     ranks = st.integers(0, 2)
     rows = [Row(group=(0, 1, 2), parity=1, stripe=stripe, row=0) for stripe in range(3)]
     held = st.builds(
-        Held,
+        HeldMoment,
         moment=st.sampled_from(moments),
         own=st.none() | ranks,
         copies=st.tuples(ranks) | st.just(()),
@@ -88,7 +88,7 @@ def test_the_newest_whole_moment_is_found(data: st.DataObject) -> None:
     )
     some = st.lists(held, max_size=3, unique_by=lambda each: each.moment)
     found = data.draw(st.tuples(some, some, some))
-    holdings = {name: Holdings(held=tuple(each)) for name, each in zip("abc", found, strict=True)}
+    holdings = {name: Inventory(held=tuple(each)) for name, each in zip("abc", found, strict=True)}
 
     def whole(moment: Moment) -> bool:
         held = [each for one in holdings.values() for each in one.held if each.moment == moment]

@@ -151,7 +151,7 @@ def test_what_has_changed_in_this_memory_is_taken_from_others(parity_group: int)
         crew.copy(10)
         moment = crew.newest()
         assert moment is not None
-        flip(crew.members["member 2"].shelf.stored(moment, 2))
+        flip(crew.members["member 2"].copies.stored(moment, 2))
         assert crew.restored("member 2") == 10
         if parity_group:  # with a worker lost as well, nothing is left to compute it from
             crew.lose("member 1")
@@ -167,10 +167,10 @@ def test_what_is_computed_from_changed_parity_is_not_taken() -> None:
         crew.copy(10)
         moment = crew.newest()
         assert moment is not None
-        shelf = crew.members["member 0"].shelf
-        (held,) = shelf.holdings().held
+        copies = crew.members["member 0"].copies
+        (held,) = copies.holdings().held
         for row in held.rows:
-            shelf_row = shelf.stored(moment, row)
+            shelf_row = copies.stored(moment, row)
             assert isinstance(shelf_row, MemoryFile)
             shelf_row.view[0] ^= 1
         crew.lose("member 2")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from paceline.specs import Saving
 
 
-def superfluous(checkpoints: Mapping[int, Mapping[str, float]], saving: Saving) -> set[int]:
+def expired(checkpoints: Mapping[int, Mapping[str, float]], saving: Saving) -> set[int]:
     """The steps whose checkpoints may go, of all steps with the figures of each."""
     steps = sorted(checkpoints)
     kept = set(steps[-saving.keep_last :])

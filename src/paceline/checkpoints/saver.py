@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from blake3 import blake3
 
 from paceline.checkpoints.manifest import FileRecord, Manifest, Part, Scalar, merged, together
-from paceline.checkpoints.retention import superfluous
+from paceline.checkpoints.retention import expired
 from paceline.checkpoints.staging import Staging
 from paceline.checkpoints.storage import Draft, Storage
 from paceline.checkpoints.tensor_extent import Piece
@@ -111,12 +111,12 @@ class Saver:
                 completed, linked_bytes = self._complete(snapshot, draft)
                 files = completed.files
         except Exception as error:
-            self._tell(step, told(error))
+            self._tell(step, describe(error))
             return
         self._before, self.last = (step, files), step
         if completed is None:
             return
-        self._thin_out(completed)
+        self._remove_expired(completed)
         self._tell(
             step,
             Cost(
@@ -133,7 +133,7 @@ class Saver:
         try:
             part, _ = self._write_part(snapshot, draft)
         except Exception as error:
-            part = Part(error=told(error))
+            part = Part(error=describe(error))
             raise
         finally:
             draft.write(_part_name(self._attempt, self._worker), [_json(part)])
@@ -198,7 +198,7 @@ class Saver:
             draft.delete(name)
         return parts
 
-    def _thin_out(self, newest: Manifest) -> None:
+    def _remove_expired(self, newest: Manifest) -> None:
         if self._figures is None:
             self._figures = {}
             for step in self._storage.steps():
@@ -207,7 +207,7 @@ class Saver:
                 except Damaged:
                     continue
         self._figures[newest.step] = newest.metrics
-        for step in superfluous(self._figures, self._saving):
+        for step in expired(self._figures, self._saving):
             try:
                 self._storage.remove(step)
             except OSError:
@@ -223,7 +223,7 @@ def _json(spec: Spec) -> bytes:
     return spec.model_dump_json().encode()
 
 
-def told(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """Why something could not be done, in words."""
     if isinstance(error, OSError | PacelineError):
         return str(error)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from paceline.peers.inventory import Held, Holdings, Moment, Row
+from paceline.peers.inventory import HeldMoment, Inventory, Moment, Row
 from paceline.peers.memory_file import MemoryFile
 from paceline.peers.part_files import PartDescription, PartFiles
 
@@ -22,7 +22,7 @@ class _Kept:
     complete: bool = False
 
 
-class Shelf:
+class HeldCopies:
     """All that is kept; nothing on it changes, it only comes and goes."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Shelf:
                 raise ConnectionAbortedError(f"the copy of step {moment.step} was given up")
             kept = self._kept.setdefault(moment, _Kept())
             kept.own, kept.parts[rank] = rank, part
-            self._thin_out()
+            self._drop_oldest()
             self._changed.notify_all()
 
     def put_copy(self, moment: Moment, rank: int, part: PartFiles) -> None:
@@ -126,12 +126,12 @@ class Shelf:
                 return None
             return kept.rows.get(of) if isinstance(of, Row) else kept.parts.get(of)
 
-    def holdings(self) -> Holdings:
+    def holdings(self) -> Inventory:
         """What is here."""
         with self._changed:
-            return Holdings(
+            return Inventory(
                 held=tuple(
-                    Held(
+                    HeldMoment(
                         moment=moment,
                         own=kept.own,
                         copies=tuple(sorted(kept.parts.keys() - {kept.own})),
@@ -141,7 +141,7 @@ class Shelf:
                 )
             )
 
-    def _thin_out(self) -> None:
+    def _drop_oldest(self) -> None:
         """Drop what there is too much of: what is not complete first, but never the newest."""
         while len(self._kept) > _MOST_MOMENTS:
             _, *older = sorted(self._kept, key=lambda each: each.order, reverse=True)

@@ -78,7 +78,7 @@ def stripe_of_chunk(group: tuple[int, ...], parity: int, rank: int, chunk: int) 
     return (group.index(rank) - parity - chunk) % len(group)
 
 
-class Held(Spec):
+class HeldMoment(Spec):
     """What a member has of one moment; only what is whole and was checked."""
 
     moment: Moment
@@ -89,16 +89,16 @@ class Held(Spec):
     rows: tuple[Row, ...] = ()
 
 
-class Holdings(Spec):
+class Inventory(Spec):
     """All that a member has."""
 
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldMoment, ...] = ()
 
 
 class Sources:
     """Where the parts of one moment are."""
 
-    def __init__(self, moment: Moment, holdings: Mapping[str, Holdings]) -> None:
+    def __init__(self, moment: Moment, holdings: Mapping[str, Inventory]) -> None:
         self.moment = moment
         self.parts: dict[int, list[str]] = {}
         """Who has the whole part of a rank, whoever it belongs to first."""
@@ -108,7 +108,7 @@ class Sources:
                 if held.moment == moment:
                     self._add(name, held)
 
-    def _add(self, name: str, held: Held) -> None:
+    def _add(self, name: str, held: HeldMoment) -> None:
         if held.own is not None:
             self.parts.setdefault(held.own, []).insert(0, name)
         for rank in held.copies:
@@ -152,7 +152,7 @@ class Sources:
         ]
 
 
-def newest_whole(holdings: Mapping[str, Holdings]) -> Moment | None:
+def newest_whole(holdings: Mapping[str, Inventory]) -> Moment | None:
     """The newest moment of which every worker's part can be had from these members."""
     for moment in sorted(_moments(holdings.values()), key=lambda each: each.order, reverse=True):
         if not Sources(moment, holdings).missing():
@@ -160,5 +160,5 @@ def newest_whole(holdings: Mapping[str, Holdings]) -> Moment | None:
     return None
 
 
-def _moments(holdings: Iterable[Holdings]) -> set[Moment]:
+def _moments(holdings: Iterable[Inventory]) -> set[Moment]:
     return {held.moment for each in holdings for held in each.held}

@@ -9,7 +9,7 @@ from contextlib import suppress
 from blake3 import blake3
 
 from paceline.comm.signing import Forged
-from paceline.peers.held_copies import Shelf
+from paceline.peers.held_copies import HeldCopies
 from paceline.peers.protocol import Answer, AskBytes, AskPart, Question, Refusal, Wire
 
 _MOST_STRANGERS = 64
@@ -25,8 +25,8 @@ class Server:
     """Listens on one address; one thread for each connection, which mostly waits for the network
     or hashes, both without Python's lock."""
 
-    def __init__(self, address: str, secret: bytes, shelf: Shelf) -> None:
-        self._secret, self._shelf = secret, shelf
+    def __init__(self, address: str, secret: bytes, copies: HeldCopies) -> None:
+        self._secret, self._copies = secret, copies
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listener = socket.create_server((address, 0), family=family, backlog=128)
         self.port: int = self._listener.getsockname()[1]
@@ -95,10 +95,10 @@ class Server:
             connection.close()
 
     def _answer(self, wire: Wire, question: Question) -> None:
-        if question.generation < self._shelf.generation:
+        if question.generation < self._copies.generation:
             wire.say(
                 Refusal(
-                    why=f"this is generation {self._shelf.generation}, not {question.generation}"
+                    why=f"this is generation {self._copies.generation}, not {question.generation}"
                 )
             )
             return
@@ -118,14 +118,14 @@ class Server:
     def _found(self, question: Question) -> tuple[Answer, Iterable[memoryview]] | None:
         moment = question.moment
         if isinstance(question, AskPart):
-            part = self._shelf.description(moment, question.rank, question.wait_seconds)
+            part = self._copies.description(moment, question.rank, question.wait_seconds)
             if part is None:
                 return None
             body = part.model_dump_json().encode()
             digest = blake3(body).hexdigest()
             return Answer(bytes=len(body), blake3=digest), [memoryview(body)]
         begin, count = question.begin, question.bytes
-        stored = self._shelf.stored(moment, question.of)
+        stored = self._copies.stored(moment, question.of)
         if stored is None or begin + count > stored.size:
             return None
         answer = Answer(bytes=count, blake3=stored.blake3(begin, count))

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from paceline.checkpoints.saver import Snapshot, told
+from paceline.checkpoints.saver import Snapshot, describe
 from paceline.checkpoints.staging import Staging
 from paceline.peers.copy_placement import Duties, duties
 from paceline.peers.erasure_code import check_possible
-from paceline.peers.held_copies import Shelf
-from paceline.peers.inventory import Holdings, Moment, Row
+from paceline.peers.held_copies import HeldCopies
+from paceline.peers.inventory import Inventory, Moment, Row
 from paceline.peers.memory_client import Calls, Peer, Stretch
 from paceline.peers.memory_file import Pool
 from paceline.peers.memory_server import Server
@@ -67,9 +67,9 @@ class PeerMemory:
         patience_seconds: float = 30.0,
     ) -> None:
         self._secret, self._patience_seconds = secret, patience_seconds
-        self.shelf = Shelf()
+        self.copies = HeldCopies()
         self._tell = tell
-        self._server = Server(address, secret, self.shelf)
+        self._server = Server(address, secret, self.copies)
         self._place: _Place | None = None
         self._thread: threading.Thread | None = None
         self._calls: Calls | None = None
@@ -94,7 +94,7 @@ class PeerMemory:
         that is going on is given up, but not waited for: its peers may be gone."""
         self._leave()
         self._thread = None
-        self.shelf.begin(generation, step)
+        self.copies.begin(generation, step)
         if rank is not None:
             nodes = [peer.node for peer in peers]
             mine = duties(rank, nodes, parity_group=parity_group, parity=parity)
@@ -146,21 +146,21 @@ class PeerMemory:
     @property
     def complete_step(self) -> int | None:
         """The newest step of which this worker has its own part and all that it should keep."""
-        return self.shelf.complete_step
+        return self.copies.complete_step
 
-    def holdings(self) -> Holdings:
+    def holdings(self) -> Inventory:
         """What this member has, to find the newest state that is whole."""
-        return self.shelf.holdings()
+        return self.copies.holdings()
 
     def forget(self, before: int) -> None:
         """Drop what is of earlier steps: the caller knows that this one is complete everywhere."""
-        self.shelf.forget(before)
+        self.copies.forget(before)
 
     def close(self) -> None:
         """Drop all and listen no longer."""
         self._leave()
         self.wait()
-        self.shelf.close()
+        self.copies.close()
         self._server.close()
 
     def _leave(self) -> None:
@@ -176,13 +176,13 @@ class PeerMemory:
         moment = Moment(generation=place.generation, step=step, workers=len(place.peers))
         try:
             own = laid_out(snapshot, place.outline, place.pool)
-            self.shelf.put_own(moment, place.rank, own)
+            self.copies.put_own(moment, place.rank, own)
             received = sum(
                 self._keep_copy(place, calls, moment, rank) for rank in place.duties.copies
             ) + sum(self._keep_row(place, calls, moment, row) for row in place.duties.rows)
-            self.shelf.completed(moment)
+            self.copies.completed(moment)
         except Exception as error:
-            self._tell(step, told(error))
+            self._tell(step, describe(error))
             return
         finally:
             calls.close()
@@ -192,7 +192,7 @@ class PeerMemory:
     def _keep_copy(self, place: _Place, calls: Calls, moment: Moment, rank: int) -> int:
         source = calls.source(place.peers[rank])
         description = source.description(moment, rank, wait=True)
-        self.shelf.put_copy(moment, rank, source.copied(moment, rank, description, place.pool))
+        self.copies.put_copy(moment, rank, source.copied(moment, rank, description, place.pool))
         return description.bytes
 
     def _keep_row(self, place: _Place, calls: Calls, moment: Moment, row: Row) -> int:
@@ -213,5 +213,5 @@ class PeerMemory:
             return [block for _, block in asked]
 
         sizes = {rank: each.bytes for rank, each in described.items()}
-        self.shelf.put_row(moment, row, computed_row(row, sizes, read, place.pool), described)
+        self.copies.put_row(moment, row, computed_row(row, sizes, read, place.pool), described)
         return received

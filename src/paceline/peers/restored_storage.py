@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from paceline.checkpoints.manifest import FileRecord, Manifest, merged
 from paceline.checkpoints.storage import Readable
-from paceline.peers.inventory import Holdings, Moment, Row, Sources
+from paceline.peers.inventory import Inventory, Moment, Row, Sources
 from paceline.peers.memory_client import Calls, Peer, PeerFailed, Source, Stretch
 from paceline.peers.memory_file import MemoryFile
 from paceline.peers.parity import rebuild
@@ -28,7 +28,7 @@ class PartLost(OSError):
 def restored_storage(
     memory: PeerMemory,
     moment: Moment,
-    holdings: Mapping[str, Holdings],
+    holdings: Mapping[str, Inventory],
     peers: Mapping[str, Peer],
     *,
     name: str,
@@ -53,12 +53,12 @@ class _PeersState:
         self,
         memory: PeerMemory,
         moment: Moment,
-        holdings: Mapping[str, Holdings],
+        holdings: Mapping[str, Inventory],
         peers: Mapping[str, Peer],
         me: str,
         calls: Calls,
     ) -> None:
-        self._shelf, self._moment, self._peers = memory.shelf, moment, peers
+        self._copies, self._moment, self._peers = memory.copies, moment, peers
         self._me, self._calls = me, calls
         self._holdings = dict(holdings)
         self._sources = Sources(moment, holdings)
@@ -105,7 +105,7 @@ class _PeersState:
         for row in self._sources.rows_about(rank):
             names += self._sources.rows[row]
         if self._me in names:
-            here = self._shelf.description(self._moment, rank)
+            here = self._copies.description(self._moment, rank)
             if here is not None:
                 return here
         return self._source(names).description(self._moment, rank)
@@ -114,7 +114,7 @@ class _PeersState:
         spans = self._described[rank].spans()
         begin, record = next((begin, record) for each, begin, record in spans if each == name)
         if self._me in self._sources.parts.get(rank, ()):
-            here = self._shelf.stored(self._moment, rank)
+            here = self._copies.stored(self._moment, rank)
             if isinstance(here, PartFiles) and _is(here.files[name], record):
                 return here.files[name]
             self._leave_out_own(rank)
@@ -154,7 +154,7 @@ class _PeersState:
             )
             for each in self._holdings[self._me].held
         )
-        self._holdings[self._me] = Holdings(held=held)
+        self._holdings[self._me] = Inventory(held=held)
         self._sources = Sources(self._moment, self._holdings)
 
     def _read(self, stretches: Sequence[Stretch]) -> list[bytearray]:
@@ -162,7 +162,7 @@ class _PeersState:
         blocks: list[bytearray] = []
         asked: list[tuple[Source, bytearray]] = []
         for each in stretches:
-            here = self._shelf.stored(self._moment, each.of)
+            here = self._copies.stored(self._moment, each.of)
             if here is not None:
                 blocks.append(bytearray().join(here.views(each.begin, each.bytes)))
                 continue

@@ -1,4 +1,4 @@
-"""A training as it stands on the workers of one generation: what takes its steps."""
+"""The optimizer steps of one generation: model, optimizer, synchronization mode, batches."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,19 +16,18 @@ from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.whole_model import Whole
 from paceline.specs import Faults, Layout, Sync
 from paceline.sync.mode import Mode
-from paceline.train.gradients.accumulation import Learning
+from paceline.train.gradients.accumulation import BatchLoss, GradientComputation
 from paceline.train.gradients.buffers import Buffers
-from paceline.train.gradients.canonical_parts import learning
-from paceline.train.gradients.learned import Learned
+from paceline.train.gradients.canonical_parts import gradient_computation
 from paceline.train.gradients.sync_mode import agreeing
-from paceline.train.monitor.monitor import Watching
+from paceline.train.monitor.monitor import Monitor
 from paceline.train.monitor.telemetry import Telemetry
-from paceline.train.state.training_state import TrainedState
+from paceline.train.state.training_state import TrainingState
 from paceline.user.training import Training
 
 
 class Stepper:
-    """The model under a layout, its optimizer, and how its replicas agree."""
+    """Takes the steps of one worker: the arranged model, its optimizer and synchronization mode."""
 
     def __init__(
         self,
@@ -60,53 +59,51 @@ class Stepper:
         self.schedule = training.schedule(self.optimizer) if training.schedule else None
         self._scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
         self.mode = self._agreeing()
-        self._learning: Learning | None = None
-        """How this worker learns from its shares, once batches are divided (`begin_at`)."""
+        self._gradients: GradientComputation | None = None
+        """Set by `begin_at`, once batches are divided."""
         self._buffers = Buffers(self.model)
         self._faults, self._may_retire = faults, may_retire
-        self.watching = self._watching()
+        self.monitor = self._new_monitor()
         self._open = False
-        """Whether a step has begun and not come to its end."""
+        """Whether a step is in progress."""
 
     @property
     def keeps_state(self) -> bool:
-        """Whether each worker holds all of the state, and any of them can go on with it: then
-        others may leave or join without more ado."""
+        """Whether each worker holds the whole state, so that any of them can continue with it."""
         return everybody_has_all(self.layout, self.sync)
 
     def rejoin(self, layout: Layout) -> None:
-        """Stand on the workers of another generation, with the state as it is."""
+        """Move to the workers of another generation, with the state unchanged."""
         assert isinstance(self.arranged, Whole)
         self.layout = layout
         self.arranged.rejoin(layout)
         self.mode = self._agreeing()
-        self.watching = self._watching()
+        self.monitor = self._new_monitor()
 
     def begin_at(self, step: int) -> None:
-        """Divide the batches after a step over the workers that there are now; all of them call
-        this together."""
+        """Divide the batches after a step among the current workers; all call this together."""
         self.batches = self._divided(first_step=step)
-        self._learning = self._new_learning()
+        self._gradients = self._new_gradients()
 
-    def forward_and_backward(self, batch: Batch, step: int) -> Learned:
-        """Leave the gradients of the mean over the global batch in the parameters."""
+    def forward_and_backward(self, batch: Batch, step: int) -> BatchLoss:
+        """Compute the gradients of the mean loss over the global batch."""
         self._clock.turn("forward")
         self._open = True
-        self._buffers.keep()
+        self._buffers.remember()
         with self._clock.apart(self._waited):
             self.mode.before_forward(step)
-        assert self._learning is not None
-        learn = partial(self._learning.learn, self.arranged, batch, step - 1)
-        return self.watching.learned(step, self.arranged, learn)
+        assert self._gradients is not None
+        learn = partial(self._gradients.learn, self.arranged, batch, step - 1)
+        return self.monitor.learned(step, self.arranged, learn)
 
     def update(self, step: int) -> None:
-        """Synchronise, clip, update the weights, and the learning rate."""
+        """Synchronize and clip gradients, update the weights and the learning rate."""
         self._clock.turn("optimizer")
         with self._clock.apart(self._waited):
             self.mode.after_backward(step)
             self._scaling.unscale(self.optimizer)
             if self.training.clip is not None:
-                clip(self.arranged, self.training.clip, self.watching.squared_norm)
+                clip(self.arranged, self.training.clip, self.monitor.squared_norm)
             if self.mode.before_step(step):
                 self._scaling.step(self.optimizer)
             self.optimizer.zero_grad()
@@ -116,52 +113,52 @@ class Stepper:
         self._open = False
         self._clock.turn("other")
 
-    def take_back(self) -> None:
-        """Forget what a step has left behind that did not come to its end."""
+    def discard_step(self) -> None:
+        """Discard the gradients and buffers of a step that was interrupted."""
         if not self._open:
             return
         self._open = False
         self.optimizer.zero_grad()
-        self._buffers.put_back()
+        self._buffers.restore()
 
-    def state(self) -> TrainedState:
-        """All that the training needs to go on."""
-        return TrainedState(self.arranged, self.optimizer, self.schedule, self._scaling, self.mode)
+    def state(self) -> TrainingState:
+        """Return the state that the training needs to continue."""
+        return TrainingState(self.arranged, self.optimizer, self.schedule, self._scaling, self.mode)
 
-    def let_go(self) -> None:
-        """Hold no group any more; the state stays."""
+    def release_groups(self) -> None:
+        """Release all process groups; the state stays."""
         with suppress(RuntimeError):  # what was under way in a broken group
-            self.watching.close()
+            self.monitor.close()
         self.mode.bound.lane.close()
         self.arranged.close()
 
     def close(self) -> None:
-        """Let go of what uses the process groups, before they are given up.
+        """Release the process groups before they are destroyed.
 
         Were it the last to hold a group, the group would be taken apart while Python's lock is
         held, and wait for its own threads, which may be waiting for that lock.
         """
         self.mode.close()
-        self.give_up()
+        self.close_abruptly()
 
-    def give_up(self) -> None:
-        """The same without a goodbye to the others, who are gone or have given up, too."""
-        self.let_go()
+    def close_abruptly(self) -> None:
+        """Close without communicating: the others are gone or close abruptly, too."""
+        self.release_groups()
         del self.arranged
 
     def _waited(self) -> float:
-        """The seconds that this worker has waited for exchanges which go on beside training."""
+        """Return how long this worker has waited for overlapped communication."""
         return self.mode.bound.lane.waited_seconds
 
-    def _watching(self) -> Watching:
-        return Watching(
+    def _new_monitor(self) -> Monitor:
+        return Monitor(
             self.state,
             self.layout,
             self._groups,
             self._telemetry,
             self._faults,
             self.training,
-            self._buffers.put_back,
+            self._buffers.restore,
             self._may_retire,
         )
 
@@ -189,7 +186,7 @@ class Stepper:
             parts=self.sync.parts if self.sync.mode == "canonical" else None,
         )
 
-    def _new_learning(self) -> Learning:
-        return learning(
+    def _new_gradients(self) -> GradientComputation:
+        return gradient_computation(
             self.training, self.layout, self._groups, self.mode, self._scaling, self.batches
         )

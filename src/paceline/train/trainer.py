@@ -1,7 +1,7 @@
-"""The optimizer step as the unit: forward, backward, synchronise, clip, update, schedule."""
+"""The trainer: optimizer steps, evaluation, export and regrouping on one worker."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,25 +16,35 @@ from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
 from paceline.specs import Faults, Layout, Outcome, PacelineError, Sync
-from paceline.train.elastic.agent import Gathering
+from paceline.train.elastic.agent import ElasticAgent
 from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.regroup import Regroup
 from paceline.train.gradients.evaluation import Evaluation, evaluate
 from paceline.train.monitor.step_windows import Progress
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.export import export
-from paceline.train.step_output import StepOutput
 from paceline.train.stepper import Stepper
 from paceline.user.training import Measure, Training
 
 _Result = TypeVar("_Result")
 
 
+@dataclass(frozen=True)
+class StepOutput:
+    """The result of a step on this worker."""
+
+    step: int
+    """Steps count from 1."""
+    loss: torch.Tensor
+    """The mean over the local batch, without gradient; reading it waits for the device. NaN on
+    workers before the last pipeline stage."""
+
+
 class Trainer:
     """Trains one worker's part of the model; iterate over it for batches, and `step` each.
 
-    Where workers are lost, it regroups with those who are left and takes the step again that was
-    interrupted: whoever calls it does not notice.
+    When workers are lost, it regroups with the survivors and repeats the interrupted step; the
+    caller does not notice.
     """
 
     def __init__(
@@ -46,7 +56,7 @@ class Trainer:
         checkpointing: Checkpointing | None = None,
         sync: Sync = Sync(),  # noqa: B008 -- frozen
         faults: Faults = Faults(),  # noqa: B008 -- frozen
-        agent: Gathering | None = None,
+        agent: ElasticAgent | None = None,
     ) -> None:
         sync = sync.among(layout.replicas)
         self.training = training
@@ -79,12 +89,12 @@ class Trainer:
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """What updates the weights."""
+        """The optimizer."""
         return self._stepper.optimizer
 
     @property
     def schedule(self) -> LRScheduler | None:
-        """What sets the learning rate of each step, if the training has it."""
+        """The learning-rate schedule, if the training has one."""
         return self._stepper.schedule
 
     @property
@@ -93,7 +103,7 @@ class Trainer:
         return self._telemetry.progress
 
     def __iter__(self) -> Iterator[Batch]:
-        """This worker's share of each global batch, until the end or until asked to stop."""
+        """Yield the local batch of each step, until the end or until asked to stop."""
         batches: Iterator[Batch] = iter(())
         while not self.progress.stopped:
             with self._clock.during("data"):
@@ -114,10 +124,10 @@ class Trainer:
         return StepOutput(self._done, self._loss)
 
     def save(self) -> None:
-        """Begin to save a checkpoint; training goes on while it is written.
+        """Start to save a checkpoint; training continues while it is written.
 
-        All workers call it together. In a run this happens by itself, as the plan says; under
-        `python train.py` there is no folder to save to.
+        All workers call it together. A run saves by itself as planned; under `python train.py`
+        there is no run folder, and this does nothing.
         """
         checkpointing = self._checkpointing
         if checkpointing is not None:
@@ -126,7 +136,7 @@ class Trainer:
     def evaluate(
         self, data: "Dataset[Any]", metrics: Mapping[str, Measure] | None = None
     ) -> Evaluation:
-        """The mean loss, and metrics `name -> function(output, target)`, over a whole dataset.
+        """Return the mean loss, and metrics `name -> function(output, target)`, over a dataset.
 
         All workers call it together; each sample counts once. Events and checkpoints carry it.
         """
@@ -173,21 +183,21 @@ class Trainer:
         self._persist(exported)
 
     def conclude(self) -> Outcome:
-        """Save the last state, wait until it is on disk, and say how the training ended.
+        """Save the last state, wait until it is on disk, and return how the training ended.
 
         All workers call this together.
         """
         return self._persist(self._conclude)
 
     def close(self) -> None:
-        """Let go of what uses the process groups, before they are given up."""
+        """Release the process groups before they are destroyed."""
         if not self._closed:
             self._closed = True
             self._regroup.close()
             self._stepper.close()
 
     def _reach(self, step: int, batch: Batch | None) -> None:
-        """Take steps up to a step, the first of them on a batch if that is still divided so."""
+        """Take steps up to a step, the first on `batch` if batches are divided as before."""
         while self._done < step:
             try:
                 if batch is None or self._handed is not self._stepper.batches:
@@ -211,12 +221,12 @@ class Trainer:
         self._done = step
         self._regroup.got_on()
         self._telemetry.stepped(learned.losses, learned.weights, batch.global_samples)
-        stepper.watching.stepped(step)
+        stepper.monitor.stepped(step)
         if self._checkpointing is not None:
             self._checkpointing.after_step(stepper, step)
 
     def _persist(self, work: Callable[[], _Result]) -> _Result:
-        """Do what all workers do together, again where one of them was lost meanwhile."""
+        """Do collective work, and repeat it after a regroup if a worker was lost meanwhile."""
         reached = self._done
         while True:
             try:
@@ -227,16 +237,16 @@ class Trainer:
                 self._reach(reached, None)
 
     def _recover(self, error: CommunicationError | None) -> None:
-        """Go on with those who are left, from the newest state that they have."""
+        """Regroup, and continue from the newest state of the survivors."""
         if error is not None:
-            if not self._regroup.possible or self._regroup.in_vain:
+            if not self._regroup.possible or self._regroup.is_stuck:
                 raise error
             drop_frames(error)
         why = "a worker joins" if error is None else str(error)
         self._stepper, self._done = self._regroup.recovered(self._stepper, self._done, why)
 
     def _loaded(self, processes: int) -> Iterator[Batch]:
-        """The shares of the steps that are still to be taken."""
+        """Load the local batches of the remaining steps."""
         return load(
             self.training.data,
             replace(self._stepper.batches, first_step=self._done),

@@ -1,4 +1,4 @@
-"""One worker among the others through all generations: how it is told, and how it meets them."""
+"""The elastic agent: takes a worker from one generation's process groups to the next."""
 
 import os
 import signal
@@ -26,14 +26,14 @@ from paceline.comm.signed_store import ForgedValue
 from paceline.comm.torch_internals import reset_group_count
 from paceline.membership.service import Begin, Hooks, Membership
 from paceline.specs import Faults, Member, Placement, Roster, Run
-from paceline.train.elastic.peer_copies import Copies, copy_every
+from paceline.train.elastic.peer_copies import PeerCopies, copy_every
 
 if TYPE_CHECKING:
     from paceline.comm.torch_internals import TCPStore
 
 
-class Gathering:
-    """Brings a worker from one generation to the next."""
+class ElasticAgent:
+    """One worker's membership and process groups through all generations."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class Gathering:
         self._interface, self._secret = interface, secret
         self._first_generation = run.job.first_generation
         self.roster: Roster | None = None
-        """The generation that this worker was told of last."""
+        """The roster of the last generation that this worker heard of."""
         self._opened: TCPStore | None = None
         self.connections = Connections(self._foreign_ports)
         self.faults: Faults = run.plan.faults
         self.health = GroupHealth(self.connections, lambda: self.ended, self.faults.lease_seconds)
         every = copy_every(self.faults, run.plan.layout, run.plan.sync)
-        self.copies = Copies(secret, interface.address, self.faults, every) if every else None
-        """The state in the memory of workers, where the plan has that."""
+        self.copies = PeerCopies(secret, interface.address, self.faults, every) if every else None
+        """Peer copies, if the plan has them."""
         self._membership = Membership(
             secret,
             interface.address,
@@ -81,8 +81,8 @@ class Gathering:
 
     @property
     def name(self) -> str:
-        """This worker's in the generation that it was told of last; while it comes to know of it,
-        the others may have gone on, and it asks for a place under another name."""
+        """This worker's name in the last generation that it heard of; its membership may have
+        been renamed since, if the others continued without it."""
         assert self.roster is not None
         return next(each.name for each in self.roster.members if each.is_process_of(self.member))
 
@@ -98,20 +98,20 @@ class Gathering:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for a place that the training has."""
+        """Whether a process waits for a place, and the plan has one left."""
         return self._membership.wanted
 
     def may_retire(self) -> bool:
-        """Whether this worker may end itself, since another waits and can have its place."""
+        """Whether this worker may exit because a waiting process can replace it."""
         return self._membership.may_retire()
 
     def begin(self, roster: Roster) -> None:
-        """The first generation has begun."""
+        """Begin the first generation."""
         self.roster = roster
         self._membership.begin(roster)
 
     def next(self, facts: dict[str, Any], why: str | None) -> Begin:
-        """Wait for the next generation, for a reason, or standing by without one."""
+        """Wait for the next generation; `why`: the reason to regroup, None for a spare."""
         if self.roster is None:
             begin = self._membership.join(facts)
         else:
@@ -120,10 +120,10 @@ class Gathering:
         return begin
 
     def regroup(self, groups: Groups, facts: dict[str, Any], why: str | None) -> Begin:
-        """Leave groups that are broken, or to be changed, and join those of the next generation.
+        """Leave the process groups and join those of the next generation.
 
-        Returns when this worker has a rank in a generation whose groups could be made, with what
-        its members know of their trainings. Everything that holds a group has let go of it.
+        Returns when this worker trains in a generation whose groups exist, with the facts of its
+        members. The caller has released everything that holds a group.
         """
         while True:
             groups.leave()
@@ -139,12 +139,12 @@ class Gathering:
             except (CommunicationError, ForgedValue) as error:
                 self.interrupt()
                 reset_group_count()
-                why = f"a group could not be made: {error}"
+                why = f"a process group could not be created: {error}"
                 continue
             return begin
 
     def meet(self, begin: Begin) -> Meeting:
-        """Come to where the members of a generation meet."""
+        """Open the store for the rendezvous of a generation."""
         opened = self._opened
         if opened is None or (begin.address, begin.port) != (opened.host, opened.port):
             opened = reached_store(begin.address, begin.port, lambda: self.ended)
@@ -152,17 +152,17 @@ class Gathering:
         return Meeting(opened, self._secret, self._interface)
 
     def fail(self, message: str) -> None:
-        """Tell the others that the training cannot go on."""
+        """Tell the others that the training must end."""
         self._membership.fail(message)
 
     def close(self) -> None:
-        """The training is over for this worker."""
+        """Leave the run in good order."""
         self._membership.close()
         if self.copies:
             self.copies.close()
 
     def interrupt(self) -> None:
-        """Make whoever waits in an exchange of the generation leave it."""
+        """Interrupt all communication of the generation."""
         if self.copies:
             self.copies.interrupt()
         devices.abort_exchanges()
@@ -174,7 +174,7 @@ class Gathering:
         return self._opened.port
 
     def _foreign_ports(self) -> set[int]:
-        """Those on which the members' controls listen."""
+        """Return the ports of the control plane and of peer memory."""
         members = self.roster.members if self.roster else ()
         controls = {self.member.port, *(each.port for each in members)}
         return controls | {self.member.memory_port, *(each.memory_port for each in members)}
@@ -187,13 +187,13 @@ def _kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def gathered(
+def elastic_agent(
     run: Run, placement: Placement, meeting: Meeting | None, fitting: Callable[[int], int]
-) -> Gathering:
-    """The control of a worker that has met the others, or of one that comes later."""
+) -> ElasticAgent:
+    """Return the agent of a worker after its rendezvous, or of one that joins later."""
     if meeting is not None:
-        return Gathering(run, placement.node, meeting.interface, meeting.secret, fitting)
+        return ElasticAgent(run, placement.node, meeting.interface, meeting.secret, fitting)
     secret = secret_of(run)
     leader = awaited_leader(run, secret)
     interface = interfaces.towards(leader.address)
-    return Gathering(run, placement.node, interface, secret, fitting)
+    return ElasticAgent(run, placement.node, interface, secret, fitting)

@@ -17,8 +17,8 @@ from paceline.membership.service import Begin
 from paceline.observe.event_writer import EventWriter
 from paceline.schedulers.placement import is_preempted
 from paceline.specs import Damaged, NotSaved, Outcome, Placement, Resumed, Run, Saved, Source
-from paceline.train.elastic.agent import Gathering
-from paceline.train.elastic.peer_copies import Copies
+from paceline.train.elastic.agent import ElasticAgent
+from paceline.train.elastic.peer_copies import PeerCopies
 from paceline.train.elastic.snapshot import check_same_data, data_identity, snapshot_of
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.stepper import Stepper
@@ -35,7 +35,7 @@ class Checkpointing:
         groups: Groups,
         writer: EventWriter,
         telemetry: Telemetry,
-        agent: Gathering | None,
+        agent: ElasticAgent | None,
     ) -> None:
         self._run, self._training, self._groups = run, training, groups
         self._writer, self._telemetry, self._agent = writer, telemetry, agent
@@ -181,7 +181,7 @@ class Checkpointing:
         return self._groups.placement
 
     @property
-    def _copies(self) -> Copies | None:
+    def _copies(self) -> PeerCopies | None:
         return self._agent.copies if self._agent else None
 
     @cached_property

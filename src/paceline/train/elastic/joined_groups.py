@@ -11,7 +11,7 @@ from paceline.comm.groups import Groups
 from paceline.comm.rendezvous import MEETING_TIMEOUT_SECONDS, NotMet, meet
 from paceline.membership.service import Ended
 from paceline.specs import Member, Placement, Roster, Run, RunOver
-from paceline.train.elastic.agent import Gathering, gathered
+from paceline.train.elastic.agent import ElasticAgent, elastic_agent
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def joined_elastic(
     device: torch.device,
     port: int | None,
     fitting: Callable[[int], int] | None,
-) -> Iterator[tuple[Groups, Gathering | None]]:
+) -> Iterator[tuple[Groups, ElasticAgent | None]]:
     """The groups of this worker, left at a good end, and the agent that replaces them.
 
     `fitting`: how many of a number of members can train; without it there is no agent, and a lost
@@ -40,7 +40,7 @@ def joined_elastic(
         yield Groups(placement, device, None), None
         return
     meeting = None if placement.joins else meet(run, placement, port)
-    agent = gathered(run, placement, meeting, fitting) if fitting else None
+    agent = elastic_agent(run, placement, meeting, fitting) if fitting else None
     try:
         groups = Groups(placement, device, meeting, agent.health if agent else None)
         if agent and not placement.joins:

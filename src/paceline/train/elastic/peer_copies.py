@@ -1,4 +1,4 @@
-"""A training's state in its workers' memory: copied every few steps, taken up after a loss."""
+"""Peer copies of a training's state: made every few steps, restored after a loss."""
 
 import sys
 from collections.abc import Callable
@@ -8,18 +8,18 @@ from paceline.checkpoints.manifest import Manifest
 from paceline.checkpoints.saver import Snapshot
 from paceline.checkpoints.storage import Readable
 from paceline.parallel.fitted_layout import everybody_has_all
-from paceline.peers.inventory import Holdings, newest_whole
+from paceline.peers.inventory import Inventory, newest_whole
 from paceline.peers.memory_client import Peer
 from paceline.peers.peer_memory import Copied, PeerMemory
 from paceline.peers.restored_storage import PartLost, restored_storage
 from paceline.specs import Faults, Layout, Roster, Sync
 
 COPY_EVERY = 10
-"""Steps, where the plan does not say how many."""
+"""Default number of steps between copies."""
 
 
 def copy_every(faults: Faults, layout: Layout, sync: Sync) -> int:
-    """Steps between copies; 0 where there are none."""
+    """Return the number of steps between copies; 0 for no copies."""
     if not faults.regroup or layout.workers == 1:
         return 0
     if faults.copy_every is not None:
@@ -27,8 +27,8 @@ def copy_every(faults: Faults, layout: Layout, sync: Sync) -> int:
     return 0 if everybody_has_all(layout, sync) else COPY_EVERY
 
 
-class Copies:
-    """One worker's copies, and those that it keeps for others."""
+class PeerCopies:
+    """One worker's copies, and those that it holds for others."""
 
     def __init__(self, secret: bytes, address: str, faults: Faults, every: int) -> None:
         self._faults, self._every = faults, every
@@ -37,7 +37,7 @@ class Copies:
 
     @property
     def port(self) -> int:
-        """Where others read this worker's memory."""
+        """The port on which others read this worker's memory."""
         return self._memory.port
 
     def is_due(self, step: int) -> bool:
@@ -45,21 +45,20 @@ class Copies:
         return step >= self._next
 
     def copy(self, snapshot: Snapshot) -> None:
-        """Begin to copy the state after a step."""
+        """Start to copy the state after a step."""
         self._next = snapshot.head.step + self._every
         self._memory.copy(snapshot)
 
     def interrupt(self) -> None:
-        """Wait for nobody any more; from any thread."""
+        """Interrupt copying and restoring; from any thread."""
         self._memory.interrupt()
 
     def holdings(self) -> dict[str, Any]:
-        """What this worker has, in words that JSON can hold."""
+        """Return the inventory of this worker, as JSON values."""
         return self._memory.holdings().model_dump(mode="json")
 
     def begin(self, roster: Roster, name: str, step: int, *, regrouped: bool) -> None:
-        """A generation goes on after a step. Where workers were lost, or came, before it, copies
-        were lost with them: the next one does not wait for its turn."""
+        """Begin a generation after a step; after a regroup, which may lose copies, copy soon."""
         training = roster.members[: roster.training]
         self._memory.join(
             roster.generation,
@@ -73,7 +72,7 @@ class Copies:
 
     def restore(
         self,
-        take_up: Callable[[Manifest, Readable], None],
+        restore_state: Callable[[Manifest, Readable], None],
         roster: Roster,
         name: str,
         held: dict[str, Any],
@@ -81,13 +80,13 @@ class Copies:
         *,
         oldest_step: int,
     ) -> Manifest | None:
-        """Take up the newest state that those who are left have together, if there is one.
+        """Restore the newest state that the survivors hold together, if there is one.
 
-        `held`: what each member says that it has. `oldest_step`: what is older is left alone. A
-        generation that went on from before a checkpoint, and then one from that checkpoint, would
-        not agree on which steps were taken. All workers call this together.
+        `held`: each member's inventory. `oldest_step`: ignore older states; continuing from before
+        a checkpoint, and later from that checkpoint, would disagree on the steps taken. All workers
+        call this together.
         """
-        holdings = {each: Holdings.model_validate(words) for each, words in held.items()}
+        holdings = {each: Inventory.model_validate(words) for each, words in held.items()}
         moment = newest_whole(holdings)
         if moment is None or moment.step < oldest_step:
             return None
@@ -99,17 +98,17 @@ class Copies:
             with restored_storage(
                 self._memory, moment, holdings, peers, name=name, generation=roster.generation
             ) as (manifest, storage):
-                take_up(manifest, storage)
+                restore_state(manifest, storage)
                 found = manifest
         except PartLost as error:
-            print(f"the state of step {moment.step} is lost: {error}", file=sys.stderr)
+            print(f"could not restore step {moment.step} from peers: {error}", file=sys.stderr)
         return found if all_agree(found is not None) else None
 
     def close(self) -> None:
-        """Drop all."""
+        """Drop all copies."""
         self._memory.close()
 
 
 def _tell(step: int, result: Copied | str) -> None:
     if isinstance(result, str):
-        print(f"the state of step {step} was not copied: {result}", file=sys.stderr)
+        print(f"could not copy the state of step {step} to peers: {result}", file=sys.stderr)

@@ -1,8 +1,8 @@
-"""From the workers of one generation to those of the next, inside the living process.
+"""Regroup: survivors continue in new process groups, inside the living process.
 
-Where every worker holds all of the state, those who are left go on with what the most advanced of
-them holds, and give it to whoever has less. Otherwise the model is built anew for the workers that
-there are, and its state read from copies in the memory of those who are left, or from a checkpoint.
+If every worker holds the whole state, the survivors continue from the most advanced one, which
+sends its state to the others. Otherwise the model is rebuilt for the current workers, and its state
+restored from peer copies or from a checkpoint.
 """
 
 import gc
@@ -16,21 +16,21 @@ from paceline.comm.torch_internals import clear_sharding_cache
 from paceline.membership.service import Begin
 from paceline.parallel.fitted_layout import everybody_has_all, fitted
 from paceline.specs import Layout, Lost, Regrouped, Roster, Source
-from paceline.train.elastic.agent import Gathering
+from paceline.train.elastic.agent import ElasticAgent
 from paceline.train.elastic.checkpointing import Checkpointing
-from paceline.train.elastic.state_transfer import hand_over, pairs
+from paceline.train.elastic.state_transfer import donors_by_receiver, transfer_state
 from paceline.train.elastic.watchdog import Watchdog
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.stepper import Stepper
 
-_MOST_IN_VAIN = 3
+_MAX_FRUITLESS = 3
 """Generations of the same workers without a step between them, after which the run ends: a fault
 that regrouping does not cure would come again and again."""
 
 
 @dataclass(frozen=True)
-class _TakenUp:
-    """The state that a generation goes on from."""
+class _Restored:
+    """The state that a generation continues from."""
 
     stepper: Stepper
     done: int
@@ -39,51 +39,51 @@ class _TakenUp:
 
 
 class Regroup:
-    """Leads one worker's training from generation to generation."""
+    """Takes one worker's training from generation to generation."""
 
     def __init__(
         self,
         layout: Layout,
         groups: Groups,
-        agent: Gathering | None,
+        agent: ElasticAgent | None,
         telemetry: Telemetry,
         checkpointing: Checkpointing | None,
         build: Callable[[Layout], Stepper],
     ) -> None:
         self._layout = layout
-        """As planned."""
+        """The planned layout."""
         self._groups, self._telemetry, self._checkpointing = groups, telemetry, checkpointing
         self._build = build
         self._whole_step = -1
-        """The step of which this worker holds all of the state; -1 while of none."""
+        """The step whose whole state this worker holds; -1 if none."""
         self._reached = 0
         self._stepper: Stepper | None = None
-        self._in_vain = 0
+        self._fruitless = 0
         self._agent = agent
         self._watchdog = Watchdog(agent.faults.stuck_seconds, agent.interrupt) if agent else None
 
     def got_on(self) -> None:
-        """A step is done, or a generation begins."""
+        """Note progress: a step is done, or a generation begins."""
         if self._watchdog is not None:
             self._watchdog.moved()
 
     def close(self) -> None:
-        """The training is over for this worker."""
+        """Stop the watchdog."""
         if self._watchdog is not None:
             self._watchdog.close()
 
     @property
     def asked(self) -> bool:
-        """Whether all workers have agreed to regroup at the edge of this step."""
+        """Whether all workers have agreed to regroup after this step."""
         return self._telemetry.progress.regroup
 
     @property
     def possible(self) -> bool:
-        """Whether the loss of a worker is survived."""
+        """Whether this training survives the loss of a worker."""
         return self._agent is not None
 
     def begun(self) -> tuple[Stepper, int]:
-        """Begin with those who have met; the training, and its step."""
+        """Begin with the workers of the rendezvous; return the stepper and its step."""
         try:
             with self._groups.health.communicating():
                 stepper = self._build(self._layout)
@@ -103,24 +103,24 @@ class Regroup:
         return self._next(why)
 
     def joined(self) -> tuple[Stepper, int]:
-        """Wait for a place among workers that train already; the training, and its step."""
+        """Wait for a place in a running training; return the stepper and its step."""
         return self._next("a worker joins")
 
     def recovered(self, stepper: Stepper, done: int, why: str) -> tuple[Stepper, int]:
-        """Go on with those who are there now; the training, and its step."""
+        """Regroup with the current members; return the stepper and its step."""
         self._whole_step = done if stepper.keeps_state else -1
         self._reached = done
-        stepper.take_back()
+        stepper.discard_step()
         self._stepper = stepper
         before = self._members
         found = self._next(why)
-        self._in_vain = self._in_vain + 1 if self._members == before and found[1] == done else 0
+        self._fruitless = self._fruitless + 1 if self._members == before and found[1] == done else 0
         return found
 
     @property
-    def in_vain(self) -> bool:
-        """Whether the same workers have regrouped several times and not got on."""
-        return self._in_vain >= _MOST_IN_VAIN
+    def is_stuck(self) -> bool:
+        """Whether the same workers have regrouped several times without progress."""
+        return self._fruitless >= _MAX_FRUITLESS
 
     @property
     def _members(self) -> tuple[str, ...]:
@@ -133,12 +133,12 @@ class Regroup:
         assert agent is not None
         before = agent.roster
         if self._watchdog is not None:
-            self._watchdog.rest()  # one that stands by may wait for ever
-        tried, in_vain = tuple[str, ...](), 0
+            self._watchdog.rest()  # a spare may wait for ever
+        tried, is_stuck = tuple[str, ...](), 0
         while True:
-            agent.interrupt()  # nobody waits any more, also not on a thread of its own
+            agent.interrupt()  # also threads that communicate in the background
             if self._stepper is not None:
-                self._stepper.let_go()
+                self._stepper.release_groups()
             copies = agent.copies
             facts = {
                 "step": self._whole_step,
@@ -151,18 +151,18 @@ class Regroup:
             assert layout is not None
             try:
                 with self._groups.health.communicating():
-                    taken = self._take_up(layout, begin)
+                    restored = self._restore(layout, begin)
             except CommunicationError as error:
-                in_vain = in_vain + 1 if begin.roster.names == tried else 1
-                if in_vain == _MOST_IN_VAIN:
+                is_stuck = is_stuck + 1 if begin.roster.names == tried else 1
+                if is_stuck == _MAX_FRUITLESS:
                     raise
                 tried, why = begin.roster.names, str(error)
                 continue
-            self._tell(before, begin, taken, time.perf_counter() - began)
+            self._tell(before, begin, restored, time.perf_counter() - began)
             self.got_on()
-            return taken.stepper, taken.done
+            return restored.stepper, restored.done
 
-    def _take_up(self, layout: Layout, begin: Begin) -> _TakenUp:
+    def _restore(self, layout: Layout, begin: Begin) -> _Restored:
         training = begin.roster.names[: begin.roster.training]
         steps = [int(begin.facts[name]["step"]) for name in training]
         newest = max(steps)
@@ -175,7 +175,7 @@ class Regroup:
         if stepper.keeps_state and newest >= 0:
             mine = self._whole_step
             self._whole_step = newest if mine == newest else -1
-            hand_over(stepper.state(), self._groups, pairs(steps), step=newest)
+            transfer_state(stepper.state(), self._groups, donors_by_receiver(steps), step=newest)
             done, source = newest, "members"
         else:
             done, source = checkpointing.restore(stepper, begin)
@@ -186,10 +186,10 @@ class Regroup:
             best = max(reports, key=lambda each: each["steps"])
             self._telemetry.regrouped(best, stepper.batches, done)
         checkpointing.begin(stepper, done)
-        return _TakenUp(stepper, done, max(0, reached - done), source)
+        return _Restored(stepper, done, max(0, reached - done), source)
 
     def _standing(self, layout: Layout) -> Stepper:
-        """The training on the workers of a generation, as far as it could stay as it was."""
+        """Return the stepper of a generation: the same one if it holds the whole state."""
         if (
             self._stepper is not None
             and self._stepper.keeps_state
@@ -199,19 +199,23 @@ class Regroup:
             return self._stepper
         self._whole_step = -1
         if self._stepper is not None:
-            self._stepper.give_up()
+            self._stepper.close_abruptly()
             self._stepper = None
             gc.collect()  # modules refer to each other, and the threads of their groups live on
             clear_sharding_cache()
         self._stepper = self._build(layout)
         return self._stepper
 
-    def _tell(self, before: Roster | None, begin: Begin, taken: _TakenUp, seconds: float) -> None:
+    def _tell(
+        self, before: Roster | None, begin: Begin, restored: _Restored, seconds: float
+    ) -> None:
         if before is not None:
-            self._tell_others(before, begin, taken, seconds)
+            self._tell_others(before, begin, restored, seconds)
         self._telemetry.restarted(seconds)
 
-    def _tell_others(self, before: Roster, begin: Begin, taken: _TakenUp, seconds: float) -> None:
+    def _tell_others(
+        self, before: Roster, begin: Begin, restored: _Restored, seconds: float
+    ) -> None:
         roster = begin.roster
         for name, why in begin.lost.items():
             rank = before.rank(name)
@@ -231,9 +235,9 @@ class Regroup:
                 for rank, name in enumerate(roster.names[: roster.training])
                 if name not in known
             ],
-            step=taken.done,
-            steps_again=taken.steps_again,
-            source=taken.source,
+            step=restored.done,
+            steps_again=restored.steps_again,
+            source=restored.source,
             seconds=seconds,
             why=begin.why,
         )

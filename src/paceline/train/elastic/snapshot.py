@@ -5,12 +5,12 @@ from paceline.checkpoints.saver import Snapshot
 from paceline.data.order import fingerprint
 from paceline.specs import PacelineError
 from paceline.train.monitor.step_windows import Progress
-from paceline.train.state.training_state import TrainedState
+from paceline.train.state.training_state import TrainingState
 from paceline.user.training import Training
 
 
 def snapshot_of(
-    state: TrainedState, progress: Progress, data: dict[str, int], metrics: dict[str, float]
+    state: TrainingState, progress: Progress, data: dict[str, int], metrics: dict[str, float]
 ) -> Snapshot:
     """Return the state after the last step; all workers call this together."""
     state.arranged.settle()

@@ -1,4 +1,4 @@
-"""A training's whole state from one worker to another that has none, or an older one."""
+"""Transfer the whole training state to workers that have none, or an older one."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,24 +9,24 @@ from paceline.checkpoints.manifest import Contents, StoredTensor
 from paceline.checkpoints.tensor_files import dtype_name
 from paceline.comm.dtensor import held
 from paceline.comm.groups import Groups
-from paceline.train.state.training_state import TrainedState
+from paceline.train.state.training_state import TrainingState
 
 _MESSAGE_BYTES = 64 << 20
 
 
-def pairs(steps: list[int]) -> dict[int, int]:
-    """Who gets the state from whom, where workers hold that of these steps: every worker that has
-    not the newest from one that has, as evenly as can be."""
+def donors_by_receiver(steps: list[int]) -> dict[int, int]:
+    """Return the donor of each worker without the newest state, given each worker's step; donors
+    share the receivers evenly."""
     newest = max(steps)
     donors = [rank for rank, step in enumerate(steps) if step == newest]
     needy = [rank for rank, step in enumerate(steps) if step != newest]
     return {rank: donors[number % len(donors)] for number, rank in enumerate(needy)}
 
 
-def hand_over(
-    state: TrainedState, groups: Groups, given_by: Mapping[int, int], *, step: int
+def transfer_state(
+    state: TrainingState, groups: Groups, given_by: Mapping[int, int], *, step: int
 ) -> None:
-    """Give the state after a step to those who need it, or take it; all call this together."""
+    """Send or receive the state after a step; all workers call this together."""
     own = groups.placement.rank
     for needy, donor in given_by.items():
         if own == donor:
@@ -35,7 +35,7 @@ def hand_over(
             _take(state, groups.device, donor)
 
 
-def _give(state: TrainedState, device: torch.device, to: int, step: int) -> None:
+def _give(state: TrainingState, device: torch.device, to: int, step: int) -> None:
     tensors = dict(_tensors(state))
     head = Contents(
         step=step,
@@ -53,7 +53,7 @@ def _give(state: TrainedState, device: torch.device, to: int, step: int) -> None
         dist.send(torch.cat([_bytes(each) for each in message]), to)
 
 
-def _take(state: TrainedState, device: torch.device, donor: int) -> None:
+def _take(state: TrainingState, device: torch.device, donor: int) -> None:
     length = torch.zeros(1, dtype=torch.int64, device=device)
     dist.recv(length, donor)
     words = torch.empty(int(length), dtype=torch.uint8, device=device)
@@ -69,15 +69,15 @@ def _take(state: TrainedState, device: torch.device, donor: int) -> None:
             _bytes(each).copy_(part)
 
 
-def _tensors(state: TrainedState) -> Iterator[tuple[str, torch.Tensor]]:
-    """All tensors of the state of a worker that holds all of it."""
+def _tensors(state: TrainingState) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield all tensors of a worker that holds the whole state."""
     for stored in state.arranged.stored():
         yield f"model/{stored.name}", held(stored.tensor).detach()
     yield from state.optimizer_tensors()
 
 
 def _messages(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Tensors that are sent together: many small ones would take long one by one."""
+    """Group tensors into messages: many small ones would take long one by one."""
     message: list[torch.Tensor] = []
     for each in tensors:
         if message and sum(one.nbytes for one in message) + each.nbytes > _MESSAGE_BYTES:
@@ -89,5 +89,5 @@ def _messages(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's memory; of one that does not lie in one piece, there is none to write to."""
+    """View a contiguous tensor as bytes."""
     return tensor.view(-1).view(torch.uint8) if tensor.ndim else tensor.view(1).view(torch.uint8)

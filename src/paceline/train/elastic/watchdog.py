@@ -1,4 +1,4 @@
-"""Finds a training in which nothing happens any more, though every process lives."""
+"""Detect a training that makes no progress although every process lives."""
 
 import sys
 import threading
@@ -8,11 +8,11 @@ from paceline.membership.interruption import Idle
 
 
 class Watchdog:
-    """Has a worker leave its generation when it takes no step for long, and computes nothing.
+    """Makes a worker leave its generation when it takes no step for long and computes nothing.
 
-    Who stands still in code of its own, and who waits for that one in an exchange, look the same
-    from here, and both are right to leave: those who wait meet anew, and the one that does not even
-    leave is ended (see `recover.leaving`) and started again.
+    A worker stuck in user code and one that waits for it in a collective look the same from here,
+    and both should leave: the waiting ones regroup, and the stuck one is killed (see
+    `membership.interruption`) and started again.
     """
 
     def __init__(self, seconds: float, interrupt: Callable[[], None]) -> None:
@@ -22,16 +22,16 @@ class Watchdog:
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def moved(self) -> None:
-        """The training gets on."""
+        """Note progress."""
         self._moves += 1
         self._rests = False
 
     def rest(self) -> None:
-        """Nothing has to happen until the training gets on again."""
+        """Expect no progress until the next call of `moved`."""
         self._rests = True
 
     def close(self) -> None:
-        """Nobody watches any more."""
+        """Stop watching."""
         self._over.set()
 
     def _watch(self) -> None:
@@ -42,8 +42,8 @@ class Watchdog:
             elif idle.longer_than(self._seconds):
                 self.rest()
                 print(
-                    f"no step was taken for {idle.seconds:.0f} s, in which nothing was computed:"
-                    " this worker leaves the others, and meets them anew",
+                    f"no step and no computation for {idle.seconds:.0f} s:"
+                    " this worker leaves its process groups and regroups",
                     file=sys.stderr,
                 )
                 self._interrupt()

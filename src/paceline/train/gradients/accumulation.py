@@ -1,5 +1,6 @@
-"""Gradients of the mean over a global batch, from one worker's share of it."""
+"""Gradients of the mean loss over a global batch, from one worker's local batch."""
 
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -12,14 +13,35 @@ from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weights
 from paceline.specs import Layout
 from paceline.sync.mode import Mode
-from paceline.train.gradients.learned import Learned
-from paceline.train.gradients.random_draws import draw_anew
 from paceline.user.training import Training
 
 
 @dataclass(frozen=True)
-class Learning:
-    """A share that is learned from as a whole, in as many micro-batches as it takes."""
+class BatchLoss:
+    """The loss of a local batch."""
+
+    loss: torch.Tensor
+    """The mean over the local batch."""
+    losses: torch.Tensor
+    """The same; or, with a fixed number of parts, the mean of each part of the global batch, with
+    zeros for the parts of other workers."""
+    weights: float | torch.Tensor
+    """Weights of `losses` in the mean over the global batch."""
+
+
+def seed_step(device: torch.device, seed: int, step: int, stream: int) -> None:
+    """Seed the random numbers of a step, so that a resumed run draws the same ones."""
+    digest = hashlib.blake2b(f"{seed}/{step}/{stream}".encode(), digest_size=8).digest()
+    number = int.from_bytes(digest, "little")
+    # torch.manual_seed would seed every kind of device and take a hundred times as long.
+    torch.default_generator.manual_seed(number)
+    if device.type != "cpu":
+        torch.get_device_module(device.type).manual_seed(number)
+
+
+@dataclass(frozen=True)
+class GradientComputation:
+    """Computes gradients of whole local batches, accumulated over micro-batches."""
 
     training: Training
     layout: Layout
@@ -28,11 +50,11 @@ class Learning:
     scaling: LossScaling
     batches: Batches
 
-    def learn(self, arranged: Arranged, batch: Batch, step: int) -> Learned:
-        """Leave the gradients of the mean over the global batch in the parameters."""
-        # Slices of a layer must draw the same.
-        whose = self.groups.placement.rank // self.layout.tensor
-        draw_anew(self.groups.device, self.training.seed, step, whose)
+    def learn(self, arranged: Arranged, batch: Batch, step: int) -> BatchLoss:
+        """Compute the gradients of the mean loss over the global batch."""
+        # Tensor-parallel slices of a layer must draw the same numbers.
+        stream = self.groups.placement.rank // self.layout.tensor
+        seed_step(self.groups.device, self.training.seed, step, stream)
         parts = arranged.parts(batch, self.batches.largest_share(batch.global_samples))
         weights = Weights(
             parts,
@@ -51,4 +73,4 @@ class Learning:
 
         losses = arranged.learn(parts, minimise, self.mode.last_backward)
         mean = weights.mean(losses)
-        return Learned(mean, mean, weights.mine if losses else 0.0)
+        return BatchLoss(mean, mean, weights.mine if losses else 0.0)

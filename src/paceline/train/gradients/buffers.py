@@ -25,11 +25,11 @@ class Buffers:
         self._before = [buffer.detach().clone() for buffer in self._now]
         self._versions = [buffer._version for buffer in self._now]
 
-    def keep(self) -> None:
+    def remember(self) -> None:
         """A step begins."""
         self._copy(self._now, self._before)
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """It is computed again."""
         self._copy(self._before, self._now)
 

@@ -1,4 +1,4 @@
-"""Learning from every part of a batch by itself, so that no bit depends on who has which parts."""
+"""Gradients part by part, so that no bit depends on which worker computes which part."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,26 +16,24 @@ from paceline.parallel.step.loss_weights import Weigh, weight_of
 from paceline.specs import Layout, PacelineError
 from paceline.sync.canonical import Canonical
 from paceline.sync.mode import Mode
-from paceline.train.gradients.accumulation import Learning
-from paceline.train.gradients.learned import Learned
-from paceline.train.gradients.random_draws import draw_anew
+from paceline.train.gradients.accumulation import BatchLoss, GradientComputation, seed_step
 from paceline.user.training import Training
 
 
-def learning(
+def gradient_computation(
     training: Training,
     layout: Layout,
     groups: Groups,
     mode: Mode,
     scaling: LossScaling,
     batches: Batches,
-) -> Learning:
-    """How this worker learns from its shares; all workers call this together."""
+) -> GradientComputation:
+    """Return how this worker computes gradients; all workers call this together."""
     if not isinstance(mode, Canonical):
-        return Learning(training, layout, groups, mode, scaling, batches)
+        return GradientComputation(training, layout, groups, mode, scaling, batches)
     _check_size(layout, batches)
     mode.divide(batches.own_parts)
-    return LearningByPart(training, layout, groups, mode, scaling, batches)
+    return CanonicalGradients(training, layout, groups, mode, scaling, batches)
 
 
 def _check_size(layout: Layout, batches: Batches) -> None:
@@ -51,11 +49,11 @@ def _check_size(layout: Layout, batches: Batches) -> None:
 
 
 @dataclass(frozen=True)
-class LearningByPart(Learning):
-    """Every part has a forward, a backward and random numbers of its own."""
+class CanonicalGradients(GradientComputation):
+    """Computes each part with its own forward, backward and random numbers."""
 
-    def learn(self, arranged: Arranged, batch: Batch, step: int) -> Learned:
-        """Leave the gradients of the mean over the global batch in the parameters."""
+    def learn(self, arranged: Arranged, batch: Batch, step: int) -> BatchLoss:
+        """Compute the gradients of the mean loss over the global batch."""
         mode, every = self.mode, self.batches.parts
         assert isinstance(mode, Canonical)
         assert every is not None
@@ -69,11 +67,11 @@ class LearningByPart(Learning):
                 del only
                 return self.scaling.scaled(loss * weights.share(number))
 
-            draw_anew(self.groups.device, self.training.seed, step, number)
+            seed_step(self.groups.device, self.training.seed, step, number)
             with mode.part(number, last=number == max(mine)):
                 (losses[number],) = arranged.learn([part], minimise)
         mean = (losses * weights.each).sum() / weights.each.sum().clamp(min=1e-9)
-        return Learned(mean, losses, weights.each)
+        return BatchLoss(mean, losses, weights.each)
 
     def _parts(self, batch: Batch) -> dict[int, Batch]:
         """This worker's parts that have samples, by their numbers in the global batch."""

@@ -8,27 +8,27 @@ import torch
 from paceline.comm.groups import Groups
 from paceline.parallel.arranged import Arranged
 from paceline.specs import Faults, Layout, Refused, Slow
-from paceline.train.gradients.learned import Learned
+from paceline.train.gradients.accumulation import BatchLoss
 from paceline.train.monitor.non_finite import FiniteGradients
 from paceline.train.monitor.replica_check import Replicas, check_comparable, common_tensors
 from paceline.train.monitor.stragglers import Cause, Stragglers
 from paceline.train.monitor.telemetry import Telemetry
-from paceline.train.state.training_state import TrainedState
+from paceline.train.state.training_state import TrainingState
 from paceline.user.training import Training
 
 
-class Watching:
+class Monitor:
     """Watches one worker."""
 
     def __init__(
         self,
-        state: Callable[[], TrainedState],
+        state: Callable[[], TrainingState],
         layout: Layout,
         groups: Groups,
         telemetry: Telemetry,
         faults: Faults,
         training: Training,
-        put_back: Callable[[], None],
+        restore_buffers: Callable[[], None],
         may_retire: Callable[[], bool],
     ) -> None:
         now = state()
@@ -49,7 +49,7 @@ class Watching:
             sync,
             groups,
             clips=training.clip is not None,
-            put_back=put_back,
+            restore_buffers=restore_buffers,
             say=self._say_not_finite,
             last_loss=self._last_loss,
         )
@@ -59,7 +59,7 @@ class Watching:
         """That of the gradient of the whole model, where it is known."""
         return self._finite.squared_norm
 
-    def learned(self, step: int, arranged: Arranged, learn: Callable[[], Learned]) -> Learned:
+    def learned(self, step: int, arranged: Arranged, learn: Callable[[], BatchLoss]) -> BatchLoss:
         """What `learn` gave, which leaves a gradient in the parameters; once more if that is not
         finite."""
         return self._finite.learned(step, arranged, learn)

@@ -17,7 +17,7 @@ from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import foreach_norm, sparse_values
 from paceline.parallel.arranged import Arranged
 from paceline.specs import Layout, PacelineError, Sync
-from paceline.train.gradients.learned import Learned
+from paceline.train.gradients.accumulation import BatchLoss
 
 
 class FiniteGradients:
@@ -30,7 +30,7 @@ class FiniteGradients:
         groups: Groups,
         *,
         clips: bool,
-        put_back: Callable[[], None],
+        restore_buffers: Callable[[], None],
         say: Callable[[int, list[int], str], None],
         last_loss: Callable[[], float],
     ) -> None:
@@ -45,10 +45,10 @@ class FiniteGradients:
         """Whether a replica decides by itself, since its gradients are its own."""
         self._whole = layout.workers == layout.replicas
         self._watches = layout.precision != "fp16" and _knows(layout, sync, clips=clips)
-        self._put_back = put_back
+        self._put_back = restore_buffers
         """Takes back what a forward has changed beside the gradients."""
 
-    def learned(self, step: int, arranged: Arranged, learn: Callable[[], Learned]) -> Learned:
+    def learned(self, step: int, arranged: Arranged, learn: Callable[[], BatchLoss]) -> BatchLoss:
         """What `learn` gave, which leaves the gradient of a step in the parameters."""
         if not self._watches:
             return learn()
@@ -92,7 +92,7 @@ class FiniteGradients:
             parameter.grad = None
         self._put_back()
 
-    def _who(self, learned: Learned, *, own_gradient_is_bad: bool) -> tuple[list[int], float]:
+    def _who(self, learned: BatchLoss, *, own_gradient_is_bad: bool) -> tuple[list[int], float]:
         """Whose loss or own gradient is not finite, and the sum of the losses that count."""
         counted = float(learned.loss) if float(learned.weights) > 0 else 0.0
         placement = self._groups.placement

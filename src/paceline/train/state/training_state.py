@@ -1,8 +1,8 @@
-"""All that a training needs to go on: weights, optimizer, schedule, scale of the loss.
+"""The state that a training needs to continue: weights, optimizer, schedule, loss scale.
 
-Tensors are told as pieces of whole ones, so that another layout can take them up; the rest is
-numbers and words that JSON can hold. Random numbers and the order of the samples are functions of
-the step and need not be kept. Where replicas differ, each writes what is its own under its number.
+Tensors are described as pieces of whole ones, so that another layout can restore them; the rest is
+JSON. Random numbers and the sample order are functions of the step and are not saved. Where
+replicas differ, each saves its own tensors under its number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,11 @@ from paceline.parallel.arranged import Arranged, Stored
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.specs import PacelineError
 from paceline.sync.mode import Mode
-from paceline.train.state.plain_values import plain
 
 
 @dataclass
-class TrainedState:
-    """The state of one worker's part of a training."""
+class TrainingState:
+    """One worker's part of the training state."""
 
     arranged: Arranged
     optimizer: torch.optim.Optimizer
@@ -78,8 +77,8 @@ class TrainedState:
             for group in self.optimizer.param_groups
         ]
         return {
-            "groups": plain(groups, "the optimizer"),
-            "schedule": plain(self.schedule.state_dict() if self.schedule else {}, "the schedule"),
+            "groups": _plain(groups, "the optimizer"),
+            "schedule": _plain(self.schedule.state_dict() if self.schedule else {}, "the schedule"),
             "scaling": self.scaling.state(),
             "sync": {
                 "replicas": self._stored[0].replicas,
@@ -89,7 +88,7 @@ class TrainedState:
         }
 
     def restore(self, manifest: Manifest, storage: Readable) -> None:
-        """Take up the state of a checkpoint, whatever layout wrote it."""
+        """Restore the state of a checkpoint, whatever layout wrote it."""
         numbers = manifest.values.get("sync", {})
         self.mode.resuming(numbers)
         replicas, differed = numbers.get("replicas", 1), numbers.get("differ", False)
@@ -121,7 +120,7 @@ class TrainedState:
         self.mode.restored(numbers, same_replicas=same)
 
     def prepare(self, manifest: Contents) -> None:
-        """Take up the numbers of a state whose tensors come later, and make room for these."""
+        """Restore the scalars of a state, and allocate its tensors, which arrive later."""
         self.mode.resuming(manifest.values["sync"])
         self._prepare_optimizer(manifest, "")
         self._restore_values(manifest)
@@ -289,3 +288,20 @@ def _is_scalar(value: Any) -> bool:
 
 def _dtype(value: Any) -> str | None:
     return str(value.dtype).removeprefix("torch.") if isinstance(value, torch.Tensor) else None
+
+
+def _plain(value: Any, whose: str) -> Any:
+    """Return a value as JSON can hold it, or refuse it by name."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_plain(each, whose) for each in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(each, f"{key} of {whose}") for key, each in value.items()}
+    raise PacelineError(
+        f"the state of {whose} contains a {type(value).__name__}, which a checkpoint cannot store:"
+        " only numbers, strings, lists and dicts of them load without running code",
+        fix="keep it out of the state, or turn checkpoints off with --save-every 0",
+    )
