@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paceline
-from paceline.comm.dtensor import held
+from paceline.comm.dtensor import local_tensor
 from paceline.specs import Faults, Layout, PacelineError, Sync
 from paceline.train.monitor import replica_check
 from paceline.train.monitor.replica_check import (
@@ -38,7 +38,7 @@ def train(flipped_on: int | None, flipped_in: int, what: str) -> list[int]:
         if step == flipped_in and rank() == flipped_on:
             weight = optimizer.param_groups[0]["params"][0]
             whole = weight if what == "weight" else optimizer.state[weight][what]
-            held(whole).detach().view(-1).view(torch.int32)[3].bitwise_xor_(1 << BIT)
+            local_tensor(whole).detach().view(-1).view(torch.int32)[3].bitwise_xor_(1 << BIT)
 
     training = classification(
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01), steps=STEPS

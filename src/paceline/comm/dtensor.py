@@ -1,14 +1,17 @@
-"""What a worker holds of a tensor, and the whole of it; FSDP's tensors are known by their methods,
-since loading DTensor takes half a second that replicas need not wait for."""
+"""A worker's own part of a tensor that may be sharded, and the full tensor.
+
+DTensors are recognized by their methods: loading DTensor takes half a second, which replicas need
+not wait for.
+"""
 
 import torch
 
 
-def held(tensor: torch.Tensor) -> torch.Tensor:
-    """What this worker holds of a tensor that may be sharded."""
+def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this worker's part of a tensor that may be sharded."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def unsharded(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole of a tensor that may be sharded; all shards call this together."""
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the full tensor of one that may be sharded. All shards call this together."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

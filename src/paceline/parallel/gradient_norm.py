@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from paceline.comm.dtensor import held
+from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import foreach_mul_, foreach_norm
 from paceline.specs import Layout
@@ -31,7 +31,7 @@ def squared_norm(
     """
     first_slice = layout.position(groups.placement.rank).slice == 0
     gradients = [
-        held(parameter.grad)
+        local_tensor(parameter.grad)
         for name, parameter in parameters
         if parameter.grad is not None and (first_slice or (is_sliced and is_sliced(name)))
     ]
@@ -55,5 +55,5 @@ def clip(arranged: "Arranged", largest_norm: float, squared: torch.Tensor | None
     if squared is None:
         squared = arranged.squared_norm()
     factor = (largest_norm / (squared.sqrt() + 1e-6)).clamp(max=1.0)
-    gradients = [held(each.grad) for each in arranged.parameters() if each.grad is not None]
+    gradients = [local_tensor(each.grad) for each in arranged.parameters() if each.grad is not None]
     foreach_mul_(gradients, factor)

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from paceline.comm.dtensor import unsharded
+from paceline.comm.dtensor import full_tensor
 from paceline.data.loader import Batch
 from paceline.parallel.arranged import (
     Built,
@@ -136,7 +136,7 @@ class Whole:
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every weight of the whole model by its name."""
         for name, tensor in self.model.state_dict().items():
-            whole = unsharded(tensor)
+            whole = full_tensor(tensor)
             sliced = self._sliced is not None and self._sliced.is_sliced(name)
             yield name, self._sliced.gather(name, whole) if self._sliced and sliced else whole
 

@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 
+from paceline.comm.dtensor import local_tensor
 from paceline.specs import Sync
 from paceline.sync.allreduce import MeanGradients
 from paceline.sync.choosing import WORTH, Choice, Measured, best, predicted
 from paceline.sync.local import LocalSteps
-from paceline.sync.mode import Bound, Kept, Mode, local_part
+from paceline.sync.mode import Bound, Kept, Mode
 
 FIRST = Sync(mode="local", every=4)
 """Before anything is known."""
@@ -206,7 +207,7 @@ class Auto(Mode):
     def _average_optimizer(self) -> None:
         """One state for all, since from now on all take the same steps."""
         states = [
-            local_part(value)
+            local_tensor(value)
             for each in self.bound.held
             for value in self.bound.optimizer.state.get(each.parameter, {}).values()
             if isinstance(value, torch.Tensor) and value.ndim and value.is_floating_point()

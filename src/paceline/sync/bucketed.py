@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import torch
 
+from paceline.comm.dtensor import local_tensor
 from paceline.sync.flat import Row, buckets_of
-from paceline.sync.mode import Bound, Mode, local_part
+from paceline.sync.mode import Bound, Mode
 
 
 class Bucketed(Mode):
@@ -87,4 +88,4 @@ def gradients_of(row: Row) -> list[torch.Tensor]:
     for each in row.held:
         if each.parameter.grad is None:
             each.parameter.grad = torch.zeros_like(each.parameter)
-    return [local_part(each.parameter.grad) for each in row.held]  # type: ignore[arg-type]
+    return [local_tensor(each.parameter.grad) for each in row.held]  # type: ignore[arg-type]

@@ -13,11 +13,6 @@ from paceline.sync.lane import Lane
 from paceline.sync.transport import Transport
 
 
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this worker holds of a tensor that may be sharded."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
 @dataclass(frozen=True)
 class Held:
     """A parameter and what this worker holds of it: all, a shard, or a slice."""

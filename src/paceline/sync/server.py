@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from paceline.comm.dtensor import local_tensor
 from paceline.sync.flat import Row
 from paceline.sync.messages import ANSWER, GOODBYE, PUSH, Push, answer, room_for_answer
-from paceline.sync.mode import local_part
 from paceline.sync.transport import Transport
 
 _RECORDED_ARRIVALS = 10_000
@@ -236,4 +236,4 @@ def _optimizer_like(
 def _own_copy(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    return local_part(value).detach().cpu().clone()
+    return local_tensor(value).detach().cpu().clone()

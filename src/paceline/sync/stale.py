@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from paceline.comm.dtensor import local_tensor
 from paceline.comm.torch_internals import foreach_copy_
 from paceline.specs import PacelineError
 from paceline.sync.flat import rows_of
@@ -36,7 +37,7 @@ from paceline.sync.messages import (
     unpacked_states,
     weights_in,
 )
-from paceline.sync.mode import Bound, Held, Mode, local_part
+from paceline.sync.mode import Bound, Held, Mode
 from paceline.sync.server import Arrival, Part, Server, settings_of
 
 _BY_ELEMENT = {
@@ -227,7 +228,7 @@ def _gradient(of: Held) -> torch.Tensor:
     gradient = of.parameter.grad
     if gradient is None:
         return torch.zeros_like(of.local)
-    return local_part(gradient)
+    return local_tensor(gradient)
 
 
 def _placed(value: Any, of: Held) -> Any:

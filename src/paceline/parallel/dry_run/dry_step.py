@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from paceline.comm.dtensor import held
+from paceline.comm.dtensor import local_tensor
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, collated
 from paceline.data.nested import tensors_of
@@ -114,7 +114,7 @@ class Rehearsal:
             rank=placement.rank,
             node=placement.rank // placement.local_workers,
             **layout.position(placement.rank)._asdict(),
-            parameters=sum(held(each).numel() for each in self._arranged.parameters()),
+            parameters=sum(local_tensor(each).numel() for each in self._arranged.parameters()),
             memory=self._memory(seen),
             largest=self._largest(),
             transfers=listed(sent),
@@ -160,13 +160,14 @@ class Rehearsal:
             memory_footprint.INPUTS, tensors_of([(part.inputs, part.target) for part in parts])
         )
         for model in self._models:
-            memory.claim(memory_footprint.PARAMETERS, map(held, model.parameters()))
+            memory.claim(memory_footprint.PARAMETERS, map(local_tensor, model.parameters()))
             memory.claim(memory_footprint.PARAMETERS, model.buffers())
             memory.claim(memory_footprint.EXCHANGE, torch_stand_ins.exchanged_weights(model))
             memory.claim(memory_footprint.GRADIENTS, torch_stand_ins.whole_gradients(model))
         gradients = (each.grad for each in self._arranged.parameters())
         memory.claim(
-            memory_footprint.GRADIENTS, (held(each) for each in gradients if each is not None)
+            memory_footprint.GRADIENTS,
+            (local_tensor(each) for each in gradients if each is not None),
         )
         memory.claim(memory_footprint.EXCHANGE, self._buckets)
 
@@ -178,9 +179,9 @@ class Rehearsal:
             return sum(times * of(each) for times, each in seen)
 
         states = [*tensors_of(list(self._optimizer.state.values()))]
-        optimizer = sum(held(each).nbytes for each in states)
+        optimizer = sum(local_tensor(each).nbytes for each in states)
         return Memory(
-            parameters=sum(held(each).nbytes for each in self._arranged.parameters()),
+            parameters=sum(local_tensor(each).nbytes for each in self._arranged.parameters()),
             gradients=most(lambda each: each.most[memory_footprint.GRADIENTS]),
             optimizer=optimizer,
             activations=most(lambda each: each.activations),
@@ -193,7 +194,7 @@ class Rehearsal:
         for model in self._models:
             for name, parameter in model.named_parameters():
                 kind = re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
-                kinds[kind, tuple(held(parameter).shape)] += 1
+                kinds[kind, tuple(local_tensor(parameter).shape)] += 1
         ordered = sorted(kinds.items(), key=lambda kind: -torch.Size(kind[0][1]).numel())
         return tuple(
             HeldParameters(name=name, shape=shape, count=count)

@@ -15,7 +15,7 @@ from torch.distributed.pipelining import (
     ScheduleInterleavedZeroBubble,
 )
 
-from paceline.comm.dtensor import held, unsharded
+from paceline.comm.dtensor import full_tensor, local_tensor
 from paceline.data.loader import Batch
 from paceline.parallel.arranged import (
     Built,
@@ -111,7 +111,9 @@ class Piped:
         self._clock.turn("communication")
         self._add_up_shared()
         if self._layout.replicas > 1 and self._layout.shards == 1 and self._sync.by_engine:
-            gradients = [held(each.grad) for each in self.parameters() if each.grad is not None]
+            gradients = [
+                local_tensor(each.grad) for each in self.parameters() if each.grad is not None
+            ]
             group = self._groups.mesh(self._layout).get_group("replicas")
             average(gradients, group, self._layout.bucket_megabytes << 20)
         return losses
@@ -155,7 +157,7 @@ class Piped:
             owner = self._owner(name)
             if owner in held:
                 local = held[owner][name]
-                whole = unsharded(local)
+                whole = full_tensor(local)
                 if self._sliced and self._sliced.is_sliced(name):
                     whole = self._sliced.gather(name, whole)
                 whole = whole.contiguous()
@@ -274,7 +276,7 @@ class Piped:
     def _add_up_shared(self) -> None:
         for name, group in self._shared.items():
             copies = [
-                held(gradient)
+                local_tensor(gradient)
                 for number, stage in self._stages.items()
                 if number in self._cut.owners[name]
                 and (gradient := stage.model.get_parameter(name).grad) is not None

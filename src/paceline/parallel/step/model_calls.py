@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from paceline.comm.dtensor import unsharded
+from paceline.comm.dtensor import full_tensor
 from paceline.specs import PacelineError
 
 
@@ -21,7 +21,7 @@ def call(model: Callable[..., Any], inputs: Any) -> Any:
 def checked_loss(loss: Any) -> torch.Tensor:
     """The loss, which must be a scalar."""
     if isinstance(loss, torch.Tensor) and loss.ndim == 0:
-        return unsharded(loss)
+        return full_tensor(loss)
     form = (
         f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)
     )

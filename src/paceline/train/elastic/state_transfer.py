@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from paceline.checkpoints.manifest import Contents, StoredTensor
 from paceline.checkpoints.tensor_files import dtype_name
-from paceline.comm.dtensor import held
+from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
 from paceline.train.state.training_state import TrainingState
 
@@ -72,7 +72,7 @@ def _take(state: TrainingState, device: torch.device, donor: int) -> None:
 def _tensors(state: TrainingState) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield all tensors of a worker that holds the whole state."""
     for stored in state.arranged.stored():
-        yield f"model/{stored.name}", held(stored.tensor).detach()
+        yield f"model/{stored.name}", local_tensor(stored.tensor).detach()
     yield from state.optimizer_tensors()
 
 

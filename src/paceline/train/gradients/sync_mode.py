@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from paceline.comm.dtensor import held
+from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
 from paceline.parallel.arranged import Arranged
 from paceline.specs import Layout, PacelineError, Sync
@@ -34,7 +34,7 @@ def agreeing(
         rank=layout.position(groups.placement.rank).replica,
     )
     parameters = [
-        Held(stored.name, stored.tensor, held(stored.tensor).detach())
+        Held(stored.name, stored.tensor, local_tensor(stored.tensor).detach())
         for stored in arranged.stored()
         if isinstance(stored.tensor, torch.nn.Parameter)
     ]

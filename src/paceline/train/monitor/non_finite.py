@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import nn
 
-from paceline.comm.dtensor import held
+from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import foreach_norm, sparse_values
 from paceline.parallel.arranged import Arranged
@@ -125,7 +125,7 @@ class _Noted:
 
 
 def _gradients(arranged: Arranged) -> list[torch.Tensor]:
-    gradients = [held(each.grad) for each in arranged.parameters() if each.grad is not None]
+    gradients = [local_tensor(each.grad) for each in arranged.parameters() if each.grad is not None]
     return [sparse_values(each) if each.is_sparse else each for each in gradients]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import torch
 import torch.distributed as dist
 
-from paceline.comm.dtensor import held
+from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
 from paceline.parallel.arranged import Arranged
 from paceline.parallel.step.step_clock import Clock
@@ -102,7 +102,9 @@ def common_tensors(arranged: Arranged, optimizer: torch.optim.Optimizer) -> list
     for parameter in arranged.parameters():
         kept = optimizer.state.get(parameter, {})
         values = [parameter, *(kept[key] for key in sorted(kept))]
-        tensors += [held(each).detach() for each in values if isinstance(each, torch.Tensor)]
+        tensors += [
+            local_tensor(each).detach() for each in values if isinstance(each, torch.Tensor)
+        ]
     return tensors
 
 

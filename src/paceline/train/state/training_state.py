@@ -17,7 +17,7 @@ from paceline.checkpoints.manifest import Contents, Manifest, Scalar
 from paceline.checkpoints.storage import Readable
 from paceline.checkpoints.tensor_extent import Extent, Piece
 from paceline.checkpoints.tensor_loading import fill
-from paceline.comm.dtensor import held
+from paceline.comm.dtensor import local_tensor
 from paceline.comm.torch_internals import foreach_add_, foreach_copy_
 from paceline.parallel.arranged import Arranged, Stored
 from paceline.parallel.step.loss_scaling import LossScaling
@@ -48,7 +48,7 @@ class TrainingState:
         for stored in self._stored:
             if stored.writes:
                 section = "model" if stored.tensor.requires_grad else "frozen"
-                common = consensus.get(id(stored.tensor), held(stored.tensor).detach())
+                common = consensus.get(id(stored.tensor), local_tensor(stored.tensor).detach())
                 sections[section] += stored.extent.written(f"model/{stored.name}", common)
         for name, tensor, extent, writes in self._own_tensors(self._own):
             if writes:
@@ -99,7 +99,7 @@ class TrainingState:
         pieces: list[Piece] = []
         consensus = self._consensus()
         for stored in self._stored:
-            common = consensus.get(id(stored.tensor), held(stored.tensor).detach())
+            common = consensus.get(id(stored.tensor), local_tensor(stored.tensor).detach())
             pieces += stored.extent.held(f"model/{stored.name}", common)
         self._prepare_optimizer(manifest, theirs)
         for name, tensor, extent, _ in self._optimizer_tensors(theirs):
@@ -160,7 +160,7 @@ class TrainingState:
         """The mean of the weights that replicas had: of this one, or, with other replicas than
         there were, of all, so that nothing that one of them learned is lost."""
         learning = [stored for stored in self._stored if stored.tensor.requires_grad]
-        total = [torch.zeros_like(held(stored.tensor).detach()) for stored in learning]
+        total = [torch.zeros_like(local_tensor(stored.tensor).detach()) for stored in learning]
         for replica in replicas:
             one = [torch.empty_like(each) for each in total]
             fill(
@@ -175,14 +175,14 @@ class TrainingState:
                 storage,
             )
             foreach_add_(total, one, alpha=1 / len(replicas))
-        foreach_copy_([held(stored.tensor).detach() for stored in learning], total)
+        foreach_copy_([local_tensor(stored.tensor).detach() for stored in learning], total)
 
     def _own_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
         """The optimizer's tensors and, where replicas differ, the weights of this one."""
         if whose:
             for stored in self._stored:
                 if stored.tensor.requires_grad:
-                    local = held(stored.tensor).detach()
+                    local = local_tensor(stored.tensor).detach()
                     yield f"{whose}model/{stored.name}", local, stored.in_copy, stored.writes
         yield from self._optimizer_tensors(whose)
 
@@ -208,7 +208,7 @@ class TrainingState:
                 if isinstance(value, torch.Tensor) and not _is_scalar(value):
                     extent = self._extent_of_state(stored, key, value)
                     name = f"{whose}optimizer/{stored.name}/{key}"
-                    yield name, held(value).detach(), extent, stored.writes
+                    yield name, local_tensor(value).detach(), extent, stored.writes
 
     def _extent_of_state(self, stored: Stored, key: str, value: torch.Tensor) -> Extent:
         extent = stored.in_copy if self._own else stored.extent
