@@ -17,7 +17,7 @@ from benchmarks.common.output import argument_parser
 from browser import CHROMIUM, browser
 from paceline.observe.event_writer import EventWriter
 from paceline.report.comparison.compared_runs import runs_in
-from paceline.report.forms import ComparisonReport, Report, RunReport, write
+from paceline.report.forms import Report, comparison_report, run_report, write
 from paceline.specs import (
     Finished,
     Job,
@@ -120,9 +120,11 @@ def main() -> None:
         for number in range(given.runs):
             make_run(folder / "many", f"run-{number + 1}", 1000, 2, 0.05)
         rows = [
-            timed(f"{given.steps:,} steps", folder, lambda: RunReport(long)),
+            timed(f"{given.steps:,} steps", folder, lambda: run_report(long)),
             timed(
-                f"{given.runs:,} runs", folder, lambda: ComparisonReport(runs_in([folder / "many"]))
+                f"{given.runs:,} runs",
+                folder,
+                lambda: comparison_report(runs_in([folder / "many"])),
             ),
         ]
     if given.json:

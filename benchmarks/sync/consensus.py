@@ -20,8 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.output import argument_parser
-from paceline.report.drawing.chart import BLUE, GREEN, HEIGHT_PIXELS, VERMILION
-from paceline.report.drawing.packages import drawing_packages
+from paceline.report.drawing.chart import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, drawing_packages
 from paceline.sync.graphs import peers
 
 COLORS = {"ring": BLUE, "exponential": GREEN, "random": VERMILION}

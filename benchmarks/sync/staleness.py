@@ -39,7 +39,7 @@ from torch.utils.data import TensorDataset
 
 import paceline
 from benchmarks.common.output import argument_parser
-from paceline.report.drawing.packages import drawing_packages
+from paceline.report.drawing.chart import drawing_packages
 from paceline.specs import Layout, Plan, Saving, Sync
 from paceline.sync.stale import StaleWeights
 from ranks import new_run, run_ranks

@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from command import PACELINE, paceline, write_training
-from paceline.observe.listeners import Audience
+from paceline.observe.audience import Audience
 from paceline.report import RunReader
 from paceline.specs import Run
 from report.folders import interrupted_run, realistic_run

@@ -12,8 +12,8 @@ from torch.utils.data import Dataset
 
 import paceline
 from paceline.parallel.step.step_clock import Clock, LastGradient
-from paceline.report import RunReader, summary
-from paceline.report.run.step_breakdown import Breakdown
+from paceline.report import RunReader
+from paceline.report.run.step_breakdown import Breakdown, breakdown
 from paceline.specs import PARTS, Layout, Part, Saving
 from ranks import new_run, run_ranks
 from train.trainings import CLASSES, FEATURES, classification
@@ -120,7 +120,7 @@ def train(where: str, rank: int) -> None:
 def broken_down(folder: Path, layout: Layout, where: str, rank: int) -> Breakdown:
     run = new_run(folder, 2, layout)
     run_ranks(train, 2, folder, where, rank, run=run)
-    found = summary(RunReader(run).refresh()).breakdown
+    found = breakdown(RunReader(run).refresh())
     assert found is not None
     return found
 
@@ -161,7 +161,7 @@ def save_slowly() -> None:
 def test_a_slow_disk_is_found(tmp_path: Path) -> None:
     run = new_run(tmp_path, 2, saving=Saving(every_steps=2))
     run_ranks(save_slowly, 2, tmp_path, run=run)
-    found = summary(RunReader(run).refresh()).breakdown
+    found = breakdown(RunReader(run).refresh())
     assert found is not None
     # Worker 0 has most to write, and may be the one that the other waits for.
     reasons = {each.reason for each in found.slow}

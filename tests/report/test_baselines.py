@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from browser import CHROMIUM, Browser, browser
-from paceline.report.forms import ComparisonReport, Report, RunReport, StudyReport, write
+from paceline.report.forms import Report, comparison_report, run_report, study_report, write
 from report.comparisons import divided_run, three_runs
 from report.faulty import faulty_run
 from report.studies import THREE, study_result
@@ -60,10 +60,10 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     reports: dict[str, Report] = {
-        "run": RunReport(divided_run(folder / "one", "gpt")),
-        "faults": RunReport(faulty_run(folder / "faults")),
-        "study": StudyReport(study_result(varied=THREE)),
-        "comparison": ComparisonReport(three_runs(folder / "three")),
+        "run": run_report(divided_run(folder / "one", "gpt")),
+        "faults": run_report(faulty_run(folder / "faults")),
+        "study": study_report(study_result(varied=THREE)),
+        "comparison": comparison_report(three_runs(folder / "three")),
     }
     return {kind: write(each, "html", folder / f"{kind}.html") for kind, each in reports.items()}
 

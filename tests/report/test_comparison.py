@@ -12,7 +12,7 @@ import pytest
 from command import paceline, paceline_json
 from paceline.report.comparison.compared_runs import Comparison, compared, runs_in
 from paceline.report.comparison.page import comparison_rows, layout_words, render_comparison
-from paceline.report.forms import ComparisonReport
+from paceline.report.forms import comparison_report
 from paceline.specs import Layout, PacelineError
 from report.comparisons import divided_run, three_runs
 from report.folders import empty_run, failed_run, say, steps
@@ -37,7 +37,7 @@ def test_who_is_ahead(tmp_path: Path) -> None:
     assert len({row["run"] for row in rows(specs(page)["throughput"])}) == 3
     text = body(page)
     assert "<mark>local:every=8</mark>" in text
-    assert "layout.replicas</td><td>2 (1); 4 (2, 3)</td>" in text
+    assert "layout.replicas</th><td>2 (1); 4 (2, 3)</td>" in text
     assert "<mark>2</mark>" not in text
 
 
@@ -118,7 +118,7 @@ def test_a_thousand_runs(tmp_path: Path) -> None:
 
 
 def test_rows_for_programs(tmp_path: Path) -> None:
-    report = ComparisonReport(three_runs(tmp_path))
+    report = comparison_report(three_runs(tmp_path))
     read = list(csv.DictReader(io.StringIO(report.csv())))
     assert [row["run"] for row in read] == ["gpt-two", "gpt-four", "gpt-four-local"]
     assert [row["limit"] for row in read] == ["compute", "network", "compute"]

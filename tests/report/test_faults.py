@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.report import RunReader, RunState, summary
+from paceline.report import ReportedRun, RunReader, RunState
+from paceline.report.run.fault_history import fault_figures
 from paceline.report.run.goodput import goodput_sentence
 from paceline.specs import AnyEvent, Event, Run, event_adapter
 from report.faulty import faulty_run, lost, often_regrouped_run, on, refused, regrouped, slow
@@ -57,11 +58,12 @@ def test_a_regroup_is_a_short_interruption_and_no_restart(tmp_path: Path) -> Non
 
 
 def test_figures_for_programs(tmp_path: Path) -> None:
-    found = summary(read(faulty_run(tmp_path, began=1000.0)))
+    report = ReportedRun.read(faulty_run(tmp_path, began=1000.0))
+    found = report.summary
     assert (found.steps, found.samples, found.restarts) == (100, 100 * BATCH, 0)
     assert (found.workers, found.nodes, found.hosts) == (3, 3, ["n2", "n3", "n4"])
     assert found.startup_seconds == 3.3  # of the start, not of a regroup
-    fields = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    fields = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert [each.get("source") for each in fields["interruptions"]] == ["members", "peers"]
     faults = fields["faults"]
     goodput, events = faults.pop("goodput"), faults.pop("events")
@@ -102,25 +104,25 @@ def test_figures_for_programs(tmp_path: Path) -> None:
 
 
 def test_goodput_in_words(tmp_path: Path) -> None:
-    found = summary(read(faulty_run(tmp_path))).faults.goodput
+    found = fault_figures(read(faulty_run(tmp_path))).goodput
     assert goodput_sentence(found) == (
-        "Goodput 78 %: of 12.7 s from the first step on, 9.90 s were training that counts; lost"
-        " were 2.80 s: 2.20 s regrouping, 500 ms in steps that were taken again, 100 ms in refused"
-        " steps (estimated)."
+        "Goodput 78 %: 9.90 s of the 12.7 s since the first step were productive training; 2.80 s"
+        " were lost: 2.20 s in regroups, 500 ms in repeated steps, 100 ms in refused steps"
+        " (estimated)."
     )
 
 
 def test_a_run_without_faults_has_a_goodput_of_one(tmp_path: Path) -> None:
-    found = summary(read(realistic_run(tmp_path))).faults
+    found = fault_figures(read(realistic_run(tmp_path)))
     assert not found.seen
     assert found.events == []
     assert found.goodput.share == pytest.approx(1.0)
-    before = summary(read(empty_run(tmp_path / "empty"))).faults.goodput
+    before = fault_figures(read(empty_run(tmp_path / "empty"))).goodput
     assert (before.share, goodput_sentence(before)) == (None, "")
 
 
 def test_restarts_cost_goodput_too(tmp_path: Path) -> None:
-    found = summary(read(interrupted_run(tmp_path))).faults
+    found = fault_figures(read(interrupted_run(tmp_path)))
     assert not found.seen
     # The failure was noticed long after nothing was trained any more.
     assert [(each.what, each.source) for each in found.events] == [
@@ -193,7 +195,7 @@ def test_steps_that_nobody_lived_to_write_count(tmp_path: Path) -> None:
     (only,) = state.interruptions
     assert (only.reached, only.resumed, only.lost_steps) == (14, 14, 0)
     assert only.away_seconds == pytest.approx(0.3)
-    assert summary(state).faults.goodput.share == pytest.approx(1.7 / 2.0)
+    assert fault_figures(state).goodput.share == pytest.approx(1.7 / 2.0)
 
 
 def test_who_was_lost_is_told_once(tmp_path: Path) -> None:
@@ -204,7 +206,7 @@ def test_who_was_lost_is_told_once(tmp_path: Path) -> None:
         failed(1, "killed by SIGKILL", at=1.3),
         regrouped(1, 10, at=1.2, lost=[0, 1], workers=2),
     )
-    found = summary(state).faults
+    found = fault_figures(state)
     assert found.lost_workers == 2
     assert [each.what for each in found.events] == ["lost", "lost", "regrouped"]
     assert state.interruptions[0].cause == ("worker 0 on n1 lost, and 1 more: its connection ended")
@@ -217,7 +219,7 @@ def lines_in(run: Run) -> dict[str, list[str]]:
 @pytest.mark.parametrize("seed", range(6))
 def test_steps_count_once_in_whatever_order_files_are_read(tmp_path: Path, seed: int) -> None:
     run = faulty_run(tmp_path)
-    expected = summary(read(run)).to_dict()
+    expected = ReportedRun.read(run).to_dict()
     files = [list(map(event_adapter.validate_json, lines)) for lines in lines_in(run).values()]
     state = RunState(job=run.job, plan=run.plan)
     chance = random.Random(seed)
@@ -225,9 +227,9 @@ def test_steps_count_once_in_whatever_order_files_are_read(tmp_path: Path, seed:
         file = chance.choice([file for file in files if file])
         state.take(file.pop(0), 0.0)
         assert state.step == sorted(set(state.step))
-        share = summary(state).faults.goodput.share
+        share = fault_figures(state).goodput.share
         assert share is None or 0 <= share <= 1
-    assert summary(state).to_dict() == expected
+    assert ReportedRun(run, state).to_dict() == expected
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +277,7 @@ def test_goodput_is_a_share_and_its_parts_are_all_of_the_time(
     for event in events:
         state.take(event, 0.0)
     assert all(one < other for one, other in itertools.pairwise(state.step))
-    found = summary(state).faults.goodput
+    found = fault_figures(state).goodput
     assert (found.share is None) == (found.wall_seconds == 0)
     assert found.share is None or 0 <= found.share <= 1
     parts = found.model_dump(exclude={"share", "wall_seconds"})
@@ -284,6 +286,7 @@ def test_goodput_is_a_share_and_its_parts_are_all_of_the_time(
 
 
 def test_five_hundred_regroups(tmp_path: Path) -> None:
-    found = summary(read(often_regrouped_run(tmp_path, 500)))
-    assert (found.restarts, found.steps, found.faults.regroups) == (0, 4500, 500)
-    assert found.faults.goodput.share == pytest.approx(0.9, abs=1e-3)
+    report = ReportedRun.read(often_regrouped_run(tmp_path, 500))
+    found = fault_figures(report.state)
+    assert (report.summary.restarts, report.summary.steps, found.regroups) == (0, 4500, 500)
+    assert found.goodput.share == pytest.approx(0.9, abs=1e-3)

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pypdf
@@ -15,7 +16,7 @@ from paceline.report import RunReader
 from paceline.report.drawing.chart import Picture
 from paceline.report.drawing.figure_files import PNG_SCALE, WIDTH_PIXELS
 from paceline.report.drawing.tables import Table, latex
-from paceline.report.forms import ComparisonReport, Form, Report, RunReport, StudyReport, write
+from paceline.report.forms import Form, Report, comparison_report, run_report, study_report, write
 from paceline.specs import PacelineError
 from report.comparisons import divided_run, three_runs
 from report.folders import empty_run, failed_run, interrupted_run
@@ -27,9 +28,9 @@ from report.test_page import NASTY
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     folder = tmp_path_factory.mktemp("runs")
     return {
-        "run": RunReport(divided_run(folder / "one", "gpt")),
-        "study": StudyReport(study_result(varied=THREE)),
-        "comparison": ComparisonReport(three_runs(folder)),
+        "run": run_report(divided_run(folder / "one", "gpt")),
+        "study": study_report(study_result(varied=THREE)),
+        "comparison": comparison_report(three_runs(folder)),
     }
 
 
@@ -68,7 +69,7 @@ def test_a_long_table_goes_on_on_the_next_page(
     rows = [(f"line {number}", str(number)) for number in range(200)]
     many = Table("Many", ("What", "Number"), rows, ("What",), "Some.")
     long = type(said)(said.title, said.sentence, said.tiles, [], [many])
-    monkeypatch.setattr(StudyReport, "brief", lambda self: long)
+    report = replace(report, brief=lambda: long)
     pages = pypdf.PdfReader(write(report, "pdf", tmp_path / "long.pdf")).pages
     assert len(pages) >= 4
     text = " ".join(page.extract_text() for page in pages)
@@ -102,7 +103,7 @@ def test_pictures_as_pixels(reports: dict[str, Report], tmp_path: Path) -> None:
 
 def test_steps_as_csv(tmp_path: Path) -> None:
     run = interrupted_run(tmp_path)
-    rows = list(csv.DictReader(io.StringIO(RunReport(run).csv())))
+    rows = list(csv.DictReader(io.StringIO(run_report(run).csv())))
     state = RunReader(run).refresh()
     assert list(rows[0]) == ["step", "loss", "seconds", "samples", "time"]
     assert [int(row["step"]) for row in rows] == list(range(1, 101))
@@ -115,13 +116,13 @@ def test_a_run_as_latex(reports: dict[str, Report], tmp_path: Path) -> None:
     assert r"\begin{tabular}{lr}" in text
     assert r"    Samples & 19,200 \\" in text
     assert r"    Limited by & network, 15 \% of a step \\" in text
-    failed = RunReport(failed_run(tmp_path)).table()
+    failed = run_report(failed_run(tmp_path)).table()
     assert ("Status", "failed") in failed.rows
     assert "Limited by" not in [name for name, _ in failed.rows]
 
 
 def test_what_a_user_wrote_stays_text(tmp_path: Path) -> None:
-    report = StudyReport(nasty_study(NASTY))
+    report = study_report(nasty_study(NASTY))
     pages = pypdf.PdfReader(write(report, "pdf", tmp_path / "nasty.pdf")).pages
     assert "<script>alert(1)" in "".join(page.extract_text() for page in pages)
 
@@ -143,7 +144,7 @@ def test_pictures_want_a_folder(reports: dict[str, Report], tmp_path: Path) -> N
 
 
 def test_a_run_without_steps_has_no_pictures(tmp_path: Path) -> None:
-    report = RunReport(empty_run(tmp_path / "runs"))
+    report = run_report(empty_run(tmp_path / "runs"))
     with pytest.raises(PacelineError, match="no step has been taken"):
         write(report, "png", tmp_path / "png")
     pages = pypdf.PdfReader(write(report, "pdf", tmp_path / "empty.pdf")).pages

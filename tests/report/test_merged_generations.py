@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from paceline.report import RunReader, RunState, summary
+from paceline.report import ReportedRun, RunReader, RunState, summary
+from paceline.report.run.interruptions import (
+    checkpoint_figures,
+    interruption_figures,
+    trouble_figures,
+)
 from paceline.specs import Damaged, Event, NotSaved, Run
 from report.folders import (
     BATCH,
@@ -38,7 +43,9 @@ def facts(state: RunState) -> tuple[object, ...]:
     """All that must not depend on the order of reading."""
     means = {rank: worker.mean_step_seconds for rank, worker in state.workers.items()}
     return (
-        summary(state).model_dump(exclude={"trouble"}),
+        summary(state).model_dump(),
+        interruption_figures(state),
+        checkpoint_figures(state),
         state.step,
         state.loss,
         state.seconds,
@@ -70,12 +77,14 @@ def test_totals_count_each_step_once(tmp_path: Path) -> None:
     for file in run.events.glob("*.jsonl"):
         kept = [line for line in file.read_text().splitlines() if '"finished"' not in line]
         file.write_text("".join(f"{line}\n" for line in kept))
-    added = summary(RunReader(run).refresh())
+    state = RunReader(run).refresh()
+    added = summary(state)
     assert (added.steps, added.samples) == (100, 100 * BATCH)
     assert added.seconds == pytest.approx(10.0)
-    assert added.checkpoints.count == 6
+    checkpoints = checkpoint_figures(state)
+    assert checkpoints.count == 6
     # Training also stood still for steps that were taken again: 118 were taken.
-    assert added.checkpoints.stall_share == pytest.approx(0.06 / 11.8)
+    assert checkpoints.stall_share == pytest.approx(0.06 / 11.8)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -143,7 +152,7 @@ def test_without_a_checkpoint_it_begins_again(tmp_path: Path) -> None:
     assert (state.step, state.status) == ([], "running")
     (only,) = state.interruptions
     assert (only.cause, only.resumed, only.lost_steps) == ("cut off", 0, 3)
-    assert summary(state).interruptions[0].resumed_step == 0
+    assert interruption_figures(state)[0].resumed_step == 0
 
 
 def test_two_starts_from_the_same_checkpoint(tmp_path: Path) -> None:
@@ -246,7 +255,7 @@ def test_trouble_is_told_once(tmp_path: Path) -> None:
         *(damaged("n1"), damaged("n2")),
         *(not_saved(1, "disk full"), not_saved(0, "worker 1: disk full")),
     )
-    found = summary(state).trouble
+    found = trouble_figures(state)
     assert [(each.kind, each.step, each.worker, each.message) for each in found] == [
         ("not_saved", 60, 1, "disk full"),
         ("damaged", 40, None, "manifest.json is missing"),
@@ -254,7 +263,7 @@ def test_trouble_is_told_once(tmp_path: Path) -> None:
 
 
 def test_figures_for_programs(tmp_path: Path) -> None:
-    found = summary(RunReader(interrupted_run(tmp_path)).refresh()).to_dict()
+    found = ReportedRun.read(interrupted_run(tmp_path)).to_dict()
     assert found["interruptions"][0] | {"time": 0, "away_seconds": 0} == {
         "time": 0,
         "cause": "worker 2: killed by SIGKILL",
@@ -280,6 +289,6 @@ def test_figures_for_programs(tmp_path: Path) -> None:
 
 
 def test_a_run_without_any_of_it(tmp_path: Path) -> None:
-    found = summary(state_of(tmp_path, started(0), steps(1, [1.0])))
-    assert (found.interruptions, found.trouble, found.checkpoints.count) == ([], [], 0)
-    assert found.checkpoints.last_step is None
+    state = state_of(tmp_path, started(0), steps(1, [1.0]))
+    assert (interruption_figures(state), trouble_figures(state)) == ([], [])
+    assert (checkpoint_figures(state).count, checkpoint_figures(state).last_step) == (0, None)

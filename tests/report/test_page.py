@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from paceline.report import RunState, Summary, render
+from paceline.report import ReportedRun, RunState, render
 from paceline.report.drawing.chart import Picture
-from paceline.report.run.charts import pictures
+from paceline.report.run.sections import progress
 from paceline.specs import Damaged, Finished, NotSaved, PacelineError
 from report.folders import (
     empty_run,
@@ -55,7 +55,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
     run = realistic_run(tmp_path)
     html = render(run)
     assert "<title>gpt: finished – Paceline report</title>" in html
-    assert "Reached its end: 500 of 500 steps, 32,000 samples. On n1, n2, n3, n4: cpu" in html
+    assert "Finished: 500 of 500 steps, 32,000 samples. On n1, n2, n3, n4: cpu" in html
     text = body(html)
     for figure in ("Finished", "all 500 steps", "517", "1.470", "1 min 02 s", "4 on 4", "3.30 s"):
         assert figure in text
@@ -102,12 +102,14 @@ def test_text_of_the_user_stays_text(tmp_path: Path) -> None:
 def test_data_does_not_break_out_of_its_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def with_nasty_label(state: RunState, altair: ModuleType) -> list[Picture]:
-        found = pictures(state, altair)
-        found[0].spec["description"] = NASTY
+    draw = progress._loss
+
+    def with_nasty_label(state: RunState, altair: ModuleType) -> Picture:
+        found = draw(state, altair)
+        found.spec["description"] = NASTY
         return found
 
-    monkeypatch.setattr("paceline.report.run.page.pictures", with_nasty_label)
+    monkeypatch.setattr(progress, "_loss", with_nasty_label)
     html = render(realistic_run(tmp_path, count=20))
     assert Outline(html).scripts == ["application/json"] * 4 + ["module"] * 2
 
@@ -117,7 +119,7 @@ def test_losses_that_are_no_numbers_are_gaps_and_said(tmp_path: Path) -> None:
     say(run, started(0))
     say(run, steps(1, [3.0, float("nan"), float("-inf"), 2.0]))
     html = render(run)
-    assert "At 2 steps, first at step 2, the loss was not a finite number" in html
+    assert "At 2 steps, first at step 2, the loss was NaN or infinite: gaps" in html
     spec = html.split('id="loss-spec">')[1].split("</script>")[0]
     assert spec.count('"mean":null') == 2
     assert "Loss so far" in html
@@ -126,7 +128,7 @@ def test_losses_that_are_no_numbers_are_gaps_and_said(tmp_path: Path) -> None:
 
 def test_many_steps_are_drawn_as_stretches_and_that_is_said(tmp_path: Path) -> None:
     html = render(realistic_run(tmp_path, count=3000))
-    assert "Each point stands for 12 steps: the line is their mean loss" in html
+    assert "Each point is 12 steps: the line is their mean loss" in html
     assert html.split('id="loss-spec">')[1].split("</script>")[0].count('"trend":') == 250
 
 
@@ -136,7 +138,7 @@ def test_a_restart_and_lost_lines_are_said(tmp_path: Path) -> None:
     say(run, steps(1, [3.0], generation=1))
     (run.events / "n2.jsonl").open("a").write('{"kind": "wor\n')
     html = render(run)
-    assert "started again 1 time;" in html
+    assert "restarted 1 time;" in html
     assert "1 line in events/ could not be read" in html
     assert "start 1, worker 1 on n2: node lost" in html
 
@@ -155,10 +157,10 @@ def test_an_interrupted_run_is_one_run(tmp_path: Path) -> None:
     ]
     assert (
         "6 checkpoints, the last of step 100 with 50.0 MB. Each was complete after 800 ms on"
-        " average, while training went on; training stood still for 60 ms in all, 0.51 % of its"
-        " time. Of the last one at least 10.0 MB (20 %) had not changed" in text
+        " average, while training continued; training was stalled for 60 ms in total, 0.51 % of"
+        " its time. At least 10.0 MB (20 %) of the last one had not changed" in text
     )
-    assert "Thin upright rules: the 2 interruptions" in text
+    assert "Dashed lines: the 2 interruptions" in text
     spec = html.split('id="loss-spec">')[1].split("</script>")[0]
     assert spec.count('"reached":') == 2
     assert '"reached":' not in html.split('id="throughput-spec">')[1].split("</script>")[0]
@@ -167,7 +169,7 @@ def test_an_interrupted_run_is_one_run(tmp_path: Path) -> None:
 def test_nothing_is_said_of_what_did_not_happen(tmp_path: Path) -> None:
     html = render(realistic_run(tmp_path, count=20))
     shown = html.split("</style>")[1].split('<script type="module">')[0].lower()
-    for word in ("interrupt", "checkpoint", "resumed", "damaged", "upright"):
+    for word in ("interrupt", "checkpoint", "resumed", "damaged", "dashed"):
         assert word not in shown.replace('"type": "rule"', ""), word
 
 
@@ -224,14 +226,14 @@ def test_a_stopped_run(tmp_path: Path) -> None:
         run,
         Finished(time=1, node="n1", outcome="stopped", steps=100, samples=6400, seconds=14.0),
     )
-    assert "Stopped before its end, at the edge of a step: 100 of 500 steps." in render(run)
+    assert "Stopped before its end, between two steps: 100 of 500 steps." in render(run)
 
 
 def test_without_the_extra_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(PacelineError, match="pictures need Altair") as caught:
+    with pytest.raises(PacelineError, match="charts need Altair") as caught:
         render(realistic_run(tmp_path, count=20))
     assert caught.value.fix == 'pip install "paceline[report]"'
 
@@ -245,11 +247,11 @@ def test_importing_the_room_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_documented_fields_are_those_that_json_has() -> None:
+def test_the_documented_fields_are_those_that_json_has(tmp_path: Path) -> None:
     documented = set()
     for page in ("report.md", "checkpoints.md"):
         text = (Path(__file__).parents[2] / "docs" / page).read_text()
         table = text.split("## JSON fields")[1].split("\n## ")[0]
         rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
         documented |= {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert documented == set(Summary.model_fields)
+    assert documented == set(ReportedRun.read(empty_run(tmp_path)).to_dict())

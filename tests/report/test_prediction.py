@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.report import RunReader, prediction_sentence, render, summary
+from paceline.report import RunReader, render
+from paceline.report.run.sections.prediction import prediction_figures, prediction_sentence
 from paceline.specs import Amount, Estimate, Layout, Plan, Run
 from report.folders import BATCH, empty_run, say, started, steps
 
@@ -41,7 +42,7 @@ def test_a_prediction_is_held_against_the_median_step(
     tmp_path: Path, predicted: float, within: bool
 ) -> None:
     run = _run(tmp_path, _plan(predicted))
-    figures = summary(RunReader(run).refresh()).prediction
+    figures = prediction_figures(RunReader(run).refresh())
     assert figures is not None
     assert figures.measured_seconds == pytest.approx(SECONDS)
     assert figures.off == pytest.approx(predicted / SECONDS - 1)
@@ -50,7 +51,7 @@ def test_a_prediction_is_held_against_the_median_step(
     assert "too long" in sentence
     assert ("within" in sentence) == within
     page = render(run)
-    assert "Predicted beside measured" in page
+    assert "Prediction and measurement" in page
     assert sentence in page
 
 
@@ -58,5 +59,5 @@ def test_a_run_that_does_not_follow_the_plan_is_not_compared(tmp_path: Path) -> 
     other_layout = _plan(0.2).model_copy(update={"layout": Layout(replicas=2)})
     for plan in (Plan(), other_layout, _plan(0.2, batch=2 * BATCH)):
         run = _run(tmp_path, plan)
-        assert summary(RunReader(run).refresh()).prediction is None
-        assert "Predicted beside measured" not in render(run)
+        assert prediction_figures(RunReader(run).refresh()) is None
+        assert "Prediction and measurement" not in render(run)

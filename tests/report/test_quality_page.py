@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.report.drawing.tables import to_csv, to_latex
+from paceline.report.drawing.tables import rows_to_csv, to_latex
 from paceline.report.studies.quality_page import render_quality
 from paceline.report.studies.quality_tables import quality_rows, quality_table
 from paceline.report.studies.quality_words import said
@@ -99,7 +99,7 @@ def test_what_a_user_wrote_stays_text() -> None:
 
 def test_csv_and_latex() -> None:
     result = quality_result()
-    table = list(csv.DictReader(to_csv(quality_rows(result)).splitlines()))
+    table = list(csv.DictReader(rows_to_csv(quality_rows(result)).splitlines()))
     assert len(table) == 6
     assert [row["verdict"] for row in table[::2]] == ["same", "worse", "unknown"]
     assert float(table[0]["base"]) == pytest.approx(BASE_LOSS, rel=0.1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.report import RunReader, summary
+from paceline.report import ReportedRun, RunReader, summary
 from paceline.specs import Finished, Run
 from report.folders import (
     BATCH,
@@ -143,7 +143,7 @@ def test_summary_of_a_finished_run(tmp_path: Path) -> None:
     assert found.final_loss == state.loss[-1]
     assert found.hosts == ["n1", "n2", "n3", "n4"]
     assert (found.startup_seconds, found.batch, found.interface) == (3.3, BATCH, "eth0")
-    fields = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    fields = json.loads(json.dumps(ReportedRun(run, state).to_dict(), allow_nan=False))
     assert {"steps", "samples", "seconds", "samples_per_second", "final_loss"} <= set(fields)
     assert (fields["workers"], fields["nodes"], fields["status"]) == (4, 4, "finished")
 
@@ -167,7 +167,7 @@ def test_losses_that_are_no_numbers_are_counted_and_json_stays_valid(tmp_path: P
     say(run, steps(1, [3.0, math.inf, math.nan]))
     found = summary(RunReader(run).refresh())
     assert (found.first_loss, found.final_loss, found.nonfinite_losses) == (3.0, None, 2)
-    json.dumps(found.to_dict(), allow_nan=False)
+    json.dumps(ReportedRun.read(run).to_dict(), allow_nan=False)
 
 
 def test_hosts_are_in_the_order_people_count(tmp_path: Path) -> None:

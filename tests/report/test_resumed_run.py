@@ -10,6 +10,11 @@ import pytest
 
 from command import EXAMPLES
 from paceline.report import RunReader, render, summary
+from paceline.report.run.interruptions import (
+    checkpoint_figures,
+    interruption_figures,
+    trouble_figures,
+)
 from paceline.specs import Run
 
 
@@ -35,9 +40,9 @@ def test_the_example_is_killed_and_resumed(tmp_path: Path) -> None:
     assert state.step == list(range(1, 233))
     # The columns and the workers' own last word agree on what each step took.
     assert abs(sum(state.seconds) - found.seconds) < 1e-6
-    (only,) = found.interruptions
+    (only,) = interruption_figures(state)
     assert (only.cause, only.workers_before, only.workers_after) == ("cut off", 2, 3)
     assert only.resumed_step is not None
     assert 100 <= only.resumed_step < 232
-    assert (found.checkpoints.last_step, found.trouble) == (232, [])
+    assert (checkpoint_figures(state).last_step, trouble_figures(state)) == (232, [])
     assert "Interruptions" in render(run)

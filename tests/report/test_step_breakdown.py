@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.report import RunReader, render, summary
-from paceline.report.run.step_breakdown import Breakdown, breakdown_sentence
+from paceline.report import RunReader, render
+from paceline.report.run.step_breakdown import Breakdown, breakdown, breakdown_sentence
 from paceline.report.run.worker_status import standings
 from paceline.specs import Part, Run, Workers, WorkerState
 from report.folders import empty_run, say, started, steps
@@ -35,9 +35,9 @@ def run_of(folder: Path, *workers: dict[Part, float]) -> Run:
 
 
 def found(run: Run) -> Breakdown:
-    breakdown = summary(RunReader(run).refresh()).breakdown
-    assert breakdown is not None
-    return breakdown
+    seen = breakdown(RunReader(run).refresh())
+    assert seen is not None
+    return seen
 
 
 def test_what_takes_a_step_most_is_named(tmp_path: Path) -> None:
@@ -65,14 +65,15 @@ def test_who_makes_the_others_wait_is_named_with_the_reason(tmp_path: Path) -> N
     assert [(each.rank, each.node, each.reason) for each in said.slow] == [(2, "n3", "data")]
     assert breakdown_sentence(said) == (
         "Of a step's 109 ms, 60 % computed, 30 % waited for other workers and 10 % waited for data."
-        " 3 ms of the waiting is the exchange itself, which the last to come waits for as well."
-        " Worker 2 on n3 is slow: busy 1.61 times as long as the median worker, with data."
+        " 3 ms of the waiting is the communication itself, which the last worker to arrive waits"
+        " for as well. Worker 2 on n3 is a straggler: busy 1.61 × as long as the median worker,"
+        " because of data."
     )
     state = RunReader(run).refresh()
     assert [one.text for one in standings(state)] == ["ok", "ok", "slow: data", "ok"]
     html = render(run)
-    assert "worker 2, with data: 37 % of a step" in html
-    assert "Where a step&#39;s time goes" in html
+    assert "worker 2, data: 37 % of a step" in html
+    assert "Step breakdown" in html
 
 
 def test_waiting_for_nobody_in_particular(tmp_path: Path) -> None:
@@ -86,5 +87,5 @@ def test_who_says_nothing_of_it_has_no_breakdown(tmp_path: Path) -> None:
     state = WorkerState(rank=0, step=5, step_seconds=0.1)
     say(run, Workers(time=time.time(), node="n1", states=[state]))
     say(run, steps(1, [1.0] * 5))
-    assert summary(RunReader(run).refresh()).breakdown is None
-    assert "What limits" not in render(run)
+    assert breakdown(RunReader(run).refresh()) is None
+    assert "Limited by" not in render(run)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.report.drawing.tables import to_csv, to_latex
+from paceline.report.drawing.tables import rows_to_csv, to_latex
 from paceline.report.studies.page import render_study
 from paceline.report.studies.study_tables import study_rows, study_table
 from paceline.specs import Interval, Point
@@ -54,7 +54,7 @@ def test_a_training_that_scales_well() -> None:
     assert f"Speed-up {last.speedup.value:.2f} x on 8 nodes, {last.speedup.low:.2f} to" in said
     assert f"Efficiency {last.efficiency.value:.0%}".replace("%", " %") in said
     share = sum(run.network_seconds / run.step_seconds for run in last.runs) / 3
-    assert f"What limits Network {share:.0%} of a step".replace("%", " %") in said
+    assert f"Limited by Network {share:.0%} of a step".replace("%", " %") in said
     assert f"Scales to {result.reaches[0].workers} workers at 80 % efficiency" in said
     assert last.samples_per_second
     assert f"Samples per second {last.samples_per_second.value:,.0f} on 8 nodes" in said
@@ -70,7 +70,7 @@ def test_a_training_that_scales_badly() -> None:
     html = render_study(study_result(numbers=(0.3, 0.02), limit="slow worker"))
     said = first_screen(html)
     assert '<div class="failed"><dt>Efficiency' in html
-    assert re.search(r"What limits Slow worker 1\d % of a step is waiting for it", said)
+    assert re.search(r"Limited by Slow worker 1\d % of a step is waiting for it", said)
     assert "Scales to 1 worker at 80 % efficiency; fastest on 6" in said
 
 
@@ -79,7 +79,7 @@ def test_a_training_that_scales_without_end() -> None:
     html = render_study(study_result(numbers=(0.0, 0.0), limit="compute"))
     said = first_screen(html)
     assert "Scales to beyond 800 at 80 % efficiency" in said
-    assert re.search(r"What limits Compute (9\d|100) % of a step", said)
+    assert re.search(r"Limited by Compute (9\d|100) % of a step", said)
     assert "no end found" in body(html)
 
 
@@ -89,7 +89,7 @@ def test_runs_that_name_different_limits() -> None:
     runs = [*result.points[-1].runs]
     runs[0] = runs[0].model_copy(update={"limit": "data"})
     said = first_screen(render_study(changed(result, -1, runs=tuple(runs))))
-    assert re.search(r"What limits Network \d+ % of a step, in 2 of 3 runs", said)
+    assert re.search(r"Limited by Network \d+ % of a step, in 2 of 3 runs", said)
 
 
 def test_one_run_has_no_interval() -> None:
@@ -224,7 +224,7 @@ def test_text_of_the_user_stays_text() -> None:
 
 def test_every_row_of_csv_is_a_point() -> None:
     result = with_failures(nasty_study(NASTY), 7)
-    read = list(csv.DictReader(to_csv(study_rows(result)).splitlines()))
+    read = list(csv.DictReader(rows_to_csv(study_rows(result)).splitlines()))
     assert [row["family"] for row in read] == [each.point.family for each in result.points]
     assert [int(row["workers"]) for row in read] == [1, 2, 4, 8] * 2
     assert {row["batch"] for row in read[:7]} == {str(BATCH)}

@@ -9,18 +9,18 @@ import pypdf
 import pytest
 from rich.console import Console
 
-from paceline.report import RunReader, RunState, cause, render, summary, view
-from paceline.report.drawing.chart import Picture
-from paceline.report.drawing.packages import drawing_packages
-from paceline.report.forms import RunReport, write
+from paceline.report import RunReader, RunState, cause, render, view
+from paceline.report.drawing.chart import Picture, drawing_packages
+from paceline.report.forms import run_report, write
 from paceline.report.live.view import line
+from paceline.report.run.fault_history import fault_figures
 from paceline.report.run.timeline import SLOTS, timeline_picture
 from report.faulty import faulty_run, lost, often_regrouped_run, regrouped
 from report.folders import empty_run, ended, failed, interrupted_run, resumed, say, started, steps
 
 
 def drawn(state: RunState) -> Picture:
-    return timeline_picture(state, summary(state).faults, drawing_packages()[0])
+    return timeline_picture(state, fault_figures(state), drawing_packages()[0])
 
 
 def layers(picture: Picture) -> list[list[dict[str, Any]]]:
@@ -45,8 +45,8 @@ def test_each_kind_has_its_lane(tmp_path: Path) -> None:
     # Four workers, none, three, none, three; the strip is two lanes high.
     assert [row["height"] for row in workers[:-1]] == [0.0, -2.0, -0.5, -2.0, -0.5]
     assert picture.caption == (
-        "2 workers lost, 2 regroups, 1 slow worker, 1 refused step. Beneath: the workers that"
-        " trained, of 4 planned. Shaded: nothing was trained."
+        "2 workers lost, 2 regroups, 1 slow worker, 1 refused step. Blue: workers that trained,"
+        " of 4 planned. Shaded: no training."
     )
 
 
@@ -64,7 +64,7 @@ def test_many_faults_are_drawn_as_fewer_marks_and_none_is_left_out(tmp_path: Pat
     workers, events = layers(picture)  # nothing is long enough to be shaded
     assert len(events) <= 3 * (SLOTS + 1)
     assert sum(row["count"] for row in events) == 350 + 700 + 350
-    assert "Of 1,400 events, those of a kind within a hundredth of the time" in picture.caption
+    assert "Events of a kind within a hundredth of the time are one mark" in picture.caption
     assert len(workers) <= 4 * SLOTS + 1
     # Between three and four of four workers trained for nine tenths of the time.
     mean = sum(1 + row["height"] / 2 for row in workers[:-1]) / len(workers[:-1])
@@ -77,13 +77,13 @@ def test_the_page(tmp_path: Path) -> None:
     text = " ".join(html.split("<body>")[1].split('<script type="module">')[0].split())
     assert "Finished after 2 interruptions without a restart: 100 of 100 steps" in text
     assert 'id="time-line"' in text
-    assert "Goodput 78 %: of 12.7 s" in text
+    assert "Goodput 78 %: 9.90 s of the 12.7 s" in text
     assert "4 planned, global batch 64" in text
     table = text.split('<section id="faults">')[1].split("</table>")[0]
     assert table.count("<tr>") == 1 + 6
     assert "<td>lost</td><td>nothing heard for 1.5 s</td>" in table
-    assert '<td class="number">2.50 s</td><td>copies in peers&#39; memory</td>' in table
-    for words in ("started again", "Interruptions", "upright", "start 1"):
+    assert '<td class="number">2.50 s</td><td>peer copies</td>' in table
+    for words in ("restarted", "Interruptions", "Dashed", "start 1"):
         assert words not in text
 
 
@@ -99,16 +99,16 @@ def test_a_restart_beside_regroups_is_said(tmp_path: Path) -> None:
         say(run, event)
     html = render(run)
     assert "Running after 2 interruptions, 1 of them without a restart" in html
-    assert "The run was started again 1 time;" in html
+    assert "The run was restarted 1 time;" in html
     assert "start 1, worker 1 on n2: no &lt;memory&gt;" in html
-    assert "Thin upright rule: the interruption, where the next start went on." in html
+    assert "Dashed line: the interruption, at the step where the next start continued." in html
     text = shown(RunReader(run).refresh())
     assert "restarted 1 ×" in text
     assert "resumed at step 5 after an interruption (worker 1: no <memory>)" in text
 
 
 def test_on_paper(tmp_path: Path) -> None:
-    report = RunReport(faulty_run(tmp_path))
+    report = run_report(faulty_run(tmp_path))
     pages = pypdf.PdfReader(write(report, "pdf", tmp_path / "run.pdf")).pages
     text = "".join(page.extract_text() for page in pages)
     assert "Time line" in text
@@ -116,7 +116,7 @@ def test_on_paper(tmp_path: Path) -> None:
     latex = write(report, "latex", tmp_path / "run.tex").read_text()
     assert r"    Regroups & 2 \\" in latex
     assert r"    Goodput & 78 \% \\" in latex
-    without = RunReport(interrupted_run(tmp_path / "without")).table()
+    without = run_report(interrupted_run(tmp_path / "without")).table()
     assert "Goodput" not in [name for name, _ in without.rows]
 
 
@@ -126,7 +126,7 @@ def test_the_live_view(tmp_path: Path) -> None:
     assert "3 workers on 3 nodes" in text
     assert "3 of 4 planned workers  goodput 78 %, 2.80 s lost  2 regroups, 2 lost workers" in text
     assert "step 60: lost, worker 0 on n1: nothing heard for 1.5 s" in text
-    assert "step 55: regrouped (2.50 s lost, state from copies in peers' memory), 3 wo" in text
+    assert "step 55: regrouped (2.50 s lost, state from peer copies), 3 wo" in text
     assert "restarted" not in text
     assert "resumed" not in text
     assert line(state).endswith("3/4 workers  goodput 78 %")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.report.drawing import units
+from paceline.specs import units
 
 
 @pytest.mark.parametrize(

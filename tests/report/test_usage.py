@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 from command import paceline
-from paceline.report import RunReader, render, summary
-from paceline.report.run.usage import UsageFigures, energy_sentence, usage_sentences
+from paceline.report import ReportedRun, RunReader, render, summary
+from paceline.report.run.sections.usage import (
+    UsageFigures,
+    energy_sentence,
+    usage_figures,
+    usage_sentences,
+)
 from paceline.specs import (
     Amount,
     Cluster,
@@ -106,7 +111,8 @@ def _run(parent: Path, *events: Usage) -> Run:
 
 
 def _used(run: Run, cluster: Cluster | None = None) -> UsageFigures:
-    used = summary(RunReader(run).refresh(), cluster).usage
+    read = ReportedRun.read(run, cluster)
+    used = usage_figures(read.state.usage, read.summary.steps, read.summary.samples, cluster)
     assert used is not None
     return used
 
@@ -138,10 +144,10 @@ def test_measured_energy_is_what_all_counters_say(tmp_path: Path) -> None:
     assert energy.watts == 400
     assert used.device_money == pytest.approx(0.5 * used.device_hours)
     words = energy_sentence(used)
-    assert "4 kJ (0.00111 kWh), measured: counters of 4 GPUs and 2 processors" in words
+    assert "4 kJ (0.00111 kWh), measured by counters of 4 GPUs and 2 processors" in words
     assert "400 J per step, 6.25 J per sample" in words
     assert "0.444 g of carbon dioxide, at 400 g/kWh" in words
-    assert usage_sentences(used, None)[1:] == ["0.00556 device-hours for less than 0.01."]
+    assert usage_sentences(used, None)[1:] == ["0.00556 device-hours cost less than 0.01."]
 
 
 def test_a_counter_that_fell_silent_makes_it_unknown(tmp_path: Path) -> None:
@@ -150,7 +156,7 @@ def test_a_counter_that_fell_silent_makes_it_unknown(tmp_path: Path) -> None:
         _run(tmp_path, usage(0, joules=whole), usage(0, joules=part), usage(1, joules=whole))
     )
     assert (used.energy, used.counted_nodes) == (None, 1)
-    assert "on 1 of 2 nodes only" in energy_sentence(used)
+    assert "on only 1 of 2 nodes" in energy_sentence(used)
 
 
 def test_without_counters_energy_is_assumed_from_the_clusters_file(tmp_path: Path) -> None:
@@ -160,7 +166,7 @@ def test_without_counters_energy_is_assumed_from_the_clusters_file(tmp_path: Pat
     first, second = ((40 + 2 * 100 * drawn) / 0.8 for drawn in (0.5, 0.9))
     assert energy.joules == pytest.approx(5 * (first + second))
     assert energy.origin == "assumed"
-    assert "assumed from how busy the cores were, and the cluster's file: a plug meter." in (
+    assert "assumed from the utilization of the cores and the cluster file (a plug meter)." in (
         energy_sentence(_used(run, CLUSTER))
     )
     page = render(run, CLUSTER)
@@ -180,7 +186,7 @@ def test_no_watts_are_made_up(tmp_path: Path, lacking: str) -> None:
     run = _run(tmp_path, usage(0), usage(1))
     assert _used(run, without).energy is None
     page = render(run, without)
-    assert "No power counters could be read on these machines" in page
+    assert "No power counters are readable on these nodes" in page
     assert "<dt>Energy</dt>" not in page
     assert "<dt>Throughput</dt>" in page
 
@@ -253,7 +259,7 @@ def test_a_run_of_many_nodes_shows_some_of_them(tmp_path: Path) -> None:
 
 def test_a_run_without_it_has_no_such_section(tmp_path: Path) -> None:
     run = _run(tmp_path)
-    assert summary(RunReader(run).refresh()).usage is None
+    assert ReportedRun.read(run).to_dict()["usage"] is None
     assert 'id="usage"' not in render(run)
 
 
@@ -282,7 +288,7 @@ def test_the_share_of_the_peak_is_that_of_the_plan(
     figures = summary(RunReader(run).refresh())
     assert figures.samples_per_second == pytest.approx(640)
     assert figures.flops_share == (share if share is None else pytest.approx(share))
-    assert ("took 32 % of what the devices could compute" in render(run)) == (share is not None)
+    assert ("Model FLOPs utilization (MFU): 32 %" in render(run)) == (share is not None)
 
 
 def test_the_clusters_file_is_for_runs(tmp_path: Path) -> None:

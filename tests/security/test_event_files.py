@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from paceline.report import RunReader, render, summary, view
+from paceline.report import ReportedRun, RunReader, render, view
 from paceline.specs import Run, event_adapter
 from report.folders import empty_run
 from security.schemas import NASTY, allowed, spoilt
@@ -35,7 +35,7 @@ def watched(run: Run, text: bytes) -> str:
     state = RunReader(run).refresh()
     screen = io.StringIO()
     Console(file=screen, width=200).print(view(state))
-    json.dumps(summary(state).to_dict())
+    json.dumps(ReportedRun(run, state).to_dict())
     return screen.getvalue()
 
 

@@ -15,7 +15,8 @@ from torch import nn
 
 import paceline
 from paceline.observe.chrome_trace import join_traces, worker_traces
-from paceline.report import RunReader, render, summary
+from paceline.report import RunReader, render
+from paceline.report.run.sections.trace import trace_figures
 from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Layout, PacelineError, Run, Traced
 from paceline.testbed.paced import PacedCost, paced_model
@@ -134,7 +135,7 @@ def test_waiting_for_a_late_worker_is_seen(tmp_path: Path) -> None:
     for one, other in zip(*sent, strict=True):
         # Nobody is done before everybody has begun.
         assert min(one[1], other[1]) > max(one[0], other[0]) - 5e-3
-    found = summary(RunReader(run).refresh()).trace
+    found = trace_figures(RunReader(run).refresh())
     assert found is not None
     assert found.workers == [early, late]
     assert found.hidden_seconds + found.exposed_seconds == pytest.approx(

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.sync.time_to_loss.results import Result, Results, Row, Setting, rows_of
-from paceline.report.drawing.packages import drawing_packages
+from paceline.report.drawing.chart import drawing_packages
 
 _ABOUT_FIVE = (4.0, 6.0)
 

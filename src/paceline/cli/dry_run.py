@@ -107,7 +107,7 @@ def _as_json(found: "DryRun") -> dict[str, Any]:
 
 
 def _show(found: "DryRun") -> None:
-    from paceline.report.drawing.units import count, duration, size
+    from paceline.specs.units import count, duration, size
 
     layout = found.layout
     degrees = " x ".join(
@@ -143,7 +143,7 @@ def _show(found: "DryRun") -> None:
 
 
 def _memory_table(found: "DryRun") -> "Table":
-    from paceline.report.drawing.units import size
+    from paceline.specs.units import size
 
     parts = ("parameters", "gradients", "optimizer", "activations", "exchange", "peak")
     shown = table(
@@ -160,7 +160,7 @@ def _memory_table(found: "DryRun") -> "Table":
 
 
 def _transfer_table(rank: "RankPicture") -> "Table":
-    from paceline.report.drawing.units import size
+    from paceline.specs.units import size
 
     columns = ("operation", "along", "among", "nodes", "each", "times", "together")
     shown = table(*columns, words={"operation", "along", "nodes"})

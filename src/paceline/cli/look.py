@@ -29,7 +29,7 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
         )
     folder = Run.open(Path(run))
     if json:
-        print_json(report.summary(report.RunReader(folder).refresh()).to_dict())
+        print_json(report.ReportedRun.read(folder).to_dict())
         return
     try:
         if to:
@@ -89,7 +89,7 @@ def report(
 def _report_of(paths: list[Path], cluster: Path | None) -> "Report":
     from paceline.cluster.catalog import read_cluster
     from paceline.report.comparison.compared_runs import runs_in
-    from paceline.report.forms import ComparisonReport, RunReport, study_report
+    from paceline.report.forms import comparison_report, run_report, study_report
     from paceline.specs import PacelineError
     from paceline.study.result import result
     from paceline.study.study_folder import StudyFolder
@@ -103,7 +103,7 @@ def _report_of(paths: list[Path], cluster: Path | None) -> "Report":
             )
         return study_report(result(StudyFolder(paths[0].absolute())))
     runs = runs_in(paths)
-    return RunReport(runs[0], costs) if len(runs) == 1 else ComparisonReport(runs, costs)
+    return run_report(runs[0], costs) if len(runs) == 1 else comparison_report(runs, costs)
 
 
 def add_to(app: typer.Typer) -> None:

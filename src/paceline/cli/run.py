@@ -241,17 +241,16 @@ def shown(path: Path) -> str:
 
 def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
     """Say how a run ended and leave with its exit code."""
-    from paceline.report import RunReader, prediction_sentence, summary
+    from paceline.report import ReportedRun
+    from paceline.report.run.sections.prediction import prediction_figures, prediction_sentence
     from paceline.specs import STOPPED_EXIT_CODE
 
-    state = RunReader(run).refresh()
-    result = summary(state)
-    if state.status == "failed" and json:
-        print_json(result.to_dict())
-    refuse_failed(run, state)
+    report = ReportedRun.read(run)
+    state, result = report.state, report.summary
     if json:
-        print_json(result.to_dict())
-    else:
+        print_json(report.to_dict())
+    refuse_failed(run, state)
+    if not json:
         rate, loss = result.samples_per_second or 0.0, result.final_loss
         say(
             f"{result.status}: {result.steps} steps, {result.samples} samples in"
@@ -259,8 +258,9 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
             f" {'-' if loss is None else format(loss, '.6g')}",
             unless=quiet,
         )
-        if result.prediction is not None:
-            say(prediction_sentence(result.prediction), unless=quiet)
+        prediction = prediction_figures(state)
+        if prediction is not None:
+            say(prediction_sentence(prediction), unless=quiet)
         next_word = "resume" if state.status == "stopped" else "report"
         say(f"next: paceline {next_word} {shown(run.path)}", unless=quiet)
     if state.status == "stopped":

@@ -56,7 +56,7 @@ def trace(
 
 def _print_table(traced: "Iterable[Traced]") -> None:
     from paceline.cli.tables.table import console, table
-    from paceline.report.drawing.units import milliseconds, percent
+    from paceline.specs.units import milliseconds, percent
 
     shown = table(
         "worker",

@@ -1,5 +1,6 @@
-"""Looking at a run: read its folder, watch it live, make its page. Never touches the workers."""
+"""Read a run's folder, watch it live, report on it. Nothing here touches the workers."""
 
+from paceline.report.drawing.brief import Content
 from paceline.report.live.view import view, watch
 from paceline.report.reading.failure import FailureCause, cause
 from paceline.report.reading.generation import Worker
@@ -7,17 +8,19 @@ from paceline.report.reading.reader import RunReader
 from paceline.report.reading.run_state import RunState, Status
 from paceline.report.run.figures import Summary, summary
 from paceline.report.run.page import render
-from paceline.report.run.prediction import prediction_sentence
+from paceline.report.run.section import ReportedRun, Section
 
 __all__ = [
+    "Content",
     "FailureCause",
+    "ReportedRun",
     "RunReader",
     "RunState",
+    "Section",
     "Status",
     "Summary",
     "Worker",
     "cause",
-    "prediction_sentence",
     "render",
     "summary",
     "view",

@@ -1,12 +1,12 @@
 """The forms that a report has: a page, paper, pictures, tables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
-from paceline.report.comparison.compared_runs import Comparison, compared
+from paceline.report.comparison.compared_runs import compared
 from paceline.report.comparison.page import (
     comparison_brief,
     comparison_rows,
@@ -17,12 +17,9 @@ from paceline.report.drawing.brief import Brief
 from paceline.report.drawing.chart import Picture
 from paceline.report.drawing.figure_files import PictureForm, write_pictures
 from paceline.report.drawing.pdf import to_pdf
-from paceline.report.drawing.tables import Table, to_csv, to_latex
-from paceline.report.reading.reader import RunReader
-from paceline.report.reading.run_state import RunState
-from paceline.report.run.figures import Summary, summary
-from paceline.report.run.page import brief, render
-from paceline.report.run.run_tables import run_table, steps_csv
+from paceline.report.drawing.tables import Table, rows_to_csv, to_csv, to_latex
+from paceline.report.run.page import brief, figures_table, page
+from paceline.report.run.section import ReportedRun
 from paceline.report.studies.page import render_study, study_brief
 from paceline.report.studies.quality_page import quality_brief, render_quality
 from paceline.report.studies.quality_tables import quality_rows, quality_table
@@ -40,148 +37,64 @@ SUFFIX: dict[Form, str] = {
 }
 
 
-class Report(Protocol):
-    """What can be looked at in every form."""
-
-    def html(self) -> str:
-        """One page that opens anywhere."""
-
-    def brief(self) -> Brief:
-        """What matters most."""
-
-    def csv(self) -> str:
-        """All numbers, a row for each thing that was measured."""
-
-    def table(self) -> Table:
-        """What a paper says."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """For programs."""
-
-
 @dataclass(frozen=True)
-class RunReport:
-    """Of one run."""
+class Report:
+    """A report; each form is computed when asked for."""
 
-    run: Run
-    cluster: Cluster | None = None
-    """What power and devices cost."""
-
-    @cached_property
-    def _read(self) -> tuple[RunState, Summary]:
-        state = RunReader(self.run).refresh()
-        return state, summary(state, self.cluster)
-
-    def html(self) -> str:
-        """One page that opens anywhere."""
-        return render(self.run, self.cluster)
-
-    def brief(self) -> Brief:
-        """What matters most."""
-        return brief(*self._read)
-
-    def csv(self) -> str:
-        """A row for each step."""
-        return steps_csv(self._read[0])
-
-    def table(self) -> Table:
-        """The run's figures."""
-        return run_table(self._read[1])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The run's figures."""
-        return self._read[1].to_dict()
+    html: Callable[[], str]
+    """One page that opens anywhere."""
+    brief: Callable[[], Brief]
+    """The first screen, charts and tables, for PDF and image files."""
+    csv: Callable[[], str]
+    """A row for each step, point or run."""
+    table: Callable[[], Table]
+    """The figures, for a paper."""
+    to_dict: Callable[[], dict[str, Any]]
+    """All figures, for programs."""
 
 
-@dataclass(frozen=True)
-class StudyReport:
-    """Of a scaling study."""
+def run_report(run: Run, cluster: Cluster | None = None) -> Report:
+    """Report on one run; `cluster` has prices and power of the devices."""
+    read = cache(lambda: ReportedRun.read(run, cluster))
 
-    result: StudyResult
+    def csv() -> str:
+        state = read().state
+        columns = (state.step, state.loss, state.seconds, state.samples, state.time)
+        names = ("step", "loss", "seconds", "samples", "time")
+        return to_csv(names, zip(*columns, strict=True))
 
-    def html(self) -> str:
-        """One page that opens anywhere."""
-        return render_study(self.result)
-
-    def brief(self) -> Brief:
-        """What matters most."""
-        return study_brief(self.result)
-
-    def csv(self) -> str:
-        """A row for each point."""
-        return to_csv(study_rows(self.result))
-
-    def table(self) -> Table:
-        """The points."""
-        return study_table(self.result)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, every run."""
-        return self.result.model_dump(mode="json")
+    return Report(
+        html=lambda: page(read()),
+        brief=lambda: brief(read()),
+        csv=csv,
+        table=lambda: figures_table(read()),
+        to_dict=lambda: read().to_dict(),
+    )
 
 
-@dataclass(frozen=True)
-class QualityReport:
-    """Of a study of quality."""
-
-    result: StudyResult
-
-    def html(self) -> str:
-        """One page that opens anywhere."""
-        return render_quality(self.result)
-
-    def brief(self) -> Brief:
-        """What matters most."""
-        return quality_brief(self.result)
-
-    def csv(self) -> str:
-        """A row for each measure of each point."""
-        return to_csv(quality_rows(self.result))
-
-    def table(self) -> Table:
-        """The comparisons."""
-        return quality_table(self.result)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, every run."""
-        return self.result.model_dump(mode="json")
-
-
-@dataclass(frozen=True)
-class ComparisonReport:
-    """Of several runs."""
-
-    runs: Sequence[Run]
-    cluster: Cluster | None = None
-
-    @cached_property
-    def _found(self) -> Comparison:
-        return compared(self.runs, self.cluster)
-
-    def html(self) -> str:
-        """One page that opens anywhere."""
-        return render_comparison(self._found)
-
-    def brief(self) -> Brief:
-        """What matters most."""
-        return comparison_brief(self._found)
-
-    def csv(self) -> str:
-        """A row for each run."""
-        return to_csv(comparison_rows(self._found))
-
-    def table(self) -> Table:
-        """The runs."""
-        return runs_table(self._found)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Every run's figures, and what differs."""
-        return self._found.to_dict()
+def comparison_report(runs: Sequence[Run], cluster: Cluster | None = None) -> Report:
+    """Report on several runs."""
+    found = cache(lambda: compared(runs, cluster))
+    return Report(
+        html=lambda: render_comparison(found()),
+        brief=lambda: comparison_brief(found()),
+        csv=lambda: rows_to_csv(comparison_rows(found())),
+        table=lambda: runs_table(found()),
+        to_dict=lambda: found().to_dict(),
+    )
 
 
 def study_report(result: StudyResult) -> Report:
-    """Of a study, by what it is about."""
-    return StudyReport(result) if result.quality is None else QualityReport(result)
+    """Report on a scaling study, or on a study of quality."""
+    quality = result.quality is not None
+    rows = quality_rows if quality else study_rows
+    return Report(
+        html=lambda: (render_quality if quality else render_study)(result),
+        brief=lambda: (quality_brief if quality else study_brief)(result),
+        csv=lambda: rows_to_csv(rows(result)),
+        table=lambda: (quality_table if quality else study_table)(result),
+        to_dict=lambda: result.model_dump(mode="json"),
+    )
 
 
 def write(report: Report, form: Form, output: Path | None = None) -> Path:

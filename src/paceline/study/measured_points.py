@@ -3,6 +3,7 @@
 import math
 
 from paceline.report import RunState, cause, summary
+from paceline.report.run.step_breakdown import breakdown
 from paceline.specs import Measured, PointResult, Run, Study
 from paceline.study.study_folder import States, attempts, finished
 
@@ -36,7 +37,7 @@ def _measured(run: Run, state: RunState, warm_up: int) -> Measured:
     first = min(warm_up, len(state.seconds) - 1)
     seconds, samples = math.fsum(state.seconds[first:]), sum(state.samples[first:])
     figures = summary(state)
-    parts = figures.breakdown
+    parts = breakdown(state)
     return Measured(
         run=run.path.name,
         samples_per_second=samples / seconds,

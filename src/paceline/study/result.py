@@ -3,11 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from paceline.report.drawing import units
 from paceline.report.run.step_breakdown import MEANINGS
 from paceline.report.studies.quality_words import quality_findings
 from paceline.report.studies.study_tables import limit_of
-from paceline.specs import Limit, PointResult, Reach, StudyResult
+from paceline.specs import Limit, PointResult, Reach, StudyResult, units
 from paceline.specs.measurements.study import FARTHEST, families
 from paceline.study.learned_points import quality
 from paceline.study.measured_points import point_results

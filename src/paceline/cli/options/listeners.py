@@ -15,7 +15,7 @@ def given_listeners(to: Sequence[str] | None) -> tuple[str, ...]:
     """The listeners of a run that is to be started, each checked."""
     if not to:
         return ()
-    from paceline.observe.listeners import check_listener
+    from paceline.observe.audience import check_listener
 
     for words in to:
         check_listener(words)
@@ -30,7 +30,7 @@ def follow(run: "Run", to: Sequence[str], console: "Console") -> None:
     import sys
 
     from paceline import report
-    from paceline.observe.listeners import Audience
+    from paceline.observe.audience import Audience
 
     launcher = os.environ.get("PACELINE_FOLLOWER_OF")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def show(said: "Answer") -> None:
     """Tables first, then sentences."""
     from paceline.plan.reasons import bound
-    from paceline.report.drawing.units import count
+    from paceline.specs.units import count
 
     out = console()
     million = said.parameters / 1e6
@@ -53,7 +53,7 @@ def show_arithmetic(best: "Best", found: "Fit") -> None:
 
 
 def _curve(said: "Answer") -> "Table":
-    from paceline.report.drawing.units import percent, rate
+    from paceline.specs.units import percent, rate
 
     columns = ("", "nodes", "workers", "layout", "step", "9 of 10 within", "samples/s")
     shown = table(*columns, "efficiency", words={"layout"})
@@ -73,7 +73,7 @@ def _curve(said: "Answer") -> "Table":
 
 
 def _others(said: "Answer") -> "Table":
-    from paceline.report.drawing.units import count, duration, size
+    from paceline.specs.units import count, duration, size
 
     chosen = said.estimate
     where = f"on {count(said.nodes, 'node')}"
@@ -107,7 +107,7 @@ def _words(layout: "Layout", sync: "Sync") -> str:
 
 
 def _sentences(said: "Answer") -> list[str]:
-    from paceline.report.drawing.units import count
+    from paceline.specs.units import count
 
     helps = ", ".join(f"{each.change} ({each.faster:.2f} x)" for each in said.helps)
     sentences = [f"What would help: {helps}." if helps else "Nothing doubled would help much."]
@@ -132,7 +132,7 @@ def _sentences(said: "Answer") -> list[str]:
 
 
 def _training(cost: "TrainingCost") -> str:
-    from paceline.report.drawing.units import count, duration, percent, rate
+    from paceline.specs.units import count, duration, percent, rate
 
     parts = [
         f"{count(cost.steps, 'step')} take {duration(cost.seconds.value)}"
@@ -155,6 +155,6 @@ def _training(cost: "TrainingCost") -> str:
 
 
 def _interval(amount: "Amount") -> tuple[str, str]:
-    from paceline.report.drawing.units import duration
+    from paceline.specs.units import duration
 
     return duration(amount.value), f"{duration(amount.low)} to {duration(amount.high)}"

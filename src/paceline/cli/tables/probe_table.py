@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def show(cluster: "Cluster") -> None:
     """Devices, links, and what is unusual."""
-    from paceline.report.drawing.units import count, size
+    from paceline.specs.units import count, size
 
     out = console()
     device = cluster.device
@@ -42,7 +42,7 @@ def show(cluster: "Cluster") -> None:
 
 
 def _matmuls(device: "Device") -> "Table":
-    from paceline.report.drawing.units import rate
+    from paceline.specs.units import rate
 
     precisions = list(dict.fromkeys(each.precision for each in device.matmuls))
     found = {(each.size, each.precision): each.flops_per_second for each in device.matmuls}
@@ -54,7 +54,7 @@ def _matmuls(device: "Device") -> "Table":
 
 
 def _collectives(cluster: "Cluster") -> "Table":
-    from paceline.report.drawing.units import size
+    from paceline.specs.units import size
 
     columns = ("operation", "members", "nodes", "latency ms", "rate")
     shown = table(*columns, words={"operation"})

@@ -68,8 +68,8 @@ def _learned(found: "StudyResult", quality: "Quality") -> "Table":
 
 
 def _row(each: "PointResult", *, predicted: bool) -> list[str]:
-    from paceline.report.drawing import units
     from paceline.report.studies.study_tables import limit_of
+    from paceline.specs import units
 
     if not each.runs or each.samples_per_second is None:
         return [each.point.where, *["–"] * (6 + predicted)]
@@ -88,7 +88,7 @@ def _row(each: "PointResult", *, predicted: bool) -> list[str]:
 
 
 def _with_interval(number: "Interval") -> str:
-    from paceline.report.drawing import units
+    from paceline.specs import units
 
     half = f" ± {units.rate(number.half)}" if number.half is not None else ""
     return units.rate(number.value) + half

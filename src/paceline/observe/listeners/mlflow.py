@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from paceline.observe.digest import Observation
-from paceline.observe.listeners.forward_only import Once, identity
+from paceline.observe.listener import ListenerKind
+from paceline.observe.listeners._forward_only import Once, identity
 from paceline.specs import PacelineError, Run
 
 MOST_METRICS = 1000
@@ -20,8 +21,6 @@ class Mlflow:
 
     A follower that begins anew finds that run again and goes on after its last step.
     """
-
-    package: ClassVar[str] = "mlflow"
 
     def __init__(self, run: Run, place: str | None) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -39,15 +38,6 @@ class Mlflow:
         self._run_id = own.info.run_id
         self._once = Once(told=int(own.data.metrics.get("step", 0)))
         self._noted = ""
-
-    @staticmethod
-    def check(place: str | None) -> None:
-        """Refuse a password where everybody on the machine can read it."""
-        if place and urlsplit(place).password:
-            raise PacelineError(
-                "--to mlflow was given a password on the command line, where others can read it",
-                fix="set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead",
-            )
 
     def take(self, news: Sequence[Observation]) -> None:
         """Metrics by the names of their figures; what happened as the run's description."""
@@ -71,3 +61,15 @@ class Mlflow:
 
     def close(self) -> None:
         """All has been sent already."""
+
+
+def _check(place: str | None) -> None:
+    """Refuse a password where everybody on the machine can read it."""
+    if place and urlsplit(place).password:
+        raise PacelineError(
+            "--to mlflow was given a password on the command line, where others can read it",
+            fix="set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead",
+        )
+
+
+LISTENER = ListenerKind(package="mlflow", open=Mlflow, check=_check)

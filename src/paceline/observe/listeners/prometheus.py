@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any, ClassVar
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import psutil
 
 from paceline.observe.digest import FIGURES, Observation
+from paceline.observe.listener import ListenerKind
 from paceline.specs import PacelineError, Run
 
 DEFAULT_PLACE = "127.0.0.1:9464"
@@ -27,8 +28,6 @@ _App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 class Prometheus:
     """Serves the newest figures as gauges, such as `paceline_loss`; no worker has a label."""
-
-    package: ClassVar[str] = "prometheus_client"
 
     def __init__(self, run: Run, place: str | None) -> None:
         from prometheus_client import CollectorRegistry, Gauge, make_wsgi_app  # noqa: PLC0415
@@ -53,11 +52,6 @@ class Prometheus:
         serve = self._server.serve_forever
         self._thread = threading.Thread(target=serve, args=(_LOOK_SECONDS,), daemon=True)
         self._thread.start()
-
-    @staticmethod
-    def check(place: str | None) -> None:
-        """Refuse what is no HOST:PORT, and all interfaces at once."""
-        _address(place)
 
     def take(self, news: Sequence[Observation]) -> None:
         """The newest of every figure counts."""
@@ -137,3 +131,11 @@ def _token(file: Path) -> str:
         token = secrets.token_hex(32)
         stream.write(token)
     return token
+
+
+def _check(place: str | None) -> None:
+    """Refuse what is no HOST:PORT, and all interfaces at once."""
+    _address(place)
+
+
+LISTENER = ListenerKind(package="prometheus_client", open=Prometheus, check=_check)

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from paceline.observe.digest import Observation
+from paceline.observe.listener import ListenerKind
 from paceline.specs import Run
 
 
@@ -14,8 +15,6 @@ class TensorBoard:
     A run that goes on from an earlier step, and a follower that begins anew, say so in the file:
     TensorBoard then drops what it has read from that step on.
     """
-
-    package: ClassVar[str] = "tensorboard"
 
     def __init__(self, run: Run, place: str | None) -> None:
         from tensorboard.summary.writer.event_file_writer import (  # noqa: PLC0415
@@ -27,10 +26,6 @@ class TensorBoard:
         self._writer: Any = EventFileWriter(str(folder))
         self._notes: list[tuple[int, str]] = []
         self._begun = False
-
-    @staticmethod
-    def check(place: str | None) -> None:
-        """Any folder will do."""
 
     def take(self, news: Sequence[Observation]) -> None:
         """Scalars by the names of their figures, text as `notes`."""
@@ -75,3 +70,6 @@ class TensorBoard:
 
         start = SessionLog(status=SessionLog.START)
         self._writer.add_event(Event(wall_time=time, step=step, session_log=start))
+
+
+LISTENER = ListenerKind(package="tensorboard", open=TensorBoard)

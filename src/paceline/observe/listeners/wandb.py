@@ -4,10 +4,11 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from paceline.observe.digest import Observation
-from paceline.observe.listeners.forward_only import Once, identity
+from paceline.observe.listener import ListenerKind
+from paceline.observe.listeners._forward_only import Once, identity
 from paceline.specs import Run
 
 
@@ -17,8 +18,6 @@ class Wandb:
     Offline runs cannot be continued, so a follower that begins anew writes all of it again, in
     place of the files before.
     """
-
-    package: ClassVar[str] = "wandb"
 
     def __init__(self, run: Run, place: str | None) -> None:
         os.environ["WANDB_MODE"] = "offline"
@@ -51,10 +50,6 @@ class Wandb:
         self._once = Once()
         self._exit_code = 0
 
-    @staticmethod
-    def check(place: str | None) -> None:
-        """Any folder will do."""
-
     def take(self, news: Sequence[Observation]) -> None:
         """History by the names of the figures; what happened as the run's notes."""
         for seen in self._once.new(news):
@@ -67,3 +62,6 @@ class Wandb:
     def close(self) -> None:
         """Complete the files."""
         self._run.finish(exit_code=self._exit_code)
+
+
+LISTENER = ListenerKind(package="wandb", open=Wandb)

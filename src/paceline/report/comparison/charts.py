@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 
 from paceline.report.comparison.compared_runs import Compared, Comparison
-from paceline.report.drawing import units
-from paceline.report.drawing.bars import named_bars
-from paceline.report.drawing.chart import BLUE, FAMILY_COLORS, HEIGHT_PIXELS, Picture, finish
+from paceline.report.drawing.chart import (
+    BLUE,
+    FAMILY_COLORS,
+    HEIGHT_PIXELS,
+    Picture,
+    finish,
+    named_bars,
+)
 from paceline.report.reading.failure import plain
 from paceline.report.run.step_breakdown import COLORS, MEANINGS, meanings, part_colors
+from paceline.specs import units
 
 MOST_LINES = 12
 MOST_BARS = 20
@@ -118,7 +124,7 @@ def _throughput(found: Comparison, altair: ModuleType) -> Picture:
 
 def _parts(found: Comparison, altair: ModuleType) -> list[Picture]:
     runs, left_out = _fastest(found)
-    known = [(each, parts.seconds) for each in runs if (parts := each.figures.breakdown)]
+    known = [(each, parts.seconds) for each in runs if (parts := each.breakdown)]
     if not known:
         return []
     order = [part for part in COLORS if any(part in seconds for _, seconds in known)]
@@ -142,7 +148,7 @@ def _parts(found: Comparison, altair: ModuleType) -> list[Picture]:
         tooltip=[altair.Tooltip(f"{key}:N", title=title) for key, title in shown.items()],
     )
     caption = f"Mean over the workers of each run. Parts: {meanings(order)}.{left_out}"
-    return [_bars(chart, altair, "parts", "Where a step's time goes", caption, len(known))]
+    return [_bars(chart, altair, "parts", "Step breakdown", caption, len(known))]
 
 
 def _bars(

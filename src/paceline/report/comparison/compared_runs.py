@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.report.drawing.tables import flat
-from paceline.report.reading.reader import RunReader
-from paceline.report.run.figures import Summary, by_number, summary
+from paceline.report.run.figures import Summary, by_number
+from paceline.report.run.section import ReportedRun
+from paceline.report.run.step_breakdown import Breakdown, breakdown
 from paceline.specs import Cluster, Layout, PacelineError, Run
 
 WINDOW = 0.05
@@ -29,6 +30,9 @@ class Compared:
     name: str
     path: Path
     figures: Summary
+    breakdown: Breakdown | None
+    all_figures: dict[str, Any]
+    """Those of all sections, as `--json` prints them."""
     layout: Layout
     settings: dict[str, str]
     seen: NDArray[np.int64]
@@ -115,7 +119,7 @@ class Comparison:
                     "path": str(each.path),
                     "loss_at_equal_samples": self.losses[each.number],
                     "efficiency_per_worker": self.efficiency(each),
-                    "figures": each.figures.to_dict(),
+                    "figures": each.all_figures,
                 }
                 for each in self.runs
             ],
@@ -152,13 +156,16 @@ def compared(runs: Sequence[Run], cluster: Cluster | None = None) -> Comparison:
 
 
 def _read(number: int, run: Run, name: str, cluster: Cluster | None) -> Compared:
-    state = RunReader(run).refresh()
+    report = ReportedRun.read(run, cluster)
+    state = report.state
     set_up = state.plan.model_dump(mode="json") | state.job.model_dump(mode="json")
     return Compared(
         number=number,
         name=name,
         path=run.path,
-        figures=summary(state, cluster),
+        figures=report.summary,
+        breakdown=breakdown(state),
+        all_figures=report.to_dict(),
         layout=state.plan.layout,
         settings=dict(flat({key: set_up[key] for key in set_up.keys() - _OWN})),
         seen=np.cumsum(state.samples, dtype=np.int64),

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 from paceline.report.comparison.charts import comparison_pictures
 from paceline.report.comparison.compared_runs import WINDOW, Compared, Comparison
-from paceline.report.drawing import units
 from paceline.report.drawing.brief import Brief, Tile
-from paceline.report.drawing.packages import drawing_packages
+from paceline.report.drawing.chart import drawing_packages
 from paceline.report.drawing.tables import Table
 from paceline.report.drawing.templates import environment, javascript
 from paceline.report.reading.failure import plain
-from paceline.specs import Layout
+from paceline.specs import Layout, units
 
 MOST_ROWS = 100
 MOST_SETTINGS = 30
@@ -33,8 +32,6 @@ def render_comparison(found: Comparison) -> str:
             said=said,
             pictures=said.pictures,
             javascript=javascript(drawing_packages()[1]) if said.pictures else "",
-            tables=said.tables,
-            marked=_marked(said.tables[0]),
         )
     )
 
@@ -134,7 +131,11 @@ def runs_table(found: Comparison) -> Table:
             f" {len(shown)} of {len(found.runs):,} runs: the first and the fastest; --format csv"
             " and --json have all of them."
         )
-    return Table("Runs", NAMES, [_line(found, each) for each in shown], WORDS, caption)
+    rows = [_line(found, each) for each in shown]
+    marks = _marked(rows)
+    if marks:
+        caption += " Highlighted: differs from the first run."
+    return Table("Runs", NAMES, rows, WORDS, caption, grades=marks)
 
 
 def comparison_rows(found: Comparison) -> list[dict[str, str | int | float | None]]:
@@ -154,7 +155,7 @@ def comparison_rows(found: Comparison) -> list[dict[str, str | int | float | Non
             "equal_samples": found.equal_samples,
             "loss_at_equal_samples": found.losses[each.number],
             "seconds": each.figures.seconds,
-            "limit": each.figures.breakdown.limit if each.figures.breakdown else None,
+            "limit": each.breakdown.limit if each.breakdown else None,
             "status": each.figures.status,
         }
         for each in found.runs
@@ -187,19 +188,19 @@ def _line(found: Comparison, each: Compared) -> list[str]:
         units.loss(figures.final_loss),
         units.loss(found.losses[each.number]),
         units.duration(figures.seconds) if figures.steps else "–",
-        figures.breakdown.limit if figures.breakdown else "–",
+        each.breakdown.limit if each.breakdown else "–",
         figures.status,
     ]
 
 
-def _marked(table: Table) -> set[tuple[int, int]]:
-    """Lines and columns in which a run was set up otherwise than the first."""
-    columns = [table.names.index(name) for name in ("Workers", "Layout", "Sync", "Batch")]
+def _marked(rows: Sequence[Sequence[str]]) -> dict[tuple[int, int], str]:
+    """Mark the cells of settings that differ from the first run's."""
+    columns = [NAMES.index(name) for name in ("Workers", "Layout", "Sync", "Batch")]
     return {
-        (number, column)
-        for number, row in enumerate(table.rows)
+        (number, column): "marked"
+        for number, row in enumerate(rows)
         for column in columns
-        if row[column] != table.rows[0][column]
+        if row[column] != rows[0][column]
     }
 
 

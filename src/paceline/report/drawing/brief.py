@@ -1,25 +1,67 @@
 """What a report says, whatever form it has."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from paceline.report.drawing.chart import Picture
 from paceline.report.drawing.tables import Table
 
 Tile = tuple[str, str, str, str]
-"""Label, big figure, a small line under it, and how good that is: a status, or nothing."""
+"""Label, figure, a small line below it, and a status that colors it, or nothing."""
+
+
+def _no_charts(altair: ModuleType) -> Sequence[Picture]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Content:
+    """What one section adds to a report.
+
+    On the page and in the PDF, title, words and tables form the section itself; the rest goes to
+    the first screen, to the charts, and to the table of figures.
+    """
+
+    title: str = ""
+    words: Sequence[str] = ()
+    """Paragraphs below the title; `code` in backticks."""
+    tables: Sequence[Table] = ()
+    template: Path | None = None
+    """A Jinja template that the page shows instead of words and tables."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The variables of the template."""
+    charts: Callable[[ModuleType], Sequence[Picture]] = _no_charts
+    """Draw the section's charts with Altair; called only for a run that took a step."""
+    tiles: Sequence[Tile] = ()
+    rows: Sequence[tuple[str, str | None]] = ()
+    """Quantities and values for the table of figures; `None` is left out."""
+    remarks: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    """Warnings on the first screen."""
+    alert: tuple[str, str] | None = None
+    """What failed, and its message, at the top of the page with a link to this section."""
+
+    @property
+    def shown(self) -> bool:
+        """Whether the section has a part of its own on the page."""
+        return bool(self.title or self.words or self.tables or self.template)
 
 
 @dataclass(frozen=True)
 class Brief:
-    """The first screen, the pictures and the tables that matter most."""
+    """The first screen, the charts, the tables and the sections of a report."""
 
     title: str
     sentence: str
     tiles: Sequence[Tile]
     pictures: Sequence[Picture]
-    tables: Sequence[Table]
-    remarks: Sequence[str] = field(default=())
-    """Worth knowing."""
-    notes: Sequence[str] = field(default=())
-    """What a reader must know to trust the figures."""
+    tables: Sequence[Table] = ()
+    remarks: Sequence[str] = ()
+    """Findings."""
+    notes: Sequence[str] = ()
+    """Warnings: what a reader must know to trust the figures."""
+    sections: Sequence[Content] = ()
+    """What follows the tables."""

@@ -5,8 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from paceline.report.drawing.chart import Picture
-from paceline.report.drawing.packages import drawing_packages
+from paceline.report.drawing.chart import Picture, drawing_packages
 
 PictureForm = Literal["svg", "png"]
 WIDTH_PIXELS = 480

@@ -12,18 +12,20 @@ from collections.abc import Sequence
 from types import ModuleType
 from xml.sax.saxutils import escape
 
-from paceline.report.drawing.brief import Brief
-from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.brief import Brief, Content
+from paceline.report.drawing.chart import Picture, drawing_packages
 from paceline.report.drawing.figure_files import FONT, as_svg
-from paceline.report.drawing.packages import drawing_packages
 from paceline.report.drawing.tables import Table
 from paceline.report.reading.failure import plain
 from paceline.specs import PacelineError
+from paceline.specs.units import shortened
 
 # A4, in points.
 WIDTH, HEIGHT, MARGIN = 595.0, 842.0, 42.0
 INNER = WIDTH - 2 * MARGIN
 GAP = 14.0
+LONGEST_CELL = 60
+"""Characters in a cell of a table."""
 MOST_TILES = 5
 """In a row."""
 TEXT, QUIET, RULE = "#1a1d21", "#5a626c", "#dde1e6"
@@ -46,6 +48,8 @@ def to_pdf(brief: Brief) -> bytes:
     _pictures(sheets, brief.pictures, vl_convert)
     for table in brief.tables:
         _table(sheets, table)
+    for section in brief.sections:
+        _section(sheets, section)
     written = pypdf.PdfWriter()
     for page in sheets.pages(brief.title):
         # SVG counts pixels, of which vl-convert makes as many points.
@@ -176,15 +180,30 @@ def _pictures(sheets: _Sheets, pictures: Sequence[Picture], vl_convert: ModuleTy
         sheets.y += whole
 
 
-def _table(sheets: _Sheets, table: Table) -> None:
-    lines = [table.names, *table.rows]
+def _section(sheets: _Sheets, section: Content) -> None:
+    if section.words:
+        _heading(sheets, section.title)
+        for words in section.words:
+            sheets.paragraph(words, 9)
+    for table in section.tables:
+        _table(sheets, table, heading=not section.words)
+
+
+def _heading(sheets: _Sheets, title: str) -> None:
+    sheets.room(70)
+    sheets.y += GAP
+    sheets.paragraph(title, 12, weight=700)
+
+
+def _table(sheets: _Sheets, table: Table, *, heading: bool = True) -> None:
+    cut = [[shortened(cell, LONGEST_CELL) for cell in row] for row in table.rows]
+    lines = [table.names, *cut]
     wide = [max(_width(line[at], 1.0) for line in lines) for at in range(len(table.names))]
     # As large as fits, but for a gap of one letter and a half.
     size = min(8.5, INNER / (sum(wide) + 1.5 * len(wide)))
     ends = [sum(wide[: at + 1]) * size + 1.5 * size * at for at in range(len(wide))]
-    sheets.room(70)
-    sheets.y += GAP
-    sheets.paragraph(table.title, 12, weight=700)
+    if heading:
+        _heading(sheets, table.title)
     sheets.paragraph(table.caption, 8, color=QUIET)
     sheets.y += 4
     for number, line in enumerate(lines):

@@ -1,9 +1,9 @@
-"""Tables that are the same on paper, in LaTeX and in files."""
+"""Tables, for the page, the PDF, LaTeX and CSV files."""
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.report.reading.failure import plain
@@ -26,29 +26,41 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """What people read, line by line."""
+    """A table as people read it."""
 
     title: str
     names: Sequence[str]
-    """Of the columns."""
+    """The columns."""
     rows: Sequence[Sequence[str]]
     words: Sequence[str] = ()
-    """The columns that stand at the left; numbers stand at the right."""
+    """The columns that are aligned left; all others are aligned right, as numbers."""
     caption: str = ""
+    wide: Sequence[str] = ()
+    """Columns that a phone does not show."""
+    grades: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """By row and column: `failed`, `slow` or `finished` colors a cell, `marked` highlights it."""
 
     @property
     def left(self) -> list[bool]:
-        """Of each column, whether it stands at the left."""
+        """Whether each column is aligned left."""
         return [name in self.words for name in self.names]
+
+    @property
+    def classes(self) -> list[str]:
+        """The CSS classes of each column."""
+        return [
+            " ".join(["number"] * (name not in self.words) + ["wide"] * (name in self.wide))
+            for name in self.names
+        ]
 
 
 def latex(text: str) -> str:
-    """Text of which LaTeX reads no sign as a command."""
+    """Escape a text for LaTeX."""
     return plain(text).translate(_LATEX)
 
 
 def to_latex(table: Table) -> str:
-    r"""A table that needs `\usepackage{booktabs}` and nothing else."""
+    r"""Return a table that needs `\usepackage{booktabs}` only."""
     columns = "".join("l" if left else "r" for left in table.left)
     return "\n".join(
         [
@@ -70,7 +82,7 @@ def to_latex(table: Table) -> str:
 
 
 def flat(table: Mapping[str, Any], lead: str = "") -> Iterator[tuple[str, str]]:
-    """What a table of tables has, as `layout.replicas` and its value; what is unset is left out."""
+    """Flatten nested tables to pairs such as `layout.replicas` and its value; skip unset ones."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{lead}{key}.")
@@ -78,10 +90,15 @@ def flat(table: Mapping[str, Any], lead: str = "") -> Iterator[tuple[str, str]]:
             yield f"{lead}{key}", str(value)
 
 
-def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """With a line of names first; what is None is empty."""
+def to_csv(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as CSV with a header; `None` is empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
     writer.writerows(rows)
     return text.getvalue()
+
+
+def rows_to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows that all have the same keys as CSV."""
+    return to_csv(list(rows[0]) if rows else [], (row.values() for row in rows))

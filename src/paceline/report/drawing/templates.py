@@ -1,19 +1,19 @@
-"""What all pages have in common: how templates are filled, and the program that draws pictures."""
+"""What all pages share: the template environment, and the JavaScript that draws charts."""
 
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from paceline.report.drawing import units
 from paceline.report.reading.failure import plain
+from paceline.specs import units
 
 if TYPE_CHECKING:
     import jinja2
 
 
 def environment() -> "jinja2.Environment":
-    """Fills the templates in `pages`; what a user wrote stays text."""
+    """Return the environment of the templates in `pages`; it escapes all text."""
     import jinja2  # noqa: PLC0415
 
     made = jinja2.Environment(
@@ -31,16 +31,16 @@ def environment() -> "jinja2.Environment":
         percent=units.percent,
         energy=units.energy,
         count=units.count,
-        or_dash=lambda number: "–" if number is None else f"{number:,}",
+        or_dash=units.or_dash,
     )
-    # What is not valid JSON must fail here, not in the reader's browser.
+    # Invalid JSON must fail here, not in the reader's browser.
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return made
 
 
 @cache
 def javascript(vl_convert: ModuleType) -> str:
-    """Vega, Vega-Lite and vega-embed in one piece; made once, since it takes a second or two."""
+    """Return Vega, Vega-Lite and vega-embed as one script; cached, since this takes seconds."""
     bundle: str = vl_convert.javascript_bundle()
-    # In a string or a regular expression, where alone it can stand, this means the same.
+    # These can only occur in a string or a regular expression, where the escape changes nothing.
     return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")

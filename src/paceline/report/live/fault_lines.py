@@ -1,17 +1,22 @@
 """What the live view says of what went wrong while the run went on."""
 
-from paceline.report.drawing import units
 from paceline.report.reading.failure import plain
 from paceline.report.reading.run_state import RunState
-from paceline.report.run.fault_history import FaultEvent, FaultFigures, fault_figures
-from paceline.report.run.interruptions import source_words
+from paceline.report.run.fault_history import (
+    FaultEvent,
+    FaultFigures,
+    fault_figures,
+    source_words,
+    survived_faults,
+)
+from paceline.specs import units
 
 LAST_FAULTS = 2
 
 
 def fault_lines(state: RunState) -> list[str]:
     """How many workers are left, what was lost, and the last faults; nothing without any."""
-    if not (state.faults or state.regroups):
+    if not survived_faults(state):
         return []
     figures = fault_figures(state)
     return [_standing(figures), *map(_sentence, figures.events[-LAST_FAULTS:])]
@@ -19,7 +24,7 @@ def fault_lines(state: RunState) -> list[str]:
 
 def faults_in_short(state: RunState) -> list[str]:
     """The same in a few words, for a line in a log."""
-    if not (state.faults or state.regroups):
+    if not survived_faults(state):
         return []
     figures = fault_figures(state)
     words = [f"{figures.workers}/{figures.planned_workers} workers"]

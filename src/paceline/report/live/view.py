@@ -2,16 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from paceline.report.drawing import units
 from paceline.report.live.fault_lines import fault_lines, faults_in_short
 from paceline.report.reading.failure import plain
-from paceline.report.reading.merged_generations import first_failure
+from paceline.report.reading.merged_generations import Interruption, first_failure
 from paceline.report.reading.reader import RunReader
 from paceline.report.reading.run_state import RunState
-from paceline.report.run.interruptions import resumed_sentence
 from paceline.report.run.worker_status import (
     SILENT_SECONDS,
     Standing,
@@ -19,7 +17,7 @@ from paceline.report.run.worker_status import (
     most_urgent,
     standings,
 )
-from paceline.specs import AnyEvent, Run
+from paceline.specs import AnyEvent, Run, units
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -183,7 +181,7 @@ def _learning(state: RunState) -> "Text":
 def _recovery(state: RunState) -> str:
     """How the run came back, and how much of it is safe."""
     restarts = [each for each in state.interruptions if each.regrouped is None]
-    parts = [plain(resumed_sentence(restarts))]
+    parts = [plain(_resumed(restarts))]
     if state.checkpoints:
         safe = f"last checkpoint: step {state.checkpoints[-1].step}"
         age = state.checkpoint_age_seconds
@@ -191,6 +189,19 @@ def _recovery(state: RunState) -> str:
             safe += f", {f'{age:.0f} s' if age < 60 else units.duration(age)} ago"
         parts.append(safe)
     return "  ".join(filter(None, parts))
+
+
+def _resumed(interruptions: Sequence[Interruption]) -> str:
+    """Say how the run came back from its last restart; nothing without one."""
+    if not interruptions:
+        return ""
+    last = interruptions[-1]
+    if last.resumed is None:
+        return f"interrupted at step {last.reached} ({last.cause}); not resumed yet"
+    number = len(interruptions)
+    which = "an interruption" if number == 1 else f"interruption {number}"
+    where = f"resumed at step {last.resumed}" if last.resumed else "restarted at step 1"
+    return f"{where} after {which} ({last.cause})"
 
 
 def _problem(state: RunState) -> str | None:

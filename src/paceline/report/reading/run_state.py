@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paceline.observe.generations import Generations
+from paceline.observe.node_usage import NodeUse
 from paceline.report.reading.generation import Start, Worker
 from paceline.report.reading.merged_generations import (
     Interruption,
@@ -16,7 +17,6 @@ from paceline.report.reading.merged_generations import (
     one_start,
     told,
 )
-from paceline.report.reading.node_usage import NodeUse
 from paceline.specs import (
     Agreed,
     AnyEvent,

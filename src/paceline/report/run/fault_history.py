@@ -1,15 +1,14 @@
-"""Everything that went wrong in a run, in its order: who, what, why, and what it cost."""
+"""All faults of a run, in order: who, what, why, and what each cost."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Literal
 
-from paceline.report.drawing import units
 from paceline.report.reading.merged_generations import Interruption, first_failure
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.goodput import GoodputFigures, goodput_figures, refused_step_seconds
 from paceline.report.run.interruptions import trouble_figures
-from paceline.specs import Failed, Lost, Refused, Regrouped, Slow, Source, worker_in_words
+from paceline.specs import Failed, Lost, Refused, Regrouped, Slow, Source, units, worker_in_words
 from paceline.specs.base import Spec
 
 What = Literal[
@@ -18,49 +17,49 @@ What = Literal[
 
 
 class FaultEvent(Spec):
-    """Something that went wrong, or how the run came back from it."""
+    """A fault, or how the run recovered from it."""
 
     time: float
     """Unix seconds, by the clock of the node that wrote it."""
     generation: int
     what: What
     step: int | None
-    """The last step that is known of before it; of `regrouped`, the one to go on from."""
+    """The last known step before it; for `regrouped`, the step to continue from."""
     who: str
     why: str
     lost_seconds: float | None = None
-    """Away, in steps taken again, or in a refused step; unset where that is not known."""
+    """Time without training, in repeated steps, or in a refused step; unset where unknown."""
     source: Source | None = None
-    """Where the workers have their state from."""
+    """Where the workers restored their state from."""
     joined: int = 0
-    """Workers that came new."""
+    """Number of workers that joined."""
 
 
 class FaultFigures(Spec):
-    """What went wrong in a run, and how much of its time was left."""
+    """The faults of a run, and its goodput."""
 
     goodput: GoodputFigures
     workers: int
     planned_workers: int
     lost_workers: int
-    """How often one was lost."""
+    """Number of losses."""
     joined_workers: int
     regroups: int
     slow_workers: int
-    """How often one was said to hold the others up."""
+    """Number of times that a worker was reported as a straggler."""
     refused_steps: int
     steps_again: int
     events: list[FaultEvent]
-    """In their order."""
+    """In order."""
 
     @property
     def seen(self) -> bool:
-        """Whether anything went wrong while the run went on."""
+        """Whether the run survived a fault without a restart."""
         return bool(self.lost_workers or self.regroups or self.slow_workers or self.refused_steps)
 
 
 def fault_figures(state: RunState) -> FaultFigures:
-    """Of a run so far."""
+    """Return the faults of a run so far."""
     lost, regroups = _lost(state), state.regroups
     return FaultFigures(
         goodput=goodput_figures(state),
@@ -155,7 +154,7 @@ def _members(event: Regrouped) -> str:
     words = units.count(event.workers, "worker")
     if event.joined:
         words += f", {len(event.joined):,} of them new"
-    return f"{words}, {event.idle:,} standing by" if event.idle else words
+    return f"{words}, {units.count(event.idle, 'spare')}" if event.idle else words
 
 
 def _worker(rank: int, node: str) -> str:
@@ -165,11 +164,11 @@ def _worker(rank: int, node: str) -> str:
 def _workers(ranks: list[int]) -> str:
     names = ", ".join(map(str, ranks[:8]))
     more = f" and {len(ranks) - 8:,} more" * (len(ranks) > 8)
-    return f"worker{'s' * (len(ranks) != 1)} {names}{more}" if ranks else "nobody named"
+    return f"worker{'s' * (len(ranks) != 1)} {names}{more}" if ranks else "unknown workers"
 
 
 def _lost(state: RunState) -> dict[tuple[int, int], Lost]:
-    """By generation and rank: where worker 0 is lost, two may say who else is."""
+    """Return losses by generation and rank: if worker 0 is lost, two workers may report others."""
     found: dict[tuple[int, int], Lost] = {}
     for each in state.faults:
         if isinstance(each, Lost):
@@ -179,7 +178,7 @@ def _lost(state: RunState) -> dict[tuple[int, int], Lost]:
 
 
 def _failures(state: RunState) -> Iterator[Failed]:
-    """The first of each generation that was not a consequence: others mostly say the same."""
+    """Yield the first failure of each generation that was not a consequence of another."""
     by_generation: dict[int, list[Failed]] = {}
     for failure in (*state.earlier_failures, *state.failures):
         by_generation.setdefault(failure.generation, []).append(failure)
@@ -190,7 +189,7 @@ def _failures(state: RunState) -> Iterator[Failed]:
 
 
 class _Reached:
-    """How far the run had come when something ended a generation."""
+    """The step that the run had reached when a generation ended."""
 
     def __init__(self, state: RunState) -> None:
         self._ends = state.interruptions
@@ -200,3 +199,24 @@ class _Reached:
     def at(self, event: Lost | Failed) -> int | None:
         place = bisect_left(self._generations, event.generation)
         return self._ends[place].reached if place < len(self._ends) else self._last
+
+
+def source_words(source: Source) -> str:
+    """Say where the workers of a generation restored their state from."""
+    return {
+        "members": "survivors",
+        "peers": "peer copies",
+        "checkpoint": "a checkpoint",
+        "beginning": "the beginning",
+    }[source]
+
+
+def survived_faults(state: RunState) -> bool:
+    """Return whether the run survived a fault without a restart."""
+    return bool(state.faults or state.regroups)
+
+
+def planned_words(state: RunState, workers: int) -> str:
+    """`4 planned, ` where regroups left another number of workers than planned."""
+    changed = state.regroups and workers != state.job.workers
+    return f"{state.job.workers:,} planned, " if changed else ""

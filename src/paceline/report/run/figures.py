@@ -1,55 +1,40 @@
-"""The figures of a run, for people's tables and for `paceline report RUN --json`."""
+"""The figures that every run has; the sections add theirs."""
 
 import math
 import re
 from collections.abc import Iterable
 from statistics import median
-from typing import Any
 
 from paceline.report.reading.run_state import RunState, Status
-from paceline.report.run.fault_history import FaultFigures, fault_figures
-from paceline.report.run.interruptions import (
-    CheckpointFigures,
-    InterruptionFigures,
-    RegroupFigures,
-    TroubleFigures,
-    checkpoint_figures,
-    interruption_figures,
-    trouble_figures,
-)
-from paceline.report.run.prediction import PredictionFigures, prediction_figures
-from paceline.report.run.step_breakdown import Breakdown, breakdown
-from paceline.report.run.traced_steps import TraceFigures, trace_figures
-from paceline.report.run.usage import UsageFigures, flops_share, usage_figures
-from paceline.specs import Cluster
+from paceline.specs import Plan
 from paceline.specs.base import Spec
 
 
 class Agreement(Spec):
-    """A way in which replicas agreed from some step on."""
+    """A synchronization mode that `auto` chose during the run."""
 
     after_step: int
     sync: str
-    """As `--sync` takes it."""
+    """In the syntax of `--sync`."""
     why: str
 
 
 class Summary(Spec):
-    """A run in figures; `--json` prints these fields."""
+    """The figures that every run has, as fields of `--json`."""
 
     name: str
     status: Status
     steps: int
-    """Optimizer steps taken; one that was taken again after an interruption counts once, as it does
-    in all that follows."""
+    """Optimizer steps taken; a step that was repeated after an interruption counts once, here and
+    in all other figures."""
     planned_steps: int | None
     samples: int
     seconds: float
     """From the beginning of the first step to the end of the last."""
     samples_per_second: float
     final_loss: float | None
-    """The last step's mean over its global batch; unset before the first step and when the loss
-    was not a finite number."""
+    """Mean of the last step over its global batch; unset before the first step and where the loss
+    is NaN or infinite."""
     first_loss: float | None
     nonfinite_losses: int
     """Steps whose loss was NaN or infinite."""
@@ -57,23 +42,15 @@ class Summary(Spec):
     nodes: int
     hosts: list[str]
     startup_seconds: float | None
-    """From the start of the process to the first step, of the slowest node."""
+    """From the start of the process to the first step, on the slowest node."""
     median_step_seconds: float | None
-    prediction: PredictionFigures | None
-    """What the plan said beside this; unset where no plan did, or the run does not follow it."""
-    breakdown: Breakdown | None
-    """Where the time of a step goes; unset before the first step."""
     flops_share: float | None
-    """The model's matrix products, forward and backward, by what the devices could compute (model
-    FLOPs utilisation); unset where no plan says both."""
-    usage: UsageFigures | None
-    """Cores, memory, network, energy; unset where no node has written of it."""
-    trace: TraceFigures | None
-    """What communication took in the steps that workers recorded; unset where none did."""
+    """Model FLOPs utilization (MFU): FLOPs of the matrix products of forward and backward, over the
+    devices' peak; unset where the plan does not have both."""
     sync: str
-    """How replicas agree by the plan, as `--sync` takes it."""
+    """The plan's synchronization mode, in the syntax of `--sync`."""
     agreements: list[Agreement]
-    """What `auto` has chosen, in its order."""
+    """The choices of `auto`, in order."""
     batch: int | None
     """Samples in a global batch."""
     parameters: int | None
@@ -81,24 +58,12 @@ class Summary(Spec):
     backend: str | None
     interface: str | None
     restarts: int
-    interruptions: list[RegroupFigures | InterruptionFigures]
-    faults: FaultFigures
-    """What went wrong while the run went on and between its starts, and its goodput."""
-    checkpoints: CheckpointFigures
-    trouble: list[TroubleFigures]
     unreadable_lines: int
-    """Lines in the event files that were cut off in the middle."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values that are valid JSON: no NaN, no infinities."""
-        return self.model_dump(mode="json")
+    """Truncated lines in the event files."""
 
 
-def summary(state: RunState, cluster: Cluster | None = None) -> Summary:
-    """The figures of a run, from its first start to the newest; workers are those of the newest.
-
-    `cluster` says what power and devices cost, and what is drawn where that was not measured.
-    """
+def summary(state: RunState) -> Summary:
+    """Return the figures of a run over all its starts; the workers are those of the last start."""
     done = state.finished
     seconds = done.seconds if done else math.fsum(state.seconds)
     samples = done.samples if done else sum(state.samples)
@@ -123,11 +88,7 @@ def summary(state: RunState, cluster: Cluster | None = None) -> Summary:
         hosts=sorted({started.node for started in state.started}, key=by_number),
         startup_seconds=state.startup_seconds,
         median_step_seconds=median(state.seconds) if state.seconds else None,
-        prediction=prediction_figures(state),
-        breakdown=breakdown(state),
         flops_share=flops_share(state.plan, workers, rate),
-        usage=usage_figures(state.usage, steps, samples, cluster),
-        trace=trace_figures(state),
         sync=state.plan.sync.short(),
         agreements=[
             Agreement(after_step=each.step, sync=each.sync.short(), why=each.why)
@@ -139,12 +100,18 @@ def summary(state: RunState, cluster: Cluster | None = None) -> Summary:
         backend=_all(started.backend for started in state.started),
         interface=_all(started.interface for started in state.started),
         restarts=state.restarts,
-        interruptions=interruption_figures(state),
-        faults=fault_figures(state),
-        checkpoints=checkpoint_figures(state),
-        trouble=trouble_figures(state),
         unreadable_lines=state.unreadable_lines,
     )
+
+
+def flops_share(plan: Plan, devices: int, samples_per_second: float) -> float | None:
+    """Return the model FLOPs utilization; `None` where the plan lacks FLOPs or the peak."""
+    said = plan.estimate
+    if said is None or said.layout.precision != plan.layout.precision or not samples_per_second:
+        return None
+    if said.flops_per_sample is None or said.device_peak_flops is None:
+        return None
+    return said.flops_per_sample * samples_per_second / (devices * said.device_peak_flops)
 
 
 def by_number(name: str) -> list[tuple[int, str]]:

@@ -1,11 +1,10 @@
-"""How much of a run's time was training that counts, and where the rest went."""
+"""Goodput: the share of a run's time in steps that count, and where the rest went."""
 
 import math
 from statistics import median
 
-from paceline.report.drawing import units
 from paceline.report.reading.run_state import RunState
-from paceline.specs import Refused
+from paceline.specs import Refused, units
 from paceline.specs.base import Spec
 
 ENOUGH_STEPS = 1000
@@ -13,35 +12,35 @@ ENOUGH_STEPS = 1000
 
 
 class GoodputFigures(Spec):
-    """What became of the time from the beginning of the first step to the end of the last one; its
-    parts add up to it."""
+    """The time from the beginning of the first step to the end of the last, divided into parts
+    that add up to it."""
 
     share: float | None
-    """Training that counts, over all of it; unset before the first step."""
+    """`training_seconds` over `wall_seconds`; unset before the first step."""
     wall_seconds: float
     training_seconds: float
     """In steps that count."""
     regroup_seconds: float
-    """Nothing was trained until those who were left went on."""
+    """Without training until the survivors continued."""
     restart_seconds: float
-    """Nothing was trained until the run was started again, also while it waited in the queue."""
+    """Without training until the run was restarted, time in the queue included."""
     again_seconds: float
-    """In steps that were taken again later."""
+    """In steps that were repeated later."""
     refused_seconds: float
-    """In steps that were refused; estimated, each as long as the median step."""
+    """In refused steps; estimated at the median step time each."""
     other_seconds: float
-    """Between steps, with nothing wrong."""
+    """Between steps, without a fault."""
 
     @property
     def lost_seconds(self) -> float:
-        """How much sooner the run would have come as far without faults."""
+        """Time lost to faults."""
         return (
             self.regroup_seconds + self.restart_seconds + self.again_seconds + self.refused_seconds
         )
 
 
 def goodput_figures(state: RunState) -> GoodputFigures:
-    """Of a run so far, by the clock of worker 0's node."""
+    """Return the goodput of a run so far, by the clock of worker 0's node."""
     found = state.interruptions
     away = {
         regrouped: math.fsum(
@@ -71,29 +70,29 @@ def goodput_figures(state: RunState) -> GoodputFigures:
 
 
 def refused_step_seconds(state: RunState) -> float:
-    """What a refused step is taken to have cost: nobody has measured it."""
+    """Return the assumed cost of a refused step, which is not measured: the median step time."""
     some = state.seconds[:: 1 + len(state.seconds) // ENOUGH_STEPS]
     return median(some) if some else 0.0
 
 
 def goodput_sentence(figures: GoodputFigures) -> str:
-    """What is left for training, and what took the rest; nothing before the first step."""
+    """Say how much time was productive and what took the rest; nothing before the first step."""
     if figures.share is None:
         return ""
     lost = {
-        "regrouping": figures.regroup_seconds,
-        "away until the run was started again": figures.restart_seconds,
-        "in steps that were taken again": figures.again_seconds,
+        "in regroups": figures.regroup_seconds,
+        "until the run was restarted": figures.restart_seconds,
+        "in repeated steps": figures.again_seconds,
         "in refused steps (estimated)": figures.refused_seconds,
     }
     parts = [f"{units.duration(seconds)} {name}" for name, seconds in lost.items() if seconds]
     words = (
-        f"Goodput {units.percent(figures.share)}: of"
-        f" {units.duration(figures.wall_seconds)} from the first step on,"
-        f" {units.duration(figures.training_seconds)} were training that counts"
+        f"Goodput {units.percent(figures.share)}:"
+        f" {units.duration(figures.training_seconds)} of the"
+        f" {units.duration(figures.wall_seconds)} since the first step were productive training"
     )
     if parts:
-        words += f"; lost were {units.duration(figures.lost_seconds)}: {', '.join(parts)}"
+        words += f"; {units.duration(figures.lost_seconds)} were lost: {', '.join(parts)}"
     return f"{words}."
 
 

@@ -5,11 +5,10 @@ from statistics import fmean, median_low
 from types import ModuleType
 from typing import Any
 
-from paceline.report.drawing import units
 from paceline.report.drawing.chart import Picture, finish
 from paceline.report.reading.failure import plain
 from paceline.report.reading.run_state import RunState
-from paceline.specs import PARTS, Limit, Part
+from paceline.specs import PARTS, Limit, Part, units
 from paceline.specs.base import Spec
 from paceline.specs.runs.events import own_seconds
 
@@ -159,16 +158,16 @@ def breakdown_sentence(found: Breakdown) -> str:
     words = f"Of a step's {units.duration(found.step_seconds)}, {_listed(said)}."
     if found.share("communication") >= WORTH_SAYING:
         words += (
-            f" {units.duration(found.network_seconds)} of the waiting is the exchange itself,"
-            " which the last to come waits for as well."
+            f" {units.duration(found.network_seconds)} of the waiting is the communication"
+            " itself, which the last worker to arrive waits for as well."
         )
     for each in found.slow[:1]:
         words += (
-            f" Worker {each.rank} on {plain(each.node)} is slow: busy {each.slowness:.2f} times as"
-            f" long as the median worker, with {each.reason}."
+            f" Worker {each.rank} on {plain(each.node)} is a straggler: busy {each.slowness:.2f} ×"
+            f" as long as the median worker, because of {each.reason}."
         )
     if len(found.slow) > 1:
-        words += f" {units.count(len(found.slow) - 1, 'other')} beside it."
+        words += f" There are {units.count(len(found.slow) - 1, 'more straggler')}."
     return words
 
 
@@ -216,7 +215,7 @@ def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> 
             f" Drawn: of {len(workers):,} workers the {len(shown)} that wait most and least for"
             " the others."
         )
-    return Picture("breakdown", "Where a step's time goes", caption, label, finish(chart, label))
+    return Picture("breakdown", "Step breakdown", caption, label, finish(chart, label))
 
 
 def meanings(order: Sequence[Part]) -> str:

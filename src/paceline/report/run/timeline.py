@@ -1,4 +1,4 @@
-"""The time line of a run: when something went wrong, and how many workers trained meanwhile.
+"""The time line of a run: its faults, and how many workers trained meanwhile.
 
 One view with lanes above and the workers beneath, all on one axis of time: Vega-Lite can't fit two
 views above each other to the width of a page.
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from paceline.report.drawing import units
 from paceline.report.drawing.chart import BLUE, FAMILY_COLORS, GREEN, VERMILION, Picture, finish
 from paceline.report.reading.failure import plain
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.fault_history import FaultEvent, FaultFigures
+from paceline.specs import units
 
 SLOTS = 100
 """Events of a lane within so small a part of the time are drawn as one mark."""
@@ -78,16 +78,16 @@ def timeline_picture(state: RunState, figures: FaultFigures, altair: ModuleType)
     layers += [_trained(counts, most, scale, time, y, altair), _events(rows, unit, time, y, altair)]
     label = f"Time line of {_counted(figures)} in {units.duration(last - first)}"
     caption = (
-        f"{_counted(figures).capitalize()}. Beneath: the workers that trained, of"
+        f"{_counted(figures).capitalize()}. Blue: workers that trained, of"
         f" {figures.planned_workers:,} planned."
     )
     if len(rows) < len(marks):
         caption += (
-            f" Of {len(marks):,} events, those of a kind within a hundredth of the time are one"
-            " mark, higher where they are more."
+            f" Events of a kind within a hundredth of the time are one mark, taller for more events"
+            f" ({len(marks):,} in total)."
         )
     if away:
-        caption += " Shaded: nothing was trained."
+        caption += " Shaded: no training."
     height = LANE_PIXELS * (len(lanes) + WORKERS_LANES)
     chart = altair.layer(*layers).properties(width="container", height=height)
     return Picture("time-line", "Time line", caption, label, finish(chart, label))

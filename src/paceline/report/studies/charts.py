@@ -7,7 +7,6 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-from paceline.report.drawing import units
 from paceline.report.drawing.chart import FAMILY_COLORS, HEIGHT_PIXELS, Picture, finish
 from paceline.report.reading.failure import plain
 from paceline.report.studies.study_tables import (
@@ -17,7 +16,7 @@ from paceline.report.studies.study_tables import (
     factor,
     point_names,
 )
-from paceline.specs import Interval, PointResult, StudyResult
+from paceline.specs import Interval, PointResult, StudyResult, units
 from paceline.specs.measurements.study import families
 
 MOST_TICKS = 8

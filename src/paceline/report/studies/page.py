@@ -5,11 +5,8 @@ from collections.abc import Callable
 from statistics import fmean
 from types import ModuleType
 
-from paceline.report.drawing import units
-from paceline.report.drawing.bars import named_bars
 from paceline.report.drawing.brief import Brief, Tile
-from paceline.report.drawing.chart import Picture, finish
-from paceline.report.drawing.packages import drawing_packages
+from paceline.report.drawing.chart import Picture, drawing_packages, finish, named_bars
 from paceline.report.drawing.templates import environment, javascript
 from paceline.report.reading.failure import plain
 from paceline.report.run.step_breakdown import COLORS, MEANINGS, MOST_BARS, meanings, part_colors
@@ -25,7 +22,17 @@ from paceline.report.studies.study_tables import (
     study_table,
     where,
 )
-from paceline.specs import Interval, Limit, Measured, Part, Point, PointResult, Reach, StudyResult
+from paceline.specs import (
+    Interval,
+    Limit,
+    Measured,
+    Part,
+    Point,
+    PointResult,
+    Reach,
+    StudyResult,
+    units,
+)
 from paceline.specs.measurements.study import FARTHEST, families
 
 MOST_RUNS = 200
@@ -143,7 +150,7 @@ def _tiles(result: StudyResult) -> list[Tile]:
             between(best.efficiency, exact_percent) or "of ideal",
             grade,
         ),
-        ("What limits", *_limit(best), ""),
+        ("Limited by", *_limit(best), ""),
         ("Scales to", *_reach(result, best), ""),
         (
             "Samples per second",
@@ -277,7 +284,7 @@ def _parts_picture(result: StudyResult, altair: ModuleType) -> list[Picture]:
     caption = f"Mean over the workers and the runs of each point. Parts: {meanings(order)}."
     if len(shown) < len(known):
         caption += f" Drawn: {len(shown)} of {len(known):,} points, at even distances."
-    return [Picture("parts", "Where a step's time goes", caption, label, finish(drawn, label))]
+    return [Picture("parts", "Step breakdown", caption, label, finish(drawn, label))]
 
 
 def _mean_parts(each: PointResult) -> dict[Part, float]:

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from paceline.report.drawing.chart import BLUE, HEIGHT_PIXELS, VERMILION
-from paceline.report.drawing.packages import drawing_packages
+from paceline.report.drawing.chart import BLUE, HEIGHT_PIXELS, VERMILION, drawing_packages
 
 if TYPE_CHECKING:
     from paceline.specs import Answer

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from paceline.report.drawing import units
 from paceline.report.drawing.chart import (
     BLUE,
     FAMILY_COLORS,
@@ -17,7 +16,7 @@ from paceline.report.drawing.chart import (
 )
 from paceline.report.studies.quality_words import difference, said
 from paceline.report.studies.study_tables import point_names
-from paceline.specs import Comparison, Quality, StudyResult, Verdict
+from paceline.specs import Comparison, Quality, StudyResult, Verdict, units
 
 MOST_MEASURES = 4
 MOST_POINTS = 40

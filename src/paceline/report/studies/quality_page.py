@@ -3,16 +3,14 @@
 from collections import Counter
 from statistics import fmean
 
-from paceline.report.drawing import units
 from paceline.report.drawing.brief import Brief, Tile
-from paceline.report.drawing.chart import Picture
-from paceline.report.drawing.packages import drawing_packages
+from paceline.report.drawing.chart import Picture, drawing_packages
 from paceline.report.drawing.templates import environment, javascript
 from paceline.report.studies.quality_charts import quality_pictures
 from paceline.report.studies.quality_tables import quality_table
 from paceline.report.studies.quality_words import difference, said, value
 from paceline.report.studies.study_tables import point_names, where
-from paceline.specs import Quality, StudyResult
+from paceline.specs import Quality, StudyResult, units
 
 MOST_RUNS = 200
 

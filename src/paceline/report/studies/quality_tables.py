@@ -1,10 +1,9 @@
 """A study of quality in numbers: flat rows, and a table for a paper."""
 
-from paceline.report.drawing import units
 from paceline.report.drawing.tables import Table
 from paceline.report.studies.quality_words import difference, said, value
 from paceline.report.studies.study_tables import Row, point_columns, point_names, where
-from paceline.specs import StudyResult
+from paceline.specs import StudyResult, units
 
 
 def quality_rows(result: StudyResult) -> list[Row]:

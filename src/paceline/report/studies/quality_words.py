@@ -1,8 +1,7 @@
 """What a study of quality found, as people say it: the same in the terminal and on the page."""
 
-from paceline.report.drawing import units
 from paceline.report.studies.study_tables import point_names
-from paceline.specs import Comparison, Interval, StudyResult
+from paceline.specs import Comparison, Interval, StudyResult, units
 
 
 def said(found: Comparison) -> str:

@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from paceline.report.drawing import units
 from paceline.report.drawing.tables import Table
 from paceline.report.reading.failure import plain
-from paceline.specs import Interval, Limit, Measured, Point, PointResult, Study, StudyResult
+from paceline.specs import Interval, Limit, Measured, Point, PointResult, Study, StudyResult, units
 
 Value = str | int | float | None
 Row = dict[str, Value]

@@ -1,31 +1,34 @@
-"""What a run used of its nodes, and the energy, carbon and money that this came to."""
+"""Utilization of the nodes, and energy, carbon and cost."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from paceline.report.drawing import units
-from paceline.report.reading.node_usage import NodeUse
-from paceline.specs import Cluster, Plan
+from paceline.observe.node_usage import NodeUse
+from paceline.report.drawing.brief import Content, Tile
+from paceline.report.drawing.tables import Table
+from paceline.report.run.section import ReportedRun, Section
+from paceline.specs import Cluster, units
 from paceline.specs.base import Spec
 
 JOULES_PER_KWH = 3.6e6
 SECONDS_PER_HOUR = 3600.0
+MOST_NODES = 64
 
 
 class NodeUsage(Spec):
-    """What one node's workers used, in all starts of the run."""
+    """Resource use of one node's workers, over all starts of the run."""
 
     node: str
     seconds: float
-    """That it was watched for."""
+    """How long the node was sampled."""
     cores: int
     cpu_share: float
-    """The part of the time in which these cores were busy, with whatever."""
+    """Mean utilization of these cores, by all processes."""
     peak_memory_bytes: int
-    """Resident in the workers' processes, added up; the most of all readings."""
+    """Total resident size of the workers' processes; the maximum over all samples."""
     memory_total_bytes: int
     sent_bytes_per_step: float | None
-    """Through the interface towards the other workers, whoever sent it."""
+    """On the interface toward the other workers, by all processes."""
     received_bytes_per_step: float | None
     gpus: int
     gpu_busy: float | None
@@ -36,38 +39,38 @@ class NodeUsage(Spec):
 
 
 class Energy(Spec):
-    """What the nodes drew, from the moment when the workers had met to their end."""
+    """Energy of the nodes, from the rendezvous of the workers to their end."""
 
     joules: float
     kilowatt_hours: float
     joules_per_step: float | None
     joules_per_sample: float | None
     watts: float
-    """Of a node, mean over the nodes and the time."""
+    """Per node, mean over nodes and time."""
     origin: Literal["measured", "assumed"]
     of: str
-    """What was counted, or what was assumed."""
+    """The counters, or the source of the assumption."""
     grams_per_kwh: float | None
-    """Of carbon dioxide, where the cluster's file says it."""
+    """Of carbon dioxide, where the cluster file has it."""
     grams: float | None
     money: float | None
-    """For electricity, where the cluster's file has its price."""
+    """For electricity, where the cluster file has its price."""
 
 
 class UsageFigures(Spec):
-    """What a run used."""
+    """Resource use of a run."""
 
     nodes: list[NodeUsage]
     cpu_share: float
-    """Mean over the nodes and the time, as `gpu_busy`."""
+    """Mean over nodes and time, as `gpu_busy`."""
     gpu_busy: float | None
     peak_memory_bytes: int
-    """On the fullest node."""
+    """On the node with the highest peak."""
     sent_bytes_per_step: float | None
-    """By all nodes together."""
+    """Sum over all nodes."""
     device_hours: float
     device_money: float | None
-    """For the devices' hours, where the cluster's file has their price."""
+    """For the device-hours, where the cluster file has their price."""
     counted_nodes: int
     """Nodes whose power counters could be read."""
     energy: Energy | None
@@ -76,9 +79,9 @@ class UsageFigures(Spec):
 def usage_figures(
     uses: Sequence[NodeUse], steps: int, samples: int, cluster: Cluster | None = None
 ) -> UsageFigures | None:
-    """All starts together; none where nothing was written of it.
+    """Return the use over all starts; `None` where no node was sampled.
 
-    `steps` and `samples` are those that count, so what was taken again makes each of them dearer.
+    `steps` and `samples` are those that count, so repeated steps raise the cost of each.
     """
     watched = [use for use in uses if use.seconds > 0]
     if not watched:
@@ -107,7 +110,7 @@ def usage_figures(
 
 
 def energy_sentence(figures: UsageFigures) -> str:
-    """What was drawn, how that is known, and what it came to; or why nobody knows."""
+    """Say how much energy was used, its source and its cost; or why it is unknown."""
     energy = figures.energy
     if energy is None:
         return _why_unknown(figures)
@@ -115,8 +118,8 @@ def energy_sentence(figures: UsageFigures) -> str:
     if 0.001 <= energy.kilowatt_hours < 1:
         words += f" ({energy.kilowatt_hours:.3g} kWh)"
     if energy.origin == "measured":
-        words += f", measured: {energy.of}; what has no counter, as fans and power supplies, is not"
-        words += " in it."
+        words += f", measured by {energy.of}; parts without a counter, such as fans and power"
+        words += " supplies, are not included."
     else:
         words += f", assumed from {energy.of}."
     if energy.joules_per_step is not None and energy.joules_per_sample is not None:
@@ -128,46 +131,35 @@ def energy_sentence(figures: UsageFigures) -> str:
         words += f" {units.mass(energy.grams)} of carbon dioxide,"
         words += f" at {energy.grams_per_kwh:.3g} g/kWh."
     if energy.money is not None:
-        words += f" Electricity for {units.money(energy.money)}."
+        words += f" Electricity cost {units.money(energy.money)}."
     return words
 
 
 def _why_unknown(figures: UsageFigures) -> str:
     if figures.counted_nodes:
         found = (
-            f"Power counters could be read on {figures.counted_nodes:,} of"
-            f" {units.count(len(figures.nodes), 'node')} only"
+            f"Power counters are readable on only {figures.counted_nodes:,} of"
+            f" {units.count(len(figures.nodes), 'node')}"
         )
     else:
-        found = "No power counters could be read on these machines"
+        found = "No power counters are readable on these nodes"
     return (
-        f"{found}: what the run drew is not known. `paceline report --cluster FILE` assumes it from"
-        " how busy the devices were, where the file has [power] and the device's watts."
+        f"{found}, so the energy is unknown. `paceline report --cluster FILE` computes it from the"
+        " utilization of the devices, if the file has [power] and the device's watts."
     )
 
 
 def usage_sentences(figures: UsageFigures, share_of_peak: float | None) -> list[str]:
-    """What stands above the table of nodes."""
+    """Return the sentences above the table of nodes."""
     found = [energy_sentence(figures)]
     if figures.device_money is not None:
         cost = units.money(figures.device_money)
-        found.append(f"{figures.device_hours:.3g} device-hours for {cost}.")
+        found.append(f"{figures.device_hours:.3g} device-hours cost {cost}.")
     if share_of_peak is not None:
         found.append(
-            f"The model's matrix products took {units.percent(share_of_peak)} of what the devices"
-            " could compute (model FLOPs utilisation)."
+            f"Model FLOPs utilization (MFU): {units.percent(share_of_peak)} of the devices' peak."
         )
     return found
-
-
-def flops_share(plan: Plan, devices: int, samples_per_second: float) -> float | None:
-    """Of the devices' peak; unknown where no plan says what a sample takes or what the peak is."""
-    said = plan.estimate
-    if said is None or said.layout.precision != plan.layout.precision or not samples_per_second:
-        return None
-    if said.flops_per_sample is None or said.device_peak_flops is None:
-        return None
-    return said.flops_per_sample * samples_per_second / (devices * said.device_peak_flops)
 
 
 def _of_node(
@@ -198,7 +190,7 @@ def _of_node(
 def _energy(
     uses: Sequence[NodeUse], steps: int, samples: int, cluster: Cluster | None
 ) -> Energy | None:
-    """Measured on all nodes, or else assumed for all: sums of both would say neither."""
+    """Return the energy, measured on all nodes or assumed for all, never a mixture."""
     measured = all(use.measured_joules is not None for use in uses)
     joules = _sum(_joules(uses, cluster, measured))
     if joules is None:
@@ -241,7 +233,7 @@ def _counted(uses: Sequence[NodeUse]) -> str:
 def _assumed(cluster: Cluster) -> str:
     assert cluster.power is not None
     what = "cores" if cluster.device.kind == "cpu" else "GPUs"
-    return f"how busy the {what} were, and the cluster's file: {cluster.power.source}"
+    return f"the utilization of the {what} and the cluster file ({cluster.power.source})"
 
 
 def _gpu_busy(uses: Sequence[NodeUse]) -> float | None:
@@ -249,10 +241,73 @@ def _gpu_busy(uses: Sequence[NodeUse]) -> float | None:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """Unknown where a part is."""
+    """Return the sum; unknown where a part is."""
     known = list(values)
     return None if None in known else sum(value for value in known if value is not None)
 
 
 def _by(value: float | None, number: float) -> float | None:
     return None if value is None or not number else value / number
+
+
+class _Usage(Section[UsageFigures | None]):
+    order = 80
+    key = "usage"
+
+    def figures(self, run: ReportedRun) -> UsageFigures | None:
+        steps, samples = run.summary.steps, run.summary.samples
+        return usage_figures(run.state.usage, steps, samples, run.cluster)
+
+    def content(self, run: ReportedRun, figures: UsageFigures | None) -> Content | None:
+        if figures is None:
+            return None
+        tiles: list[Tile] = []
+        if figures.energy is not None:
+            step = figures.energy.joules_per_step
+            each = f", {units.energy(step)} per step" if step is not None else ""
+            energy = units.energy(figures.energy.joules)
+            tiles.append(("Energy", energy, f"{figures.energy.origin}{each}", ""))
+        return Content(
+            title="Utilization and energy",
+            words=[" ".join(usage_sentences(figures, run.summary.flops_share))],
+            tables=[_table(figures)],
+            tiles=tiles,
+        )
+
+
+SECTION = _Usage()
+
+
+def _table(figures: UsageFigures) -> Table:
+    columns = ["Node", "Cores", "Busy", "Memory"]
+    columns += ["GPUs", "GPU busy", "GPU memory"] * (figures.gpu_busy is not None)
+    columns += ["Sent/step", "Received/step"]
+    columns += ["Energy", "Watts"] * (figures.energy is not None)
+    shown = figures.nodes[:MOST_NODES]
+    rows = [[_cells(each)[name] for name in columns] for each in shown]
+    caption = (
+        "From the rendezvous of the workers to their end. Cores and network include other"
+        " processes; memory is the peak of the workers' processes."
+    )
+    if len(shown) < len(figures.nodes):
+        caption += f" The first {len(shown)} of {units.count(len(figures.nodes), 'node')}."
+    return Table("Utilization and energy", columns, rows, ("Node",), caption)
+
+
+def _cells(each: NodeUsage) -> dict[str, str]:
+    def known(value: float | None, words: Callable[[float], str]) -> str:
+        return "–" if value is None else words(value)
+
+    return {
+        "Node": each.node,
+        "Cores": str(each.cores),
+        "Busy": units.percent(each.cpu_share),
+        "Memory": f"{units.size(each.peak_memory_bytes)} of {units.size(each.memory_total_bytes)}",
+        "GPUs": str(each.gpus),
+        "GPU busy": known(each.gpu_busy, units.percent),
+        "GPU memory": known(each.gpu_peak_memory_bytes, units.size),
+        "Sent/step": known(each.sent_bytes_per_step, units.size),
+        "Received/step": known(each.received_bytes_per_step, units.size),
+        "Energy": known(each.joules, units.energy),
+        "Watts": known(each.watts, "{:.0f}".format),
+    }

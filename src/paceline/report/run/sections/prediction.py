@@ -1,39 +1,41 @@
-"""What a plan said beside what the run took."""
+"""The plan's prediction of the step time beside the measurement."""
 
 from statistics import fmean, median, quantiles
 from types import ModuleType
 
-from paceline.report.drawing import units
+from paceline.report.drawing.brief import Content
 from paceline.report.drawing.chart import BLUE, VERMILION, Picture, finish
 from paceline.report.reading.run_state import RunState
+from paceline.report.run.section import ReportedRun, Section
+from paceline.specs import units
 from paceline.specs.base import Spec
 
 HEIGHT_PIXELS = 90
 FEWEST_STEPS = 3
-"""Below which a median says nothing."""
+"""With fewer, a median is meaningless."""
 
 
 class PredictionFigures(Spec):
-    """The time of a step, predicted and measured."""
+    """The step time, predicted and measured."""
 
     predicted_seconds: float
     low_seconds: float
-    """Nine of ten runs were expected between this and `high_seconds`."""
+    """With `high_seconds`, the 90 % interval of the prediction."""
     high_seconds: float
     measured_seconds: float
-    """Median over the steps; their mean where replicas do not exchange the same in every step."""
+    """Median over the steps; mean where the communication differs from step to step."""
     measured_low_seconds: float
-    """The twentieth part of the steps was shorter."""
+    """The 5th percentile of the steps."""
     measured_high_seconds: float
-    """The twentieth part of the steps was longer."""
+    """The 95th percentile of the steps."""
     off: float
-    """Of the measured time, by which the prediction is too long; negative where too short."""
+    """Relative error of the prediction; positive where it is too long."""
     within: bool
     """Whether the measured time lies in the interval."""
 
 
 def prediction_figures(state: RunState) -> PredictionFigures | None:
-    """None where no plan said anything, or where the run does not follow it."""
+    """Return `None` without a plan's estimate, or where the run does not follow it."""
     estimate = state.plan.estimate
     if estimate is None or (estimate.layout, estimate.sync) != (state.plan.layout, state.plan.sync):
         return None
@@ -57,19 +59,18 @@ def prediction_figures(state: RunState) -> PredictionFigures | None:
 
 
 def prediction_sentence(figures: PredictionFigures) -> str:
-    """`A step took 24 ms; the plan said 22 ms (20 to 25 ms): 8 % too short.`"""
+    """`A step took 24 ms; the plan predicted 22 ms (20 to 25 ms): 8 % too short, …`"""
     how = "too long" if figures.off > 0 else "too short"
     return (
-        f"A step took {units.duration(figures.measured_seconds)}; the plan said"
+        f"A step took {units.duration(figures.measured_seconds)}; the plan predicted"
         f" {units.duration(figures.predicted_seconds)}"
         f" ({units.duration(figures.low_seconds)} to {units.duration(figures.high_seconds)}):"
         f" {units.percent(abs(figures.off))} {how},"
-        f" {'within' if figures.within else 'outside of'} its interval."
+        f" {'within' if figures.within else 'outside'} its interval."
     )
 
 
-def prediction_picture(figures: PredictionFigures, altair: ModuleType) -> Picture:
-    """Two intervals, one above the other."""
+def _chart(figures: PredictionFigures, altair: ModuleType) -> Picture:
     rows = [
         {
             "what": "predicted",
@@ -93,7 +94,7 @@ def prediction_picture(figures: PredictionFigures, altair: ModuleType) -> Pictur
         y=altair.Y("what:N", title=None, sort=["predicted", "measured"]), color=color
     )
     x = altair.X("low:Q", title="Milliseconds per step").scale(zero=True)
-    label = "Two intervals of the time of a step, predicted and measured"
+    label = "Intervals of the step time, predicted and measured"
     chart = altair.layer(
         base.mark_bar(height=10, opacity=0.4).encode(x=x, x2="high"),
         base.mark_point(filled=True, size=120, opacity=1).encode(
@@ -103,9 +104,25 @@ def prediction_picture(figures: PredictionFigures, altair: ModuleType) -> Pictur
     ).properties(width="container", height=HEIGHT_PIXELS)
     return Picture(
         "prediction",
-        "Predicted beside measured",
+        "Prediction and measurement",
         prediction_sentence(figures)
-        + " Bars: the interval that holds nine of ten, of the prediction and of the steps.",
+        + " Bars: 90 % intervals of the prediction and of the measured steps.",
         label,
         finish(chart, label),
     )
+
+
+class _Prediction(Section[PredictionFigures | None]):
+    order = 65
+    key = "prediction"
+
+    def figures(self, run: ReportedRun) -> PredictionFigures | None:
+        return prediction_figures(run.state)
+
+    def content(self, run: ReportedRun, figures: PredictionFigures | None) -> Content | None:
+        if figures is None:
+            return None
+        return Content(charts=lambda altair: [_chart(figures, altair)])
+
+
+SECTION = _Prediction()

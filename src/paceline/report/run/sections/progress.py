@@ -1,15 +1,17 @@
-"""The pictures of a run, as Vega-Lite specifications written with Altair.
+"""Progress: loss, throughput and step time over the steps, and the distribution of step times.
 
-NumPy is loaded where they are drawn, since `submit` loads this file and need not wait for it.
+NumPy is imported where the charts are drawn: `--json` does not need it.
 """
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from paceline.report.drawing import units
+from paceline.report.drawing.brief import Content
 from paceline.report.drawing.chart import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, Picture, finish
 from paceline.report.reading.failure import plain
 from paceline.report.reading.run_state import RunState
+from paceline.report.run.section import ReportedRun, Section
+from paceline.specs import units
 
 if TYPE_CHECKING:
     from paceline.report.drawing.downsampling import Curve
@@ -17,14 +19,15 @@ if TYPE_CHECKING:
 Seam = dict[str, int | str]
 
 
-def pictures(state: RunState, altair: ModuleType) -> list[Picture]:
-    """Loss, throughput and step time over the steps, and the distribution of step times."""
-    return [
-        _loss(state, altair),
-        _throughput(state, altair),
-        _step_time(state, altair),
-        _distribution(state, altair),
-    ]
+class _Progress(Section[None]):
+    order = 10
+
+    def content(self, run: ReportedRun, figures: None) -> Content:
+        drawn = (_loss, _throughput, _step_time, _distribution)
+        return Content(charts=lambda altair: [draw(run.state, altair) for draw in drawn])
+
+
+SECTION = _Progress()
 
 
 def _loss(state: RunState, altair: ModuleType) -> Picture:
@@ -35,12 +38,12 @@ def _loss(state: RunState, altair: ModuleType) -> Picture:
     drawn = curve(state.step, state.loss, state.samples)
     finite = np.isfinite(state.loss)
     missing = np.flatnonzero(~finite)
-    caption = _what_is_drawn(drawn, "loss")
+    caption = _line_caption(drawn, "loss")
     if len(missing):
         caption += (
             f" At {units.count(len(missing), 'step')}, first at step"
-            f" {state.step[missing[0]]:,}, the loss was not a finite number"
-            " (NaN or infinite): gaps in the line."
+            f" {state.step[missing[0]]:,}, the loss was NaN or"
+            " infinite: gaps in the line."
         )
     label = "Line chart of the loss over the steps"
     if finite.any():
@@ -49,10 +52,10 @@ def _loss(state: RunState, altair: ModuleType) -> Picture:
     seams = _seams(state)
     if seams:
         caption += (
-            " Thin upright rule: the interruption, where the next start went on."
+            " Dashed line: the interruption, at the step where the next start continued."
             if len(seams) == 1
-            else f" Thin upright rules: the {len(seams):,} interruptions, each where the next start"
-            " went on."
+            else f" Dashed lines: the {len(seams):,} interruptions, each at the step where the next"
+            " start continued."
         )
         label += f", with {units.count(len(seams), 'interruption')}"
     spec = _over_steps(
@@ -82,7 +85,7 @@ def _throughput(state: RunState, altair: ModuleType) -> Picture:
     spec = _over_steps(
         altair, drawn, title=title, label=label, color=GREEN, number=",.4~r", zero=True
     )
-    caption = _what_is_drawn(drawn, "throughput")
+    caption = _line_caption(drawn, "throughput")
     return Picture("throughput", "Throughput", caption, label, spec)
 
 
@@ -93,13 +96,13 @@ def _step_time(state: RunState, altair: ModuleType) -> Picture:
 
     values = 1000 * np.asarray(state.seconds)
     drawn = curve(state.step, values, state.samples)
-    caption = _what_is_drawn(drawn, "step time")
+    caption = _line_caption(drawn, "step time")
     edge, longest = long_edge(values), float(values.max())
     if edge < longest:
         beyond = int((values > edge).sum())
         at = state.step[int(values.argmax())]
         caption += (
-            f" {units.count(beyond, 'step')} took longer than the picture is high;"
+            f" {units.count(beyond, 'step')} exceed the top of the chart;"
             f" the longest, step {at:,}, took {units.duration(longest / 1000)}."
         )
     label = "Line chart of the milliseconds per step over the steps"
@@ -140,11 +143,9 @@ def _distribution(state: RunState, altair: ModuleType) -> Picture:
         )
         .properties(width="container", height=HEIGHT_PIXELS)
     )
-    caption = f"How long {units.count(len(state.step), 'step')} took; every step is counted."
+    caption = f"Step times of {units.count(len(state.step), 'step')}."
     if drawn.steps_beyond:
-        caption += (
-            f" {units.count(drawn.steps_beyond, 'step')} took longer than the picture is wide."
-        )
+        caption += f" {units.count(drawn.steps_beyond, 'step')} beyond the right edge."
     label = "Histogram of the milliseconds per step"
     return Picture(
         "distribution", "Distribution of step times", caption, label, finish(spec, label)
@@ -190,7 +191,7 @@ def _over_steps(
             y=y("mean")
         )
     trend = base.mark_line(color=color, strokeWidth=2.5, clip=True).encode(y=y("trend"))
-    # The tooltip is that of the nearest step: nobody can hit one of a thousand points. A run of
+    # The tooltip shows the nearest step, since a thousand points are too small to hit. A run of
     # one step has no line, only its point.
     near = altair.selection_point(on="pointerover", nearest=True, encodings=["x"], empty=False)
     visible = (
@@ -208,10 +209,10 @@ def _over_steps(
 
 
 def _seams(state: RunState) -> list[Seam]:
-    """Where in the steps one start ends and the next goes on; a time line shows regroups."""
+    """Return the steps where a restart continued; the time line shows regroups."""
     return [
         {
-            # The line has no place before its first step.
+            # The axis begins at the first step.
             "step": max(state.step[0], each.reached if each.resumed is None else each.resumed),
             "cause": plain(each.cause),
             "reached": each.reached,
@@ -230,18 +231,18 @@ def _rules(altair: ModuleType, seams: list[Seam]) -> list[Any]:
     tooltip = [
         altair.Tooltip("cause:N", title="interrupted"),
         altair.Tooltip("reached:Q", title="step reached", format=",d"),
-        altair.Tooltip("step:Q", title="went on from step", format=",d"),
+        altair.Tooltip("step:Q", title="continued from step", format=",d"),
     ]
-    # On the axis of the line, which does not begin at 0 for the rules' sake.
+    # On the axis of the line, which must not begin at 0 because of the rules.
     x = altair.X("step:Q", title="Step").scale(nice=False, zero=False)
     return [rules.encode(x=x, tooltip=tooltip)]
 
 
-def _what_is_drawn(drawn: "Curve", name: str) -> str:
+def _line_caption(drawn: "Curve", name: str) -> str:
     if drawn.steps_per_row > 1:
         return (
-            f"Each point stands for {drawn.steps_per_row:,} steps: the line is their mean {name},"
-            " the band reaches from the lowest to the highest step."
+            f"Each point is {drawn.steps_per_row:,} steps: the line is their mean {name}, the band"
+            " reaches from the lowest to the highest step."
         )
     if drawn.trend_steps > 1:
         return (

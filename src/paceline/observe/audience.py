@@ -1,43 +1,28 @@
-"""All listeners of a run: made by their names, told together, each failing for itself."""
+"""All listeners of a run: opened by name, and isolated from each other's failures."""
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 from paceline.observe.digest import Digest
-from paceline.observe.listeners.listener import Listener
-from paceline.observe.listeners.mlflow import Mlflow
-from paceline.observe.listeners.prometheus import Prometheus
-from paceline.observe.listeners.tensorboard import TensorBoard
-from paceline.observe.listeners.wandb import Wandb
+from paceline.observe.listener import LISTENERS, Listener
 from paceline.specs import AnyEvent, PacelineError, Run
-
-LISTENERS: dict[str, type[Listener]] = {
-    "prometheus": Prometheus,
-    "tensorboard": TensorBoard,
-    "mlflow": Mlflow,
-    "wandb": Wandb,
-}
 
 
 def check_listener(words: str) -> None:
-    """Refuse `NAME[:PLACE]` where nothing could listen so: before a run is started for it."""
+    """Refuse an unknown or unusable `NAME[:PLACE]`, before a run is started for it."""
     name, place = _divided(words)
-    if name not in LISTENERS:
-        raise PacelineError(
-            f"--to {words} names no listener that is known",
-            fix=f"use one of: {', '.join(LISTENERS)}",
-        )
-    kind = LISTENERS[name]
+    kind = LISTENERS.get(name)
     if find_spec(kind.package) is None:
+        extra = f"paceline[{name}]" if name in LISTENERS.builtin else kind.package
         raise PacelineError(
             f"--to {name} needs the package {kind.package}, which is not installed",
-            fix=f'pip install "paceline[{name}]"',
+            fix=f'pip install "{extra}"',
         )
     kind.check(place)
 
 
 class Audience:
-    """The listeners of one run; one that fails is named once and told nothing more."""
+    """The listeners of one run; one that fails is reported once and then dropped."""
 
     def __init__(self, run: Run, to: Sequence[str], say: Callable[[str], None]) -> None:
         for words in to:
@@ -50,7 +35,7 @@ class Audience:
         for words in to:
             name, place = _divided(words)
             try:
-                self._listeners[words] = LISTENERS[name](run, place)
+                self._listeners[words] = LISTENERS.get(name).open(run, place)
             except Exception as error:
                 self._failed(words, error)
             else:
@@ -58,24 +43,24 @@ class Audience:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody listens any more."""
+        """Whether no listener is left."""
         return not self._listeners
 
     def tell(self, events: Sequence[AnyEvent]) -> None:
-        """What has been read of the run since the last time."""
+        """Forward events that were read since the last call."""
         news = self._digest.take(events)
         if news:
             self._each(lambda listener: listener.take(news))
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close all listeners."""
         self._each(lambda listener: listener.close())
 
     def _each(self, do: Callable[[Listener], None]) -> None:
         for words, listener in list(self._listeners.items()):
             try:
                 do(listener)
-            except Exception as error:  # whatever another's library raises
+            except Exception as error:  # a library may raise anything
                 del self._listeners[words]
                 self._failed(words, error)
 
@@ -84,7 +69,7 @@ class Audience:
         text = (
             str(error) if isinstance(error, PacelineError) else f"{type(error).__name__}: {error}"
         )
-        self._say(f"--to {words} failed and is told nothing more: {' '.join(text.split())}")
+        self._say(f"--to {words} failed and was dropped: {' '.join(text.split())}")
 
 
 def _divided(words: str) -> tuple[str, str | None]:

@@ -1,5 +1,6 @@
 """Numbers with their units, formatted the same in the terminal and on the page."""
 
+import datetime
 import math
 
 
@@ -39,7 +40,7 @@ def loss(value: float | None) -> str:
     return f"{value:#.4g}".rstrip(".")
 
 
-def size(number_of_bytes: int) -> str:
+def size(number_of_bytes: float) -> str:
     """`812 B`, `4.1 kB`, `2.0 MB`."""
     value = float(number_of_bytes)
     for unit in ("B", "kB", "MB", "GB"):
@@ -70,6 +71,21 @@ def mass(grams: float) -> str:
         if grams >= scale:
             return f"{grams / scale:,.3g} {unit}"
     return f"{grams:.3g} g"
+
+
+def moment(unix_seconds: float) -> str:
+    """`2026-01-05 10:15`, in UTC."""
+    return f"{datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC):%Y-%m-%d %H:%M}"
+
+
+def or_dash(number: int | None) -> str:
+    """`12,040`, or a dash for `None`."""
+    return "–" if number is None else f"{number:,}"
+
+
+def shortened(text: str, longest: int) -> str:
+    """Cut a text off after `longest` characters."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def count(number: int, thing: str) -> str:

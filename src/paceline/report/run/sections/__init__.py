@@ -1,0 +1,1 @@
+"""The built-in sections of a run's report, one file each."""

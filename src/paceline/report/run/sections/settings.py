@@ -1,0 +1,47 @@
+"""Settings: plan, job, versions and files, to run it again."""
+
+import tomllib
+from pathlib import Path
+
+from paceline.report.drawing.brief import Content
+from paceline.report.drawing.tables import flat
+from paceline.report.run.section import ReportedRun, Section
+from paceline.specs import Run
+
+
+class _Settings(Section[None]):
+    order = 100
+
+    def content(self, run: ReportedRun, figures: None) -> Content:
+        return Content(
+            template=Path(__file__).with_suffix(".html.jinja"),
+            values={
+                "run": run.run,
+                "plan": run.state.plan,
+                "job": run.state.job,
+                "versions": _versions(run.run.versions_file),
+                "files": _files(run.run),
+            },
+        )
+
+
+SECTION = _Settings()
+
+
+def _versions(file: Path) -> list[tuple[str, str]]:
+    try:
+        return list(flat(tomllib.loads(file.read_text())))
+    except (OSError, ValueError):
+        return []
+
+
+def _files(run: Run) -> list[tuple[str, int, int]]:
+    """Return name, number of files and bytes of each entry of the folder, except the secret."""
+    rows = []
+    for entry in sorted(run.path.iterdir()):
+        if entry == run.secret_file:
+            continue
+        files = [file for file in entry.rglob("*") if file.is_file()] if entry.is_dir() else [entry]
+        name = f"{entry.name}/" if entry.is_dir() else entry.name
+        rows.append((name, len(files), sum(file.stat().st_size for file in files)))
+    return rows
