@@ -8,31 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
-from paceline.cli.options.cluster import (
-    AssumeShared,
-    Partition,
-    SchedulerName,
-    Testbed,
-    chosen_scheduler,
-)
-from paceline.cli.options.layout import (
-    LAYOUT_OPTIONS,
-    BatchNorm,
-    BucketMegabytes,
-    FaultSettings,
-    MicroBatch,
-    Pipeline,
-    Precision,
-    Recompute,
-    Replicas,
-    Schedule,
-    Sequence,
-    Shards,
-    SyncMode,
-    Tensor,
-    chosen_plan,
-    given_layout,
-)
+from paceline.cli.options import cluster as cluster_options
+from paceline.cli.options import layout as layout_options
 from paceline.cli.run import default_name, shown
 from paceline.cli.submit import until_over
 
@@ -104,29 +81,29 @@ def study(
         Path | None,
         typer.Option("--cluster", metavar="FILE", help="cluster.toml, to predict from."),
     ] = None,
-    partition: Partition = None,
+    partition: cluster_options.Partition = None,
     time: Annotated[
         str | None, typer.Option("--time", "-t", help="Limit of each run: minutes, H:MM:SS.")
     ] = None,
-    scheduler: SchedulerName = None,
-    testbed: Testbed = None,
-    assume_shared: AssumeShared = False,
+    scheduler: cluster_options.SchedulerName = None,
+    testbed: cluster_options.Testbed = None,
+    assume_shared: cluster_options.AssumeShared = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The study's folder.")
     ] = None,
-    replicas: Replicas = None,
-    shards: Shards = None,
-    tensor: Tensor = None,
-    pipeline: Pipeline = None,
-    micro_batch: MicroBatch = None,
-    precision: Precision = None,
-    recompute: Recompute = None,
-    schedule: Schedule = None,
-    sequence: Sequence = None,
-    batch_norm: BatchNorm = None,
-    bucket_megabytes: BucketMegabytes = None,
-    sync: SyncMode = None,
-    faults: FaultSettings = None,
+    replicas: layout_options.Replicas = None,
+    shards: layout_options.Shards = None,
+    tensor: layout_options.Tensor = None,
+    pipeline: layout_options.Pipeline = None,
+    micro_batch: layout_options.MicroBatch = None,
+    precision: layout_options.Precision = None,
+    recompute: layout_options.Recompute = None,
+    schedule: layout_options.Schedule = None,
+    sequence: layout_options.Sequence = None,
+    batch_norm: layout_options.BatchNorm = None,
+    bucket_megabytes: layout_options.BucketMegabytes = None,
+    sync: layout_options.SyncMode = None,
+    faults: layout_options.FaultSettings = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -146,13 +123,14 @@ def study(
     from paceline.study.runner import measure
     from paceline.study.study_folder import StudyFolder
 
-    layout = given_layout(context)
+    layout = layout_options.given_layout(context)
     target = Target.parse(train)
     _check_where(workers, nodes, devices or testbed)
     learns = kind == "quality"
     _check_measuring(kind, steps or 60, warm_up, margin)
     steps = steps or (0 if learns else 60)
-    keys = [*LAYOUT_OPTIONS, BATCH, *([RATE] if learns else []), *([LINK] if testbed else [])]
+    more = [*([RATE] if learns else []), *([LINK] if testbed else [])]
+    keys = [*layout_options.LAYOUT_OPTIONS, BATCH, *more]
     varying = varied(vary or [], keys)
     if LINK in varying and at_once > 1:
         raise PacelineError(
@@ -174,7 +152,7 @@ def study(
         if nodes is None
         else _on_cluster(
             settings,
-            chosen_scheduler(scheduler, testbed, quiet=quiet or json),
+            cluster_options.chosen_scheduler(scheduler, testbed, quiet=quiet or json),
             testbed,
             partition,
             time,
@@ -224,7 +202,7 @@ def _settings(
     from paceline.study.launchers import RunSettings
 
     def choose_plan(workers: int, given: dict[str, Any]) -> "Plan":
-        return chosen_plan(None, workers, workers, given, {"every_steps": 0})
+        return layout_options.chosen_plan(None, workers, workers, given, {"every_steps": 0})
 
     return RunSettings(
         target=target,
