@@ -39,10 +39,10 @@ def test_a_case_file(cases: Path) -> None:
     done = score("--cases", str(cases), "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    catalogue, fitted = said["time"]
-    assert (catalogue["mode"], catalogue["rows"]) == ("catalog", 5)
+    catalog, fitted = said["time"]
+    assert (catalog["mode"], catalog["rows"]) == ("catalog", 5)
     assert (fitted["mode"], fitted["rows"]) == ("fitted on 1", 4)
-    for row in (catalogue, fitted):
+    for row in (catalog, fitted):
         assert 0 <= row["median"] <= row["mean"] * 2
         assert row["null_mean"] > 0
         assert 0 <= row["coverage"] <= 1

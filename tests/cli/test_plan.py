@@ -59,7 +59,7 @@ def test_a_table_with_reasons_comes_first(tmp_path: Path) -> None:
     shown = paceline(*words, "--batch", "256", folder=tmp_path)
     assert "replicas only" in shown.stdout
     assert "GB on a" in shown.stdout
-    assert "A step: computing" in shown.stdout
+    assert "A step: computation" in shown.stdout
     assert "plan: plan.toml" in shown.stderr
 
 

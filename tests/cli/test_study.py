@@ -106,7 +106,7 @@ def test_a_point_that_fails_is_named_and_not_tried_again(tmp_path: Path) -> None
         ([], "neither was given"),
         (["--workers", "1", "--nodes", "1"], "both were given"),
         (["--workers", "1,x"], "is not a list of numbers"),
-        (["--workers", "1", "--devices", "2"], "--devices and --testbed are for --nodes"),
+        (["--workers", "1", "--devices", "2"], "--devices and --testbed need --nodes"),
         (["--workers", "1", "--steps", "5"], "leaves nothing to measure after --warm-up 10"),
         (["--workers", "1", "--vary", "link=1gbit"], "is not KEY=A,B"),
         (["--workers", "1", "--vary", "shards=x"], "--vary shards=x"),

@@ -1,4 +1,4 @@
-"""Every entry of the catalogue is valid, and cluster files may name them."""
+"""Every entry of the catalog is valid, and cluster files may name them."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_fewer_interfaces_than_devices(tmp_path: Path) -> None:
     ("right", "said"),
     [("h100-80gb", "no device 'h1000'"), ("infiniband-ndr", "no link 'h1000'")],
 )
-def test_a_name_that_the_catalogue_has_not(tmp_path: Path, right: str, said: str) -> None:
+def test_a_name_that_the_catalog_has_not(tmp_path: Path, right: str, said: str) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text(WRITTEN.replace(right, "h1000"))
     with pytest.raises(PacelineError, match=said):

@@ -37,7 +37,7 @@ layouts = st.builds(
 
 
 def cluster(nodes: int = 8, inside: float = 1.0, between: float = 1.0) -> Cluster:
-    """Of A100, with links that are so many times as fast as in the catalogue."""
+    """Of A100, with links that are so many times as fast as in the catalog."""
     near, far = link("nvlink3"), link("infiniband-hdr")
     return Cluster(
         nodes=nodes,

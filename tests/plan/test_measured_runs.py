@@ -26,7 +26,7 @@ WHERE = cluster(nodes=2)
 
 
 def _ran(slower: float) -> list[Ran]:
-    """Runs on a cluster whose devices are so many times slower than the catalogue says."""
+    """Runs on a cluster whose devices are so many times slower than the catalog says."""
     truth = guess().numbers
     truth = replace(truth, matmul_rate=truth.matmul_rate / slower)
     found = []

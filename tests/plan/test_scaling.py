@@ -95,7 +95,7 @@ def test_others_lose_for_a_reason_and_the_plan_can_be_written() -> None:
         if other.step_seconds is not None:
             # The closed form and the simulation may order near equals differently.
             assert other.step_seconds >= 0.98 * said.estimate.step_seconds.value
-    assert "computing" in bound(said.estimate)
+    assert "computation" in bound(said.estimate)
     assert all(each.faster > 1 for each in said.helps)
     plan = plan_of(said)
     assert Plan.model_validate(plan.model_dump()) == plan
@@ -104,15 +104,15 @@ def test_others_lose_for_a_reason_and_the_plan_can_be_written() -> None:
 
 def test_words_of_a_layout() -> None:
     layout = Layout(replicas=2, shards=4, micro_batch=2, precision="bf16", recompute="block")
-    assert words(layout) == "2 replicas x 4 shards, 2 at a time, bf16, recompute block"
-    assert words(Layout(micro_batch=8)) == "1 worker, 8 at a time, fp32"
+    assert words(layout) == "2 replicas x 4 shards, micro-batch 2, bf16, recompute block"
+    assert words(Layout(micro_batch=8)) == "1 worker, micro-batch 8, fp32"
 
 
-def test_a_plan_says_what_batch_normalisation_does() -> None:
+def test_a_plan_says_what_batch_normalization_does() -> None:
     profile = decoder(SMALL).model_copy(update={"batch_norm": True})
     said, _ = answer({"bf16": profile}, cluster(nodes=1), 64, [1], guess(), "fastest", _always)
     plan = plan_of(said)
     assert plan.layout.batch_norm == "local"
     assert plan.estimate is not None
     assert plan.estimate.layout == plan.layout
-    assert any("batch normalisation" in each for each in said.remarks)
+    assert any("batch normalization" in each for each in said.remarks)

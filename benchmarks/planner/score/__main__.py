@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def score_cases(path: Path) -> dict[str, list[Row]]:
-    """One file that nobody tuned on, with the catalogue only and with some of its rows."""
+    """One file that nobody tuned on, with the catalog only and with some of its rows."""
     cases = read_cases(path)
     time = [sweep(path.name, cases, fitted=False)]
     if sum(each.step_seconds is not None for each in cases) >= 3:

@@ -1,4 +1,4 @@
-"""`paceline study`: how a training scales, and why not better; whether it learns as well."""
+"""`paceline study`: measure how a training scales, or whether it learns as well."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +30,9 @@ def study(
     train: Train,
     workers: Annotated[
         str | None,
-        typer.Option("-n", "--workers", metavar="N[,N…]", help="Numbers of workers, here."),
+        typer.Option(
+            "-n", "--workers", metavar="N[,N…]", help="Numbers of workers on this machine."
+        ),
     ] = None,
     nodes: Annotated[
         str | None,
@@ -38,14 +40,18 @@ def study(
     ] = None,
     devices: Annotated[
         str | None,
-        typer.Option("--devices", metavar="N[,N…]", help="With --nodes: workers per node."),
+        typer.Option(
+            "--devices",
+            metavar="N[,N…]",
+            help="With --nodes: numbers of workers per node (default: 1).",
+        ),
     ] = None,
     kind: Annotated[
         Literal["strong", "weak", "quality"],
         typer.Option(
             "--kind",
-            help="strong: the same batch on all; weak: as many samples each; quality: does it learn"
-            " as well?",
+            help="strong: the same global batch on all; weak: the same local batch per worker;"
+            " quality: compare what the model learned.",
         ),
     ] = "strong",
     vary: Annotated[
@@ -53,43 +59,57 @@ def study(
         typer.Option(
             "--vary",
             metavar="KEY=A,B",
-            help="Also vary an option of `run`, or batch, a testbed's link, for quality lr=naive,"
-            "scaled (repeatable).",
+            help="Also vary an option of `run`, the batch, a testbed's link, or for quality"
+            " lr=naive,scaled (repeatable).",
         ),
     ] = None,
     repeat: Annotated[
         int | None,
         typer.Option(
-            "--repeat", "--seeds", min=1, help="Runs of each point: 3; for quality 5 seeds."
+            "--repeat", "--seeds", min=1, help="Runs per point (default: 3; quality: 5 seeds)."
         ),
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option("--steps", min=2, help="Steps of each run: 60; for quality all there are."),
+        typer.Option("--steps", min=2, help="Steps per run (default: 60; quality: all)."),
     ] = None,
     warm_up: Annotated[
-        int, typer.Option("--warm-up", min=1, help="First steps that do not count.")
+        int, typer.Option("--warm-up", min=1, help="First steps to leave out of the measurement.")
     ] = 10,
     margin: Annotated[
         float | None,
-        typer.Option("--margin", help="For quality: what counts as the same; 0.01 is 1 %."),
+        typer.Option(
+            "--margin",
+            help="For quality: largest relative difference that counts as equal (default: 0.01).",
+        ),
     ] = None,
     at_once: Annotated[
-        int, typer.Option("--at-once", min=1, help="Most runs at a time; they may disturb another.")
+        int,
+        typer.Option(
+            "--at-once", min=1, help="Runs at the same time; they may disturb each other."
+        ),
     ] = 1,
     cluster: Annotated[
         Path | None,
-        typer.Option("--cluster", metavar="FILE", help="cluster.toml, to predict from."),
+        typer.Option(
+            "--cluster",
+            metavar="FILE",
+            help="Also predict each point from this cluster file (default: none).",
+        ),
     ] = None,
     partition: cluster_options.Partition = None,
     time: Annotated[
-        str | None, typer.Option("--time", "-t", help="Limit of each run: minutes, H:MM:SS.")
+        str | None,
+        typer.Option("--time", "-t", help="Time limit per run: minutes, H:MM:SS or D-HH."),
     ] = None,
     scheduler: cluster_options.SchedulerName = None,
     testbed: cluster_options.Testbed = None,
     assume_shared: cluster_options.AssumeShared = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The study's folder.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Folder of the study (default: studies/NAME-KIND)."
+        ),
     ] = None,
     replicas: layout_options.Replicas = None,
     shards: layout_options.Shards = None,
@@ -107,12 +127,12 @@ def study(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say how a training scales, and why not better; or whether it learns as well.
+    """Measure how a training scales and what limits it, or whether it learns as well.
 
     Example:  paceline study train.py --nodes 1,2,4,8 --kind strong
               paceline study train.py --nodes 1,4 --kind quality --seeds 5
 
-    The same command again goes on where an interrupted study stopped.
+    Repeat the command to continue an interrupted study.
     """
     from paceline.cli.options.number_list import number_list
     from paceline.launch.target import Target
@@ -134,7 +154,7 @@ def study(
     varying = varied(vary or [], keys)
     if LINK in varying and at_once > 1:
         raise PacelineError(
-            f"--at-once {at_once} was given, but all runs of a testbed share its links, which vary",
+            f"--at-once {at_once} was given, but --vary link changes the links for all runs",
             fix="leave --at-once out",
         )
     wanted_points = points(
@@ -181,7 +201,7 @@ def study(
             done = measure(folder, launcher, at_once, tell)
         except KeyboardInterrupt:
             launcher.interrupt()
-            say("interrupted; the same command goes on from here")
+            say("interrupted; repeat the command to continue")
             raise typer.Exit(130) from None
     found = result(folder)
     _conclude(found, folder.path, json=json, quiet=quiet)
@@ -250,13 +270,13 @@ def _check_where(workers: str | None, nodes: str | None, with_nodes: str | None)
 
     if (workers is None) == (nodes is None):
         raise PacelineError(
-            "a study is on --workers (here) or on --nodes (of a cluster);"
+            "a study needs --workers (this machine) or --nodes (of a cluster);"
             f" {'neither was' if workers is None else 'both were'} given",
             fix="write `paceline study train.py --workers 1,2` or `--nodes 1,2,4,8`",
         )
     if workers is not None and with_nodes is not None:
         raise PacelineError(
-            "--devices and --testbed are for --nodes, but --workers was given",
+            "--devices and --testbed need --nodes, but --workers was given",
             fix="leave them out, or write --nodes in place of --workers",
         )
 
@@ -268,12 +288,12 @@ def _check_measuring(kind: str, steps: int, warm_up: int, margin: float | None) 
         if margin is not None and not 0 < margin < 1:
             raise PacelineError(
                 f"--margin {margin:g} is not between 0 and 1",
-                fix="give it by the value on one worker: --margin 0.01 is 1 % of it",
+                fix="give a fraction: --margin 0.01 is 1 % of the value on one worker",
             )
         return
     if margin is not None:
         raise PacelineError(
-            f"--margin {margin:g} was given, which is for --kind quality, with --kind {kind}",
+            f"--margin {margin:g} needs --kind quality, but the kind is {kind}",
             fix="leave --margin out, or write --kind quality",
         )
     if steps <= warm_up:
@@ -285,7 +305,7 @@ def _check_measuring(kind: str, steps: int, warm_up: int, margin: float | None) 
 
 @contextmanager
 def _told(*, show: bool) -> "Iterator[Callable[[Progress], None]]":
-    """A block with a bar of the runs that are done; without a terminal, a line for each."""
+    """Show a progress bar of the runs; without a terminal, print a line for each."""
     from paceline.cli.progress import progress
 
     with progress("runs", show=show) as advance:
@@ -317,7 +337,7 @@ def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) ->
     page = folder / "report.html"
     try:
         write(study_report(found), "html", page)
-    except PacelineError as error:  # a study is one without the packages that draw, too
+    except PacelineError as error:  # the packages that draw are optional
         say(f"no page: {error.problem}", unless=quiet)
         return
     say(f"report: {shown(page)}", unless=quiet or json)

@@ -22,7 +22,7 @@ def link(name: str) -> Link:
 
 def names(kind: str) -> list[str]:
     """All `devices` or all `links`."""
-    return list(_catalogue()[kind])
+    return list(_catalog()[kind])
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -45,7 +45,7 @@ def read_cluster(path: Path) -> Cluster:
 
 def usual_cluster(name: str, nodes: int) -> Cluster:
     """Nodes of a device from here, with the links and the number that they usually come with."""
-    chosen, usual = device(name), _catalogue()["usual"][name]
+    chosen, usual = device(name), _catalog()["usual"][name]
     return Cluster(
         nodes=nodes,
         devices_per_node=usual["devices_per_node"],
@@ -56,15 +56,15 @@ def usual_cluster(name: str, nodes: int) -> Cluster:
 
 
 @cache
-def _catalogue() -> dict[str, dict[str, dict[str, Any]]]:
+def _catalog() -> dict[str, dict[str, dict[str, Any]]]:
     return tomllib.loads(files("paceline.cluster").joinpath("catalog.toml").read_text())
 
 
 def _entry(kind: str, name: str) -> dict[str, Any]:
-    entries = _catalogue()[kind]
+    entries = _catalog()[kind]
     if name not in entries:
         raise PacelineError(
-            f"the catalogue has no {kind[:-1]} {name!r}",
+            f"the catalog has no {kind[:-1]} {name!r}",
             fix=f"use one of {', '.join(entries)}, or write its figures into the cluster file",
         )
     return entries[name]

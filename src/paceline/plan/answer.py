@@ -1,4 +1,4 @@
-"""All that a plan says: the choice, the curve, the others and what would help."""
+"""The planner's answer: the choice, the scaling curve, the alternatives and what would help."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,9 +17,10 @@ from paceline.specs.plans.estimate import Answer
 from paceline.specs.plans.plan import Plan
 from paceline.specs.plans.sync import Sync
 
-NORMALISED = (
-    "batch normalisation is planned over each worker's own share (batch_norm = local); what a whole"
-    " batch's costs is not known to the planner"
+BATCH_NORM_REMARK = (
+    "batch normalization is planned per local batch (batch_norm = local); the planner does"
+    " not know the"
+    " cost of statistics over the global batch"
 )
 FINALISTS = 50
 """Layouts on the chosen nodes that are simulated event by event."""
@@ -65,7 +66,7 @@ def answer(
         remarks=(
             *cluster.remarks,
             *assumed(best),
-            *([NORMALISED] if profile.batch_norm else []),
+            *([BATCH_NORM_REMARK] if profile.batch_norm else []),
         ),
     )
     return said, best

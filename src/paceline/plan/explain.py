@@ -1,4 +1,4 @@
-"""The arithmetic of one estimate, line by line."""
+"""The computation of one estimate, line by line."""
 
 from dataclasses import dataclass, fields
 
@@ -15,7 +15,7 @@ _MILLI = 1e3
 
 @dataclass(frozen=True)
 class Line:
-    """One line: what, how it follows from numbers, and what it comes to."""
+    """One line: what is computed, how, and the result."""
 
     what: str
     how: str
@@ -23,7 +23,7 @@ class Line:
 
 
 def explained(best: Best, found: Fit) -> list[Line]:
-    """From the model and the layout to the seconds of a step."""
+    """Return the lines from model and layout to the seconds of a step."""
     one = np.array([0])
     steps = best.found.steps
     layouts = steps.layouts.take(one)
@@ -40,29 +40,30 @@ def explained(best: Best, found: Fit) -> list[Line]:
     lines = [
         Line(
             "micro-batches",
-            f"{steps.batch[0]:,.0f} samples / ({parts:,.0f} parts x {samples:,.0f} at a time)",
+            f"{steps.batch[0]:,.0f} samples / ({parts:,.0f} data-parallel ranks x micro-batch"
+            f" {samples:,.0f})",
             f"{micro_batches:,.0f}",
         ),
         *_block_lines(steps, block),
         Line(
-            "computing",
+            "computation",
             f"{micro_batches:,.0f} x ({blocks:,.0f} blocks"
-            f"{' + what is before' if at_begin else ''}{' + what is after' if at_end else ''})",
+            f"{' + layers before' if at_begin else ''}{' + layers after' if at_end else ''})",
             _ms(times.compute[0]),
         ),
     ]
     said = {
-        "recompute": f"{micro_batches:,.0f} x {blocks:,.0f} blocks, computed again",
-        "tensor": f"{micro_batches:,.0f} x {blocks:,.0f} x sums over"
-        f" {layouts.tensor[0]:,.0f} slices",
-        "transfer": f"{micro_batches:,.0f} x exchanges with the stages beside it",
-        "bubble": f"the other {layouts.pipeline[0] - 1:,.0f} stages, filled and emptied once",
+        "recompute": f"{micro_batches:,.0f} x {blocks:,.0f} blocks, recomputed",
+        "tensor": f"{micro_batches:,.0f} x {blocks:,.0f} x all-reduces over"
+        f" {layouts.tensor[0]:,.0f} tensor-parallel slices",
+        "transfer": f"{micro_batches:,.0f} x transfers to and from the adjacent stages",
+        "bubble": f"the other {layouts.pipeline[0] - 1:,.0f} stages, filled and drained once",
         "data": f"{held / 1e6:,.1f} million parameters of a worker,"
-        f" {sync_words(steps.engine.sync)}, less what computing hides",
+        f" {sync_words(steps.engine.sync)}, less what overlaps with computation",
         "optimizer": "measured"
         if steps.profile.optimizer_seconds is not None
         else f"{held / 1e6:,.1f} million parameters, read and written",
-        "host": "what every step has to do",
+        "host": "overhead of every step",
         "jitter": f"the slowest of {layouts.devices[0]:,.0f} workers, sigma sqrt(2 ln n)",
     }
     lines += [
@@ -70,7 +71,7 @@ def explained(best: Best, found: Fit) -> list[Line]:
         for name, how in said.items()
         if getattr(times, name)[0] > 0
     ]
-    lines.append(Line("a step", "together", _ms(times.total[0])))
+    lines.append(Line("a step", "sum", _ms(times.total[0])))
     if (simulated := best.estimate.simulated_seconds) is not None:
         lines.append(Line("simulated", "event by event, with stragglers", _ms(simulated)))
     return lines
@@ -81,17 +82,18 @@ def _block_lines(steps: Steps, block: Passes) -> list[Line]:
     how = (
         f"measured on {steps.profile.measured_on}"
         if cost.timing is not None
-        else f"{cost.forward_flops / 1e9:,.2f} GFLOP a sample at"
-        f" {steps.cluster.device.peak(steps.precision) / 1e12:,.3g} TFLOP/s peak, bytes, launches"
+        else f"{cost.forward_flops / 1e9:,.2f} GFLOP per sample at"
+        f" {steps.cluster.device.peak(steps.precision) / 1e12:,.3g} TFLOP/s peak, memory"
+        " traffic, kernel launches"
     )
     return [
         Line("a block, forward", how, _ms(block.forward[0])),
-        Line("a block, backward", "twice the products", _ms(block.backward[0])),
+        Line("a block, backward", "twice the matrix products", _ms(block.backward[0])),
     ]
 
 
 def numbers_used(found: Fit) -> list[Line]:
-    """The planner's numbers, where they come from and how sure they are."""
+    """Return the planner's coefficients with their origin and uncertainty."""
     spreads = np.sqrt(np.diag(found.covariance))
     return [
         Line(

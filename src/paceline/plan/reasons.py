@@ -1,4 +1,4 @@
-"""Why a layout was chosen: the others with what they lose, and what would help."""
+"""Reasons for the choice: the alternatives with what they lose, and changes that would help."""
 
 from collections.abc import Callable
 
@@ -13,19 +13,19 @@ from paceline.specs.plans.layout import Layout
 from paceline.specs.plans.sync import Sync
 
 PARTS = {
-    "compute": "computing",
-    "recompute": "computing again",
-    "tensor": "sums over the slices of layers",
-    "transfer": "transfers from stage to stage",
-    "bubble": "filling and emptying the pipeline",
-    "data": "exchanging gradients and weights",
-    "optimizer": "the optimizer",
-    "host": "what every step has to do",
+    "compute": "computation",
+    "recompute": "recomputation",
+    "tensor": "tensor-parallel all-reduces",
+    "transfer": "pipeline transfers",
+    "bubble": "pipeline bubble",
+    "data": "communication of gradients and weights",
+    "optimizer": "optimizer",
+    "host": "host overhead",
     "jitter": "waiting for the slowest worker",
 }
-"""What a step is spent on, in words."""
+"""The parts of a step, in words."""
 WORTH_SAYING = 1.03
-"""Times faster, below which a change is not told."""
+"""Speed-up below which a change is not reported."""
 
 _KINDS: dict[str, Callable[[Layouts], np.ndarray[tuple[int], np.dtype[np.bool_]]]] = {
     "replicas only": lambda each: each.replicas == each.devices,
@@ -33,33 +33,33 @@ _KINDS: dict[str, Callable[[Layouts], np.ndarray[tuple[int], np.dtype[np.bool_]]
     "replicas of shards": lambda each: (
         (each.data_workers == each.devices) & (each.shards > 1) & (each.replicas > 1)
     ),
-    "sliced layers": lambda each: (each.tensor > 1) & (each.pipeline == 1),
-    "a pipeline": lambda each: (each.pipeline > 1) & (each.tensor == 1),
-    "slices in a pipeline": lambda each: (each.pipeline > 1) & (each.tensor > 1),
-    "nothing computed again": lambda each: each.recompute == RECOMPUTE.index("none"),
+    "tensor parallel": lambda each: (each.tensor > 1) & (each.pipeline == 1),
+    "pipeline": lambda each: (each.pipeline > 1) & (each.tensor == 1),
+    "tensor and pipeline": lambda each: (each.pipeline > 1) & (each.tensor > 1),
+    "no recomputation": lambda each: each.recompute == RECOMPUTE.index("none"),
 }
 
 
 def words(layout: Layout) -> str:
-    """A layout in a few words: `2 replicas x 4 shards, 2 at a time, bf16`."""
+    """Describe a layout: `2 replicas x 4 shards, micro-batch 2, bf16`."""
     degrees = [
         f"{number} {name}"
         for name in ("replicas", "shards", "tensor", "pipeline")
         if (number := getattr(layout, name)) > 1
     ]
-    more = [f"{layout.micro_batch} at a time"] if layout.micro_batch else []
+    more = [f"micro-batch {layout.micro_batch}"] if layout.micro_batch else []
     more.append(layout.precision)
     if layout.pipeline > 1 and layout.schedule != "1f1b":
         more.append(layout.schedule)
     if layout.recompute != "none":
         more.append(f"recompute {layout.recompute}")
     if layout.sequence:
-        more.append("along the sequence")
+        more.append("sequence parallel")
     return ", ".join([" x ".join(degrees) or "1 worker", *more])
 
 
 def alternatives(best: Best, found: Fit) -> tuple[Alternative, ...]:
-    """The best of every kind of layout that was not chosen, and why it lost."""
+    """Return the best layout of every kind that was not chosen, with the reason."""
     layouts = best.found.steps.layouts
     others: list[Alternative] = []
     for what, is_kind in _KINDS.items():
@@ -88,15 +88,15 @@ def _slower(best: Best, found: Fit, what: str, place: int) -> list[Alternative]:
 
 
 def _lost(chosen: Estimate, other: Estimate) -> str:
-    """The part that grew most."""
+    """Name the part of the step that grew most."""
     more = {name: other.seconds[name] - chosen.seconds[name] for name in chosen.seconds}
     part = max(more, key=lambda name: more[name])
     if more[part] <= 0:
-        return "as fast"
+        return "equally fast"
     share = more[part] / chosen.step_seconds.value
     if share < 0.005:  # would be shown as 0 %
-        return "as fast"
-    return f"{PARTS[part]} takes {share:.0%} of a step more"
+        return "equally fast"
+    return f"{PARTS[part]}: {share:.0%} of a step more"
 
 
 def _too_large(
@@ -119,7 +119,7 @@ def _too_large(
 
 
 def bound(estimate: Estimate) -> str:
-    """What a step is spent on, the largest parts first."""
+    """Describe the parts of a step, the largest first."""
     total = estimate.step_seconds.value
     parts = sorted(estimate.seconds.items(), key=lambda item: -item[1])
     said = [
@@ -131,7 +131,7 @@ def bound(estimate: Estimate) -> str:
 def helps(
     best: Best, profiles: Profiles, cluster: Cluster, found: Fit, sync: Sync | None
 ) -> tuple[Help, ...]:
-    """What twice of something would bring, each with the layout that is best then."""
+    """Return the speed-up of doubling one resource, with the layout that is best then."""
     batch = best.estimate.batch
     device = cluster.device
     changes: dict[str, tuple[Cluster, int]] = {
@@ -157,7 +157,7 @@ def helps(
 
 
 def _faster(cluster: Cluster, tier: str) -> Cluster:
-    """With links of one tier twice as fast, those that were measured, too."""
+    """Return the cluster with links of one tier twice as fast, measured ones included."""
     link = getattr(cluster, tier)
     quick = link.model_copy(update={"bytes_per_second": 2 * link.bytes_per_second})
     measured = tuple(

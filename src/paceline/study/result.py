@@ -1,4 +1,4 @@
-"""All that came of a study."""
+"""The result of a study: its points, laws and findings."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,26 +14,29 @@ from paceline.study.scaling_laws import laws, reaches, with_scaling
 from paceline.study.study_folder import StudyFolder
 
 BOUND = 0.8
-"""Of the efficiency, below which nodes are better used for something else."""
+"""Efficiency below which nodes are better used for something else."""
 WELL, BADLY = 0.9, 0.5
 _HELP: dict[Limit, str] = {
-    "compute": "Steps are mostly computing, so that more workers help as long as each has enough to"
-    " do.",
-    "network": "A larger batch, or exchanging less (--sync, see paceline plan), would help; a"
-    " faster network would, too.",
-    "data": "Loading the data holds the workers up: more Training(loaders=…), or samples that are"
-    " cheaper to read, would help.",
-    "slow worker": "One worker is slower than the others: look at its node, or give it less to do"
+    "compute": "Steps are mostly computation: more workers help as long as each has enough to do.",
+    "network": "A larger batch, less communication (--sync, see paceline plan) or a faster"
+    " network would"
+    " help.",
+    "data": "Data loading delays the workers: more Training(loaders=…), or samples that are"
+    " cheaper to"
+    " read, would help.",
+    "slow worker": "One worker is slower than the others: check its node, or give it a"
+    " smaller local batch"
     " (speeds in the plan).",
-    "uneven steps": "Steps take unevenly long, and all wait for the last: modes that need not wait"
+    "uneven steps": "Step times vary between workers, and all wait for the slowest: a mode"
+    " without that wait"
     " (--sync local) or steadier steps would help.",
-    "checkpoints": "Checkpoints hold the workers up: save less often, or to a faster disk.",
-    "other": "What is done between steps holds the workers up: look at your own loop.",
+    "checkpoints": "Checkpoints delay the workers: save less often, or to a faster disk.",
+    "other": "Work between the steps delays the workers: look at your own loop.",
 }
 
 
 def result(folder: StudyFolder) -> StudyResult:
-    """What is known of a study so far."""
+    """Return the result of the runs that have finished so far."""
     study, states = folder.study, folder.states()
     points = with_scaling(point_results(study, states))
     if study.kind == "quality":
@@ -70,17 +73,17 @@ def _findings(points: Sequence[PointResult], reached: Sequence[Reach]) -> list[s
             else "fairly"
         )
         found.append(
-            f"{lead}{last.point.where} are {last.speedup.value:.2f} x as fast as one worker:"
-            f" {units.percent(last.efficiency.value)} of what they could be. It scales {how}."
+            f"{lead}{last.point.where} have a speed-up of {last.speedup.value:.2f} over one worker:"
+            f" an efficiency of {units.percent(last.efficiency.value)}. It scales {how}."
         )
-        if len(drawn) == 1:  # of several curves, the pictures say the rest
+        if len(drawn) == 1:  # with several curves, the charts show the rest
             found.append(f"{_lost(last)} {_HELP[limit]}")
             found += [_reach(each, last) for each in reached if each.family == family]
     return found
 
 
 def _lost(last: PointResult) -> str:
-    """Where the time of a step went on the most workers."""
+    """Describe the step breakdown on the most workers."""
     runs = last.runs
     parts = Counter[str]()
     for run in runs:
@@ -91,7 +94,7 @@ def _lost(last: PointResult) -> str:
         for part, seconds in parts.most_common()
         if seconds >= 0.05 * whole
     ]
-    return f"Of a step there, {', '.join(worst)}."
+    return f"A step there: {', '.join(worst)}."
 
 
 def _reach(reach: Reach, last: PointResult) -> str:

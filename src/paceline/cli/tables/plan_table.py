@@ -1,4 +1,4 @@
-"""A plan as a person reads it: the curve, the others, what bounds it and what would help."""
+"""The printed plan: scaling curve, alternatives, step breakdown and suggestions."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show(said: "Answer") -> None:
-    """Tables first, then sentences."""
+    """Print the tables, then the sentences."""
     from paceline.plan.reasons import bound
     from paceline.specs.units import count
 
@@ -23,7 +23,7 @@ def show(said: "Answer") -> None:
     out.print(
         f"{said.model}: {size} parameters, batch {said.batch:,}, on"
         f" nodes of {count(said.devices_per_node, 'device')} ({said.device});"
-        f" {said.scored:,} layouts looked at",
+        f" {said.scored:,} layouts considered",
         markup=False,
     )
     out.print(_curve(said))
@@ -38,13 +38,13 @@ def show(said: "Answer") -> None:
 
 
 def show_arithmetic(best: "Best", found: "Fit") -> None:
-    """How the estimate follows from numbers, and where these come from."""
+    """Print how the estimate is computed, and the coefficients with their origin."""
     from paceline.plan.explain import explained, numbers_used
 
     out = console()
     for title, lines in (
         ("The step of the chosen layout", explained(best, found)),
-        ("The planner's numbers", numbers_used(found)),
+        ("Coefficients", numbers_used(found)),
     ):
         shown = table(title, "how", "result", words={title, "how"})
         for line in lines:
@@ -55,7 +55,7 @@ def show_arithmetic(best: "Best", found: "Fit") -> None:
 def _curve(said: "Answer") -> "Table":
     from paceline.specs.units import percent, rate
 
-    columns = ("", "nodes", "workers", "layout", "step", "9 of 10 within", "samples/s")
+    columns = ("", "nodes", "workers", "layout", "step", "90% interval", "samples/s")
     shown = table(*columns, "efficiency", words={"layout"})
     for point in said.curve:
         here = point.nodes == said.nodes
@@ -110,23 +110,28 @@ def _sentences(said: "Answer") -> list[str]:
     from paceline.specs.units import count
 
     helps = ", ".join(f"{each.change} ({each.faster:.2f} x)" for each in said.helps)
-    sentences = [f"What would help: {helps}." if helps else "Nothing doubled would help much."]
+    sentences = [
+        f"Would help: {helps}."
+        if helps
+        else "Doubling network, links, memory or batch would not help much."
+    ]
     if said.wasted_beyond == 1:
-        sentences.append("One node is enough: a second one brings less than half of the first.")
+        sentences.append("One node is enough: a second one adds less than half of the first.")
     elif said.wasted_beyond is not None:
         sentences.append(
-            f"Beyond {said.wasted_beyond:,} nodes, a further one brings less than half of what the"
-            " first ones do."
+            f"Beyond {said.wasted_beyond:,} nodes, each further node adds less than half of the"
+            " throughput of one of the first."
         )
     if said.too_few is not None:
         where = count(said.too_few, "node")
-        sentences.append(f"On {where} no layout fits, or divides the batch.")
+        sentences.append(f"On {where}, no layout fits into memory and divides the batch.")
     if said.training is not None:
         sentences.append(_training(said.training))
     if said.estimate.step_seconds.origin == "assumed":
         sentences.append(
-            "These are figures of catalogues and habits; `paceline probe` and --calibrate RUN make"
-            " them firmer."
+            "These figures come from a catalog and from assumptions; `paceline probe` and"
+            " --calibrate"
+            " RUN make them more certain."
         )
     return sentences
 
@@ -142,13 +147,13 @@ def _training(cost: "TrainingCost") -> str:
     if cost.kilowatt_hours is not None:
         parts.append(f"{rate(cost.kilowatt_hours)} kWh")
     if cost.money is not None:
-        parts.append(f"{cost.money:,.2f} in the price's currency")
+        parts.append(f"{cost.money:,.2f} (currency of the price)")
     if cost.slots is not None:
         parts.append(count(cost.slots, "time slot"))
     lost = 1 - cost.goodput
     if lost > 0.005:
         parts.append(
-            f"{percent(lost)} of it for failures and checkpoints every"
+            f"{percent(lost)} of it for failures and for checkpoints every"
             f" {duration(cost.save_every_seconds)}"
         )
     return ", ".join(parts) + "."

@@ -1,4 +1,4 @@
-"""A probed cluster as a person reads it."""
+"""The printed result of a probe."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def show(cluster: "Cluster") -> None:
-    """Devices, links, and what is unusual."""
+    """Print devices, links and anomalies."""
     from paceline.specs.units import count, size
 
     out = console()
@@ -23,14 +23,14 @@ def show(cluster: "Cluster") -> None:
     )
     limit = f", power limit {device.watts:.0f} W" if device.watts else ""
     out.print(
-        f"memory of a device: {size(device.memory_bytes)},"
+        f"device memory: {size(device.memory_bytes)},"
         f" {size(round(device.memory_bytes_per_second))}/s{limit}",
         f"inside a node: {cluster.inside.name}; between nodes: {cluster.between.name},"
-        f" {count(cluster.interfaces_per_node or cluster.devices_per_node, 'interface')} a node",
+        f" {count(cluster.interfaces_per_node or cluster.devices_per_node, 'interface')} per node",
         sep="\n",
         markup=False,
     )
-    out.print("\n[bold]Products of square matrices, GFLOP/s[/bold]")
+    out.print("\n[bold]Products of square matrices in GFLOP/s[/bold]")
     out.print(_matmuls(device))
     if cluster.collectives:
         out.print("[bold]Collectives[/bold]")
@@ -38,7 +38,7 @@ def show(cluster: "Cluster") -> None:
     for remark in cluster.remarks:
         out.print(remark, style="yellow", markup=False)
     if not cluster.remarks and cluster.nodes > 2:
-        out.print("no node and no link is slower than its peers")
+        out.print("no node or link is slower than its peers")
 
 
 def _matmuls(device: "Device") -> "Table":

@@ -1,4 +1,4 @@
-"""The points of a study as a table, and what was found."""
+"""The printed result of a study: its points as a table, and its findings."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def show(found: "StudyResult") -> None:
-    """Print it for a person."""
+    """Print the table, then the findings and failures."""
     from paceline.cli.tables.table import console, table
 
     out = console()
@@ -40,7 +40,7 @@ def _say(found: "StudyResult", out: "Console") -> None:
 
 
 def _learned(found: "StudyResult", quality: "Quality") -> "Table":
-    """Each measure of each point beside the base's."""
+    """Return a table of each measure at each point, compared with the base."""
     from paceline.cli.tables.table import table
     from paceline.report.studies.quality_words import difference, short, value
     from paceline.report.studies.study_tables import point_names

@@ -1,4 +1,4 @@
-"""Tables of the command line, the same everywhere."""
+"""Tables that commands print."""
 
 import sys
 from collections.abc import Collection
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PLAIN_WIDTH = 120
-"""Columns where the output is no terminal."""
+"""Columns where standard output is not a terminal."""
 
 
 def console() -> "Console":
-    """For results, on standard output."""
+    """Return a console on standard output."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
 
 
 def table(*columns: str, words: Collection[str]) -> "Table":
-    """An empty table; columns of words are on the left, those of numbers on the right."""
+    """Return an empty table; columns of words align left, others right."""
     from rich import box
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""What is believed of the planner's numbers on a cluster: guesses, a probe, runs."""
+"""Priors of the planner's coefficients on a cluster: guesses, updated by a probe and by runs."""
 
 from collections.abc import Mapping
 
@@ -8,39 +8,44 @@ from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.plans.estimate import Origin
 
 PROBED = {
-    "matmul_rate": Guess(1.0, 0.05, "measured", "of what a probe measured"),
-    "memory_rate": Guess(1.0, 0.1, "measured", "of what a probe measured"),
+    "matmul_rate": Guess(1.0, 0.05, "measured", "fraction of the probed rate"),
+    "memory_rate": Guess(1.0, 0.1, "measured", "fraction of the probed rate"),
     "exchange_rate": Guess(
-        1.0, 0.1, "measured", "of a measured collective, what gradients in buckets reach"
+        1.0, 0.1, "measured", "fraction of a measured collective's rate that gradient buckets reach"
     ),
 }
-"""Guesses that a probe replaces. Rates of links keep theirs: measured lines are held against it."""
+"""Guesses that a probe replaces. Link rates keep theirs: corrections are relative to them."""
 FIRMER = {"inside_rate": 0.1, "between_rate": 0.1, "call_seconds": 0.2}
-"""Spreads of those."""
-OVERLAP_ON_CPUS = Guess(0.95, 0.1, "assumed", "of computing, what can hide communication")
+"""Spreads of link coefficients after a probe."""
+OVERLAP_ON_CPUS = Guess(
+    0.95, 0.1, "assumed", "fraction of computation that can overlap with communication"
+)
 HANDOVER_LAUNCHES, STEP_LAUNCHES = 250.0, 700.0
-"""What a hand-over and a step cost the host on CPUs, with Gloo, in small operations."""
+"""Host cost of a stage transfer and of a step on CPUs with Gloo, in small operations."""
 LAUNCH_SECONDS = 4e-6
-"""Of such an operation on a CPU, where it was not measured."""
+"""Seconds of such an operation on a CPU, where not measured."""
 
 
 def _on_cpus(launch_seconds: float) -> dict[str, Guess]:
-    """What differs where workers compute on CPUs and communicate by Gloo."""
+    """Return the guesses that differ on CPUs with Gloo."""
     handover, step = (each * launch_seconds for each in (HANDOVER_LAUNCHES, STEP_LAUNCHES))
     return {
         "overlap": OVERLAP_ON_CPUS,
         "launch_seconds": Guess(
-            launch_seconds, 0.2, "measured", "the host's time for one operation of eager PyTorch"
+            launch_seconds, 0.2, "measured", "host time of one eager PyTorch operation"
         ),
         "handover_seconds": Guess(
-            handover, 0.5, "assumed", "Python's and Gloo's time at a transfer from stage to stage"
+            handover,
+            0.5,
+            "assumed",
+            "time of Python and Gloo for a transfer between pipeline stages",
         ),
-        "step_seconds": Guess(step, 0.7, "assumed", "of a step in which nothing else happens"),
+        "step_seconds": Guess(step, 0.7, "assumed", "overhead of a step"),
     }
 
 
 def guesses_for(cluster: Cluster) -> Mapping[str, Guess]:
-    """What is believed before runs of this training are looked at."""
+    """Return the priors for a cluster, before runs are fitted."""
     found = dict(GUESSES)
     if cluster.device.kind == "cpu":
         found |= _on_cpus(cluster.device.launch_seconds or LAUNCH_SECONDS)

@@ -1,7 +1,6 @@
-"""What the planner does not know of a cluster and its software: few numbers, each with a guess.
+"""The planner's coefficients: properties of a cluster and its software, each with a prior.
 
-Each guess says how far off it may be and where it comes from; `calibrate` replaces guesses by what
-runs show.
+Each prior has a spread and an origin; `calibrate` fits the coefficients to measured runs.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from paceline.specs.plans.estimate import Origin
 
 
 class Guess(NamedTuple):
-    """A number before anything was measured."""
+    """A coefficient's prior, before anything is measured."""
 
     value: float
     spread: float
@@ -25,22 +24,21 @@ class Guess(NamedTuple):
 
 
 GUESSES = {
-    "matmul_rate": Guess(
-        1.0, 0.1, "published", "of what the catalogue says that training sustains"
-    ),
+    "matmul_rate": Guess(1.0, 0.1, "published", "fraction of the catalog's sustained rate"),
     "small_matmul": Guess(
-        1.0, 0.5, "assumed", "time of reading and writing the matrices, added to that of computing"
+        1.0, 0.5, "assumed", "time to read and write the matrices, added to the time to compute"
     ),
     "unfilled_units": Guess(
-        0.25, 1.5, "assumed", "tiles of 128 x 128 for every unit that a product leaves idle"
+        0.25, 1.5, "assumed", "tiles of 128 x 128 per compute unit that a product leaves idle"
     ),
     "attention_rate": Guess(
-        0.4, 0.45, "published", "fused attention by matrix products (FlashAttention 1 and 2, A100)"
+        0.4,
+        0.45,
+        "published",
+        "rate of fused attention relative to matrix products (FlashAttention 1 and 2, A100)",
     ),
-    "memory_rate": Guess(0.8, 0.2, "assumed", "of the memory's bandwidth, between products"),
-    "launch_seconds": Guess(
-        1.2e-5, 0.6, "assumed", "the host's time for one operation of eager PyTorch"
-    ),
+    "memory_rate": Guess(0.8, 0.2, "assumed", "fraction of the memory bandwidth, between products"),
+    "launch_seconds": Guess(1.2e-5, 0.6, "assumed", "host time of one eager PyTorch operation"),
     "call_seconds": Guess(
         2e-5,
         0.7,
@@ -48,27 +46,32 @@ GUESSES = {
         "a collective before bytes move (vTrain's traces: 40 us above 1 MiB)",
     ),
     "handover_seconds": Guess(
-        1e-4, 0.7, "assumed", "the host's waiting at a transfer from stage to stage"
+        1e-4, 0.7, "assumed", "host time of a transfer between pipeline stages"
     ),
-    "inside_rate": Guess(1.0, 0.2, "published", "of the catalogue's link inside a node"),
-    "between_rate": Guess(0.8, 0.3, "assumed", "of the line rate between nodes"),
+    "inside_rate": Guess(1.0, 0.2, "published", "fraction of the catalog's link inside a node"),
+    "between_rate": Guess(0.8, 0.3, "assumed", "fraction of the line rate between nodes"),
     "exchange_rate": Guess(
-        0.8, 0.4, "assumed", "of a collective's rate, what gradients in buckets and groups reach"
+        0.8, 0.4, "assumed", "fraction of a collective's rate that gradient buckets reach"
     ),
-    "overlap": Guess(0.8, 0.2, "assumed", "of computing, what can hide communication"),
+    "overlap": Guess(
+        0.8, 0.2, "assumed", "fraction of computation that can overlap with communication"
+    ),
     "optimizer_bytes": Guess(
-        40.0, 0.4, "assumed", "Adam for a parameter: state, weight and gradient, read and written"
+        40.0,
+        0.4,
+        "assumed",
+        "bytes per parameter that Adam reads and writes: state, weight, gradient",
     ),
-    "step_seconds": Guess(0.005, 1.0, "assumed", "of a step in which nothing else happens"),
+    "step_seconds": Guess(0.005, 1.0, "assumed", "overhead of a step"),
     "jitter": Guess(
-        0.01, 0.7, "assumed", "spread of the workers' times, of which the slowest counts"
+        0.01, 0.7, "assumed", "relative spread of the workers' step times; the slowest counts"
     ),
 }
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A value for each guess: single numbers, or arrays of them that stand before the layouts."""
+    """Values of the coefficients: numbers, or arrays whose first axis precedes the layouts'."""
 
     matmul_rate: Array
     small_matmul: Array
@@ -87,17 +90,17 @@ class Numbers:
     jitter: Array
 
     def faster(self, factor: float) -> "Numbers":
-        """With another rate of matrix products: those of one kind of device and precision."""
+        """Return the coefficients with the rate of matrix products multiplied by `factor`."""
         return replace(self, matmul_rate=self.matmul_rate * factor)
 
     @classmethod
     def guessed(cls, guesses: Mapping[str, Guess] = GUESSES) -> "Numbers":
-        """Before anything was measured."""
+        """Return the priors' values."""
         return cls.from_logs(np.log([guess.value for guess in guesses.values()]))
 
     @classmethod
     def from_logs(cls, logs: Array) -> "Numbers":
-        """From logarithms, in the order of `GUESSES`; further rows become further cases."""
+        """Return coefficients from logarithms in the order of `GUESSES`; a row per case."""
         values = np.exp(logs)
         columns = values if logs.ndim == 1 else values.T[:, :, np.newaxis]
         return cls(*(np.asarray(column) for column in columns))
@@ -109,9 +112,9 @@ class Numbers:
 
 
 KIND_SPREAD = 0.1
-"""Of the logarithm of `matmul_rate`, from one kind of device and precision to another."""
+"""Standard deviation of log `matmul_rate` between kinds of device and precision."""
 
 
 def spreads(guesses: Mapping[str, Guess] = GUESSES) -> Array:
-    """Of all numbers, in their order."""
+    """Return the spreads of all coefficients, in order."""
     return np.array([guess.spread for guess in guesses.values()])
