@@ -1,1 +1,1 @@
-"""What machines and links there are: this machine's devices and interfaces, and Slurm's nodes."""
+"""Machines and links: interfaces, file systems, the catalog, collectives, probes."""

@@ -1,4 +1,4 @@
-"""What the kernel knows of a process: its start time, its name, its parent's death."""
+"""Process properties from the kernel: start time, name, death of the parent."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ _PR_SET_NAME = 15
 
 
 def die_with_launcher() -> None:
-    """End this process when the supervisor that started it dies, whatever it dies of."""
+    """Kill this process when the supervisor that started it dies."""
     launcher = os.environ.get("PACELINE_LAUNCHER_PID")
     if launcher is None:
         return
@@ -21,16 +21,16 @@ def die_with_launcher() -> None:
 
 
 def name_process(role: str) -> None:
-    """Have `ps` and `top` tell the workers apart."""
+    """Set the name that `ps` and `top` show."""
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"paceline {role}".encode())
 
 
 def born(pid: int) -> int:
-    """When the kernel started a process, in clock ticks since boot."""
+    """Return a process's start time in clock ticks since boot."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 def age_seconds() -> float:
-    """How long ago this process was started, by the kernel's clock since boot."""
+    """Return the age of this process in seconds."""
     start_ticks = born(os.getpid())
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")

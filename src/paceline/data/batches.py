@@ -1,4 +1,4 @@
-"""Global batches as ranges of positions, and each worker's exact share of them."""
+"""Global batches as ranges of positions, and each worker's exact local batch."""
 
 import math
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Batches:
     workers: int
     rank: int
     speeds: tuple[float, ...] | None = None
-    """The workers' relative speeds, where their shares are to follow these."""
+    """The workers' relative speeds; local batches are proportional to them."""
     first_step: int = 0
     """Where it begins: the steps before were taken by an earlier start of the run."""
     seed: int = 0
@@ -74,7 +74,7 @@ class Batches:
         return Counts(len(self._slice(global_samples)), global_samples)
 
     def indices(self, step: int) -> list[int]:
-        """The samples to load for a step: never none, so that every worker has a gradient."""
+        """Return a step's samples: at least one, so that every worker has a gradient."""
         begin, global_samples = self._extent(step)
         mine = self._slice(global_samples) or range(1)
         positions = range(begin + mine.start, begin + mine.stop)
@@ -82,7 +82,7 @@ class Batches:
         return indices
 
     def largest_share(self, global_samples: int) -> int:
-        """The most samples that any worker has of a batch of this size."""
+        """Return the largest local batch of a global batch of this size."""
         if self.speeds is None and self.parts is None:
             return -(-global_samples // self.workers)
         return max(len(self._slice(global_samples, rank)) for rank in range(self.workers))
@@ -137,7 +137,7 @@ class Batches:
 
 
 def slices_by_speed(samples: int, speeds: tuple[float, ...]) -> list[range]:
-    """Slices of a batch in proportion to the workers' speeds, each within one sample of it."""
+    """Return local batches in proportion to the workers' speeds, each within one sample."""
     total = math.fsum(speeds)
     edges = [round(samples * part / total) for part in accumulate(speeds)]
     edges[-1] = samples  # whatever the rounding of the sum

@@ -155,7 +155,7 @@ class Cache:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Nobody else claims, evicts or finishes a file meanwhile."""
+        """Hold the lock: no other process claims, evicts or finishes a file."""
         with (self.folder / "lock").open("ab") as lock:
             _lock(lock, wait=True)
             yield

@@ -1,4 +1,4 @@
-"""From a dataset to batches on the device: PyTorch's DataLoader, led by our order."""
+"""From a dataset to batches on the device: PyTorch's DataLoader, in Paceline's sample order."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +20,12 @@ Split = Callable[[Any], tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class Batch:
-    """One worker's share of a global batch, on its device."""
+    """One worker's local batch, on its device."""
 
     inputs: Any
     target: Any
     samples: int
-    """Samples of this share that count."""
+    """Samples of this local batch that count."""
     global_samples: int
     ids: tuple[int, ...] = ()
     """Which samples of the dataset they are; empty for a part of a share."""
@@ -95,7 +95,7 @@ def load(
     split: Split | None,
     processes: int,
 ) -> Iterator[Batch]:
-    """Yield this worker's share of every step, in order."""
+    """Yield this worker's local batch of every step, in order."""
     handed_out: deque[list[int]] = deque()
     seeded = draws_numbers(data)
     loader: DataLoader[Any] = DataLoader(

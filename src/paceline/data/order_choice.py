@@ -1,4 +1,4 @@
-"""Whose order a training follows: its own hook's, its dataset's, or the house's."""
+"""The sample order of a training: its own hook's, its dataset's, or Paceline's."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from paceline.specs import PacelineError
 def order_of(
     data: Any, samples: int, seed: int, shuffle: bool, hook: Callable[[int], Order] | None = None
 ) -> Order:
-    """The order of a dataset of so many samples: the hook's before the dataset's before ours."""
+    """Return the sample order: the hook's, else the dataset's, else Paceline's."""
     if hook is not None:
         return _checked(hook(seed), "Training(order=…)", samples)
     if callable(getattr(data, "order", None)):
@@ -38,7 +38,7 @@ def _checked(order: Any, giver: str, samples: int) -> Order:
 
 @dataclass(frozen=True)
 class _Checked:
-    """An order that was written elsewhere: every answer is looked at, which costs microseconds."""
+    """A sample order written by a user: every answer is checked, which costs microseconds."""
 
     order: Order
     giver: str

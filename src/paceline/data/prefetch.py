@@ -1,4 +1,4 @@
-"""Fetching the shards that come next while the training is busy with those before."""
+"""Prefetching of the next shards during training."""
 
 import threading
 from contextlib import suppress
@@ -44,7 +44,7 @@ class ReadAhead:
             self._thread.join(timeout=1.0)
 
     def reached(self, step: int) -> None:
-        """Say that the training has come to a step."""
+        """Report the step that the training has reached."""
         with self._changed:
             self._reached = step
             self._changed.notify()

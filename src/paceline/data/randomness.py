@@ -24,16 +24,16 @@ _key: ContextVar[int | None] = ContextVar("key", default=None)
 _numpy_scratch = np.random.MT19937()
 
 _SPREAD = 0x9E3779B97F4A7C15
-"""2^64 divided by the golden ratio: keys of neighbouring samples lie far apart."""
+"""2^64 divided by the golden ratio: keys of neighboring samples lie far apart."""
 
 
 def draws_numbers(data: Any) -> bool:
-    """Whether decoding may draw random numbers; a dataset that never does says `deterministic`."""
+    """Return whether decoding may draw random numbers; datasets declare `deterministic` if not."""
     return not (isinstance(data, TensorDataset) or getattr(data, "deterministic", False))
 
 
 def seed_sample(sample: int) -> None:
-    """Seed the generators for a sample, where somebody trains; datasets call it before decoding."""
+    """Seed the generators for a sample during training; datasets call it before decoding."""
     key = _key.get()
     if key is None:
         return

@@ -1,4 +1,4 @@
-"""How much of a training's time is spent on training: failures, checkpoints, time slots.
+"""Goodput of a training: failures, checkpoints, time slots.
 
 Failures come independently of each other, as often on every device (a Poisson process); each costs
 the work since the last checkpoint, or the last copy in the memory of peers, and a recovery.
@@ -19,25 +19,25 @@ HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Goodput:
-    """How often to save, and what is left for training."""
+    """The best checkpoint interval, and the goodput with it."""
 
     interval_seconds: float
-    """Of training between two checkpoints; infinite where nothing fails."""
+    """Training time between two checkpoints; infinite where nothing fails."""
     fraction: float
-    """Of all time, what is training that is not lost again."""
+    """Fraction of the time that is useful training."""
     origin: Origin
-    """Of the failure rate."""
+    """Origin of the failure rate."""
 
 
 def failures_per_device_hour(cluster: Cluster) -> tuple[float, Origin]:
-    """As the cluster's file says, else as in the training of Llama 3."""
+    """Return the rate of the cluster's file, else that of the training of Llama 3."""
     if cluster.failures_per_device_hour is not None:
         return cluster.failures_per_device_hour, "measured"
     return LLAMA3_FAILURES_PER_DEVICE_HOUR, "published"
 
 
 def best_interval(checkpoint_seconds: float, between_failures_seconds: float) -> float:
-    """Seconds of training between checkpoints that lose the least (Daly 2006).
+    """Return the checkpoint interval that loses the least, in seconds of training (Daly 2006).
 
     Where checkpoints are much shorter than the time between failures this is Young's square root.
     """
@@ -54,7 +54,7 @@ def useful_fraction(
     recovery_seconds: float,
     between_failures_seconds: float,
 ) -> float:
-    """Of all time, what is training that is not lost again (Daly 2006).
+    """Return the fraction of the time that is useful training (Daly 2006).
 
     Exact where failures are a Poisson process; they may strike checkpoints and recoveries too.
     """
@@ -66,28 +66,28 @@ def useful_fraction(
 
 @dataclass(frozen=True)
 class Recovery:
-    """How a training comes back from the failure of a node."""
+    """How a training recovers from a node failure."""
 
     detection_seconds: float
-    """From a failure until the others have noticed."""
+    """From a failure until the other workers detect it."""
     restart_seconds: float
-    """From then until training goes on from a checkpoint on disk."""
+    """From detection until training continues from a checkpoint on disk."""
     checkpoint_seconds: float
-    """That training stands still for such a checkpoint (above 0)."""
+    """Pause of the training for such a checkpoint (above 0)."""
     uncovered: float = 1.0
-    """Share of the failures after which the state is only on disk; all without copies in peers."""
+    """Fraction of failures after which only the disk has the state; 1 without peer copies."""
     regroup_seconds: float = 0.0
-    """After other failures: from noticing until training goes on from what peers hold."""
+    """After other failures: from detection until training continues from peer copies."""
     copy_interval_seconds: float = 1.0
-    """Of training between copies to peers; a step where replicas are copies of each other."""
+    """Training time between peer copies; one step where replicas hold the same state."""
     copy_seconds: float = 0.0
-    """That training stands still for such a copy."""
+    """Pause of the training for such a copy."""
     return_seconds: float = 0.0
-    """From a failure until the node, or another in its place, can be used again."""
+    """From a failure until the node, or a replacement, is available."""
     spares: int = 0
-    """Nodes beyond those that train, which take the places of lost ones at once."""
+    """Spare nodes, which replace lost ones at once."""
     nodes_per_replica: int = 1
-    """Nodes that stand still where one is lost and no spare is left."""
+    """Nodes that stop where one is lost and no spare is left."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.uncovered <= 1:
@@ -129,7 +129,7 @@ class Recovery:
 
 
 def goodput(cluster: Cluster, recovery: Recovery) -> Goodput:
-    """Of a training on all devices of the cluster that saves as often as is best."""
+    """Return the goodput on all devices of the cluster with the best checkpoint interval."""
     rate, origin = failures_per_device_hour(cluster)
     if rate == 0:
         return Goodput(math.inf, 1.0, origin)
@@ -139,8 +139,8 @@ def goodput(cluster: Cluster, recovery: Recovery) -> Goodput:
 
 
 def nodes_short(away: float, spares: int) -> float:
-    """Nodes that are missing in the mean where `away` are, by a Poisson distribution, being
-    mended or replaced, and spares stand in for the first ones."""
+    """Return the mean number of nodes missing beyond the spares, where the number under repair is
+    Poisson distributed with mean `away`."""
     short, chance = away - spares, math.exp(-away)
     for count in range(spares):
         short += (spares - count) * chance

@@ -1,4 +1,4 @@
-"""A whole training by a plan: time with failures and checkpoints, energy, money, time slots."""
+"""Cost of a whole training: time with failures and checkpoints, energy, money, time slots."""
 
 from dataclasses import replace
 
@@ -13,17 +13,17 @@ from paceline.specs.plans.layout import Layout
 HOUR = 3600.0
 KILOWATT_HOUR = 3.6e6
 SAVED_BYTES_PER_SECOND = 1e9
-"""That one node writes to a parallel file system: assumed."""
+"""Write rate of one node to a parallel file system: assumed."""
 START_SECONDS = 120.0
-"""From a job's begin, or from a failure, until training goes on: assumed."""
+"""From the start of a job, or from a failure, until training continues: assumed."""
 REGROUP_SECONDS = 30.0
-"""Until those who are left go on inside their living processes: assumed, for the largest clusters;
-four processes on one machine take milliseconds."""
+"""Time to regroup: assumed, for the largest clusters; four processes on one machine take
+milliseconds."""
 UNCOVERED = 0.1
 """Share of the failures after which no peer has the lost state: assumed; 8 % of the stops of Llama
 3 were switches and cables, which many nodes share."""
 COPY_STEPS = 10
-"""Between copies to peers, where the plan does not say."""
+"""Steps between peer copies, where the plan does not say."""
 
 
 def training_cost(
@@ -33,7 +33,7 @@ def training_cost(
     slot_seconds: float | None = None,
     faults: Faults = Faults(),  # noqa: B008 -- frozen
 ) -> TrainingCost:
-    """What `steps` steps take on the nodes of a cluster."""
+    """Return the cost of `steps` steps on the nodes of a cluster."""
     step = best.estimate.step_seconds
     parts = best.estimate.bytes
     kept = parts["weights"] + parts["optimizer"] + parts["agreeing"]
@@ -69,7 +69,7 @@ def training_cost(
 def recovery_of(
     layout: Layout, step_seconds: float, checkpoint_seconds: float, cluster: Cluster, faults: Faults
 ) -> Recovery:
-    """How a run of this layout comes back when a node fails."""
+    """Return how a run of this layout recovers from a node failure."""
     from_disk = Recovery(
         detection_seconds=faults.lease_seconds,
         restart_seconds=START_SECONDS,

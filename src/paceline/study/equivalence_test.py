@@ -24,8 +24,8 @@ FEWEST_SEEDS = 2
 def comparisons(
     runs: Sequence[Learned], base: Sequence[Learned], margin: float, *, failed: bool
 ) -> tuple[Comparison, ...]:
-    """Each measure that both have, beside the base's; `margin` is by the base's mean. `failed`: of
-    the runs that should have been, some failed."""
+    """Compare each measure that both have; `margin` is relative to the base's mean. `failed`: some
+    runs failed."""
     measures = dict.fromkeys(name for run in runs for name in run.values)
     found = (
         _comparison(name, _by_seed(runs, name), _by_seed(base, name), margin, failed=failed)
@@ -35,7 +35,7 @@ def comparisons(
 
 
 def verdict_of(differences: Sequence[float], margin: float, measure: str) -> Verdict:
-    """What may be said of a measure that differs so much with each seed."""
+    """Return the verdict on a measure, from its difference with each seed."""
     if len(differences) < FEWEST_SEEDS:
         return "unknown"
     if max(map(abs, _ends(interval(differences, 0.90)))) <= margin:

@@ -1,4 +1,4 @@
-"""From the runs of a study of quality to how well each point learned."""
+"""Quality of each point, from the runs of a quality study."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from paceline.study.equivalence_test import comparisons
 from paceline.study.study_folder import States, attempts, finished
 
 LAST = 0.1
-"""Of the samples, over which the final loss is a mean."""
+"""Fraction of the samples over which the final loss is averaged."""
 MOST_STRETCHES = 100
 
 
 def quality(study: Study, states: States) -> Quality:
-    """What is known so far; `states`: the runs there are, by the name of their repetition."""
+    """Return the quality so far; `states`: runs by the name of their repetition."""
     base = base_of(study.points)
     ended = [finished(study, point, states) for point in study.points]
     # Points may see some samples more, where these fill the last batch.
@@ -39,8 +39,8 @@ def quality(study: Study, states: States) -> Quality:
 
 
 def base_of(points: Sequence[Point]) -> int:
-    """The number of the point with the fewest workers and the smallest batch; of several, the first
-    that was asked for."""
+    """Return the index of the point with the fewest workers and the smallest batch; of several,
+    the first."""
     return min(
         range(len(points)), key=lambda number: (points[number].workers, points[number].batch_times)
     )
@@ -49,8 +49,7 @@ def base_of(points: Sequence[Point]) -> int:
 def mean_between(
     losses: Sequence[float], samples: Sequence[int], begin: float, end: float
 ) -> float | None:
-    """Of the losses of steps, weighted by those of their samples which lie between two positions in
-    all samples; None where no step has any."""
+    """Return the mean loss of the samples between two positions; None where no step has any."""
     ends = list(accumulate(samples))
     weights = [
         max(0.0, min(last, end) - max(last - count, begin))
@@ -60,7 +59,7 @@ def mean_between(
 
 
 def curve(states: Sequence[RunState]) -> tuple[Stretch, ...]:
-    """The loss over the samples, of runs which took alike steps, in at most a hundred stretches."""
+    """Return the loss curve of runs with equal steps, in at most a hundred intervals."""
     if not states:
         return ()
     steps = min(len(state.loss) for state in states)
@@ -83,7 +82,7 @@ def _mean(losses: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def _failed(study: Study, point: Point, states: States) -> bool:
-    """Whether a seed was tried, and came to no end; one that still goes on has not failed."""
+    """Return whether all runs of a seed have ended without finishing."""
     return any(
         tried and all(state.over and state.status != "finished" for _, state in tried)
         for tried in attempts(study, point, states)

@@ -1,4 +1,4 @@
-"""From the runs of a study to what came of each point."""
+"""Measurements of each point, from the runs of a study."""
 
 import math
 
@@ -9,7 +9,7 @@ from paceline.study.study_folder import States, attempts, finished
 
 
 def point_results(study: Study, states: States) -> tuple[PointResult, ...]:
-    """What each point's runs have measured so far."""
+    """Return the measurements of each point so far."""
     found = []
     for point in study.points:
         tried = attempts(study, point, states)
@@ -58,7 +58,7 @@ def _failure(run: Run, state: RunState) -> str:
 
 
 def _predicted(tried: list[list[tuple[Run, RunState]]]) -> float | None:
-    """What the planner said of it when a run of it was begun."""
+    """Return the prediction in samples per second that the point's plan has."""
     for _, state in (each for repeated in tried for each in repeated):
         estimate = state.plan.estimate
         if estimate is not None:

@@ -1,4 +1,4 @@
-"""Which settings a study measures."""
+"""The points of a study: the settings that it measures."""
 
 import hashlib
 import re
@@ -40,8 +40,9 @@ def points(
     kind: Kind,
     varying: Mapping[str, Sequence[str]],
 ) -> tuple[Point, ...]:
-    """All combinations; the batch of a weak study is the training's own times the workers. In their
-    order for quality, whose first is the base, else by what varies."""
+    """Return all combinations; a weak study multiplies the training's batch by the workers.
+
+    A quality study keeps the given order, since its first point is the base."""
     _check_rates(varying)
     found = []
     for values in product(*varying.values()):
@@ -63,7 +64,7 @@ def points(
 
 
 def check_rate(point: Point, sync: Sync) -> None:
-    """Refuse a scaled rate where another optimizer than the training's changes the weights."""
+    """Refuse a scaled learning rate where the optimizer is not the training's."""
     if point.varied.get(RATE) == SCALED and sync.mode == "stale":
         raise PacelineError(
             "--vary lr=scaled was given together with sync=stale, whose servers have a rate of"
@@ -73,7 +74,7 @@ def check_rate(point: Point, sync: Sync) -> None:
 
 
 def key(point: Point) -> str:
-    """A short name for a point, which a folder can have: `4x1`, `4x1-sync-local-every-8-1f3c`."""
+    """Return a short name for a point, fit for a folder: `4x1`, `4x1-sync-local-every-8-1f3c`."""
     where = f"{point.nodes}x{point.devices_per_node}"
     if not point.varied:
         return where

@@ -1,4 +1,4 @@
-"""Measuring what a study still lacks, a few runs at a time."""
+"""Runs the repetitions of a study that are not finished, a few at a time."""
 
 import time
 from collections import deque
@@ -13,30 +13,30 @@ from paceline.study.study_folder import Repetition, StudyFolder
 
 _POLL_SECONDS = 0.1
 Over = Callable[[], bool]
-"""Whether a run that was started is over."""
+"""Returns whether a started run is over."""
 
 
 class Launcher(Protocol):
-    """Brings runs onto machines."""
+    """Starts runs."""
 
     def prepared(self, point: Point) -> tuple[Job, Plan]:
-        """What a point runs as."""
+        """Return a point's job and plan."""
 
     def start(self, run: Run, point: Point) -> Over:
-        """Begin a run."""
+        """Start a run."""
 
     def rejoined(self, run: Run) -> Over | None:
-        """Take up a run that another process has begun; None where nothing of it goes on."""
+        """Watch a run that another process started; None where it no longer runs."""
 
 
 @dataclass
 class Progress:
-    """How far a study is."""
+    """Progress of a study."""
 
     wanted: int
     done: int = 0
     going: list[str] = field(default_factory=list)
-    """Names of the repetitions that are being measured."""
+    """Names of the running repetitions."""
     failed: list[str] = field(default_factory=list)
 
 
@@ -46,9 +46,9 @@ def measure(
     at_once: int,
     tell: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
-    """Measure what is not finished yet.
+    """Run the repetitions that are not finished.
 
-    A point that has failed once is not tried again in this go, since it most likely would again.
+    A point that fails is not tried again in this call, since it would most likely fail again.
     """
     repetitions, states = list(folder.repetitions()), folder.states()
     progress = Progress(wanted=len(repetitions))

@@ -1,4 +1,4 @@
-"""How a training scales, from its measured points: speed-ups, laws, and how far they reach.
+"""Speed-ups, scaling laws and their extrapolation, from measured points.
 
 With n workers, relative to one:
 - Amdahl (Validity of the single processor approach, 1967): S = 1 / (s + (1 - s) / n).
@@ -22,10 +22,10 @@ from paceline.study.confidence import interval, quantile
 _NORMAL = 1.960  # quantile 0.975
 DRAWS = 1000
 FEWEST_NUMBERS = 3
-"""Of workers, below which no law is fitted."""
+"""Fewest numbers of workers to fit a law to."""
 CURVE_POINTS = 40
 BEYOND = 4
-"""A curve goes on to so many times the most workers measured."""
+"""A curve extends to this multiple of the most workers measured."""
 
 
 def with_scaling(points: Sequence[PointResult]) -> tuple[PointResult, ...]:
@@ -105,7 +105,7 @@ def _scaled(result: PointResult, base: PointResult) -> PointResult:
 
 
 def _means(measured: Sequence[PointResult]) -> Array:
-    """Samples per second, one row, as `_drawn` has many."""
+    """Return samples per second as one row, in the shape of `_drawn`."""
     return np.array([[fmean(_rates(each)) for each in measured]])
 
 
@@ -139,7 +139,7 @@ def _surrounded(value: float, drawn: Array | None) -> Interval:
 
 
 def _speedups(measured: Sequence[PointResult], rates: Array) -> Array:
-    """Of all points but the base, which is the first, for each row of samples per second."""
+    """Return the speed-ups of all points but the base, the first, for each row of rates."""
     return rates[:, 1:] / rates[:, :1] * measured[0].point.workers
 
 
@@ -166,7 +166,7 @@ def _fit_gustafson(workers: Array, speedups: Array) -> tuple[Array, ...]:
 
 
 def _share(x: Array, y: Array) -> Array:
-    """The least-squares s of y = s x, in [0, 1], for each row."""
+    """Return the least-squares s of y = s x, in [0, 1], for each row."""
     share: Array = (x * y).sum(axis=1) / (x * x).sum(axis=1)
     return np.clip(share, 0, 1)
 
@@ -198,9 +198,9 @@ class _Form(NamedTuple):
     name: LawName
     numbers: tuple[str, ...]
     speedup: Callable[..., Array]
-    """Of workers and the law's numbers."""
+    """Returns the speed-up from workers and the law's numbers."""
     fit: Callable[[Array, Array], tuple[Array, ...]]
-    """Workers, and speed-ups in rows; the law's numbers for each row."""
+    """Returns the law's numbers for each row, from workers and rows of speed-ups."""
 
 
 _AMDAHL = _Form("amdahl", ("serial",), _amdahl, _fit_amdahl)
@@ -227,7 +227,7 @@ def _law(form: _Form, family: str, measured: Sequence[PointResult], drawn: Array
 
 
 def _reach(law: Law, measured: Sequence[int], bound: float) -> Reach:
-    """`measured`: numbers of workers, the most last."""
+    """Return the reach of a law; `measured`: numbers of workers, ascending."""
     a, b = law.numbers["contention"].value, law.numbers["coherence"].value
     most = measured[-1]
     allowed = 1 / bound - 1

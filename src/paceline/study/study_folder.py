@@ -1,4 +1,4 @@
-"""A study is a folder: what is measured, and a run's folder for each measurement."""
+"""A study's folder: its settings, and a run's folder for each measurement."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from paceline.specs import Job, PacelineError, Plan, Point, Run, Study
 from paceline.study.points import key
 
 States = dict[str, list[tuple[Run, RunState]]]
-"""The runs there are of each repetition, by its name, the oldest first."""
+"""Runs of each repetition by its name, the oldest first."""
 _SAME = ("train", "function", "kind", "steps", "warm_up", "cluster")
 
 
@@ -22,40 +22,40 @@ class Repetition:
 
     @property
     def name(self) -> str:
-        """Of its run."""
+        """Name of its run."""
         return f"{key(self.point)}-r{self.number}"
 
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The folder of a study and what is in it."""
+    """A study's folder and its contents."""
 
     path: Path
 
     @property
     def study_file(self) -> Path:
-        """What is measured."""
+        """The file with the study's settings."""
         return self.path / "study.toml"
 
     @property
     def runs(self) -> Path:
-        """The runs' folders."""
+        """The folder of the runs."""
         return self.path / "runs"
 
     @property
     def study(self) -> Study:
-        """Read from the folder."""
+        """The study's settings, read from the folder."""
         return Study.read(self.study_file)
 
     @classmethod
     def is_one(cls, path: Path) -> bool:
-        """Whether a folder is a study's."""
+        """Return whether a folder is a study's."""
         return cls(path).study_file.is_file()
 
     @classmethod
     def begun(cls, path: Path, study: Study) -> "StudyFolder":
-        """A new folder, or one that has a part of this study already: it may get more points and
-        repetitions, but what it has must have been measured in the same way."""
+        """Create the folder, or continue one: points and repetitions may be added, but the other
+        settings must be the same."""
         folder = cls(path.absolute())
         if folder.study_file.exists():
             before = folder.study
@@ -80,22 +80,22 @@ class StudyFolder:
         return folder
 
     def repetitions(self) -> Iterator[Repetition]:
-        """All that are wanted, every point once before any is measured again, there and back:
-        what changes slowly meanwhile touches all points alike."""
+        """Yield all repetitions: every point once before any is repeated, in alternating order, so
+        that slow changes of the machine affect all points alike."""
         study = self.study
         for number in range(study.repeat):
             for point in study.points[:: -1 if number % 2 else 1]:
                 yield Repetition(point, number + 1)
 
     def new_run(self, repetition: Repetition, job: Job, plan: Plan) -> Run:
-        """A folder for a measurement that is about to begin."""
+        """Create the folder of a run."""
         named: dict[str, str | int] = {"name": repetition.name}
         if self.study.kind == "quality":
             named["seed_plus"] = repetition.number - 1
         return Run.create(self.runs, job.model_copy(update=named), plan)
 
     def states(self) -> States:
-        """The runs there are of each repetition, by its name, the oldest first."""
+        """Return the runs of each repetition by its name, the oldest first."""
         found: States = {}
         for path in sorted(self.runs.iterdir()):
             run = Run(path)
@@ -107,13 +107,13 @@ class StudyFolder:
 
 
 def attempts(study: Study, point: Point, states: States) -> list[list[tuple[Run, RunState]]]:
-    """The runs there are of a point, by repetition."""
+    """Return the runs of a point, by repetition."""
     names = [Repetition(point, number + 1).name for number in range(study.repeat)]
     return [states.get(name, []) for name in names]
 
 
 def finished(study: Study, point: Point, states: States) -> list[tuple[Run, RunState]]:
-    """One run of each repetition that has come to its end."""
+    """Return one finished run of each repetition that has one."""
     return [
         found
         for repeated in attempts(study, point, states)

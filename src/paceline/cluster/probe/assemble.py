@@ -1,4 +1,4 @@
-"""A cluster put together from what its workers measured."""
+"""Builds a `Cluster` from the workers' measurements."""
 
 import datetime
 from statistics import median
@@ -17,7 +17,7 @@ from paceline.specs.measurements.probe import Probed
 
 
 def cluster_of(probed: Probed, day: datetime.date) -> Cluster:
-    """Equal nodes, each figure the median of all workers; those who differ are in the remarks."""
+    """Return a cluster of equal nodes with the workers' medians; remarks name the outliers."""
     source = f"measured by paceline probe on {day.isoformat()}"
     lines = costs(probed.collectives)
     inside = _link(lines, True, f"{probed.backend} inside a node", source)
@@ -81,7 +81,7 @@ def _matmuls(probed: Probed) -> tuple[MatmulRate, ...]:
 
 
 def _link(lines: tuple[CollectiveCost, ...], inside: bool, name: str, source: str) -> Link | None:
-    """What two workers sent each other."""
+    """Return the link that a send between two workers measured."""
     for each in lines:
         same_node = each.members_per_node == each.members
         if each.operation == "send" and same_node == inside:
@@ -95,10 +95,10 @@ def _link(lines: tuple[CollectiveCost, ...], inside: bool, name: str, source: st
 
 
 def _whole_interfaces(share: Link, probed: Probed) -> tuple[Link, int]:
-    """One interface of a node and their number, from a device's share while all devices send.
+    """Return one network interface of a node, and their number.
 
-    What a single pair of devices reaches when the others are still says how many shares are one
-    interface.
+    `share` is a device's rate while all devices send; a single pair's rate while the others are
+    idle is that of an interface.
     """
     devices = probed.devices_per_node
     alone = median(each.bytes_per_second for each in probed.pairs)
@@ -108,7 +108,7 @@ def _whole_interfaces(share: Link, probed: Probed) -> tuple[Link, int]:
 
 
 def _unmeasured(other: Link | None, tier: str) -> Link | None:
-    """Where a probe had no such link, a stand-in."""
+    """Return a placeholder for a link that the probe did not measure."""
     if other is None:
         return None
     return other.model_copy(update={"name": "none", "source": f"assumed: as {tier}"})

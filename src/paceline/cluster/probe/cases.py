@@ -1,33 +1,33 @@
-"""Who communicates with whom while a cluster is probed, and how many bytes."""
+"""The groups and message sizes that a probe measures."""
 
 from dataclasses import dataclass
 
 CALL_SECONDS = 0.2
-"""The longest call, above the shortest: a slow network is probed as quickly as a fast one."""
+"""Longest call beyond the shortest, so that probing a slow network takes no longer."""
 REPEATED_SECONDS = 0.2
-"""For all calls of one size."""
+"""Seconds for all calls of one size."""
 FEWEST_REPEATS, MOST_REPEATS = 3, 15
 FIRST_BYTES = 4096
 GROWTH = 2.5
-"""From one size to the next."""
+"""Factor from one size to the next."""
 LEAST_GROWTH = 1.5
-"""Below which another size would say nothing new."""
+"""Smallest factor that is worth another size."""
 MOST_ROUNDS = 4
-"""In which every node meets another one: enough to tell a slow node from a slow partner."""
+"""Rounds of pairs: enough to tell a slow node from a slow partner."""
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """All workers in groups of `members`, of which `per_node` share a node.
+    """All workers in groups of `members`, `per_node` of them on each node.
 
-    All groups work side by side, as those of a layout do.
+    All groups communicate at the same time, as those of a layout do.
     """
 
     members: int
     per_node: int
 
     def group_of(self, rank: int, nodes: int, devices: int) -> list[int] | None:
-        """The workers in the group of this one; None where it is left over."""
+        """Return the ranks of this rank's group; None where it has none."""
         node, local = divmod(rank, devices)
         if self.members == self.per_node:
             first = local - local % self.members
@@ -47,7 +47,7 @@ class Grouping:
 
 
 def groupings(nodes: int, devices: int) -> list[Grouping]:
-    """Groups in a node, of one worker in each node, and of whole nodes: 2, 4, 8, ... and all."""
+    """Return groups in a node, of one worker per node, and of whole nodes: 2, 4, 8, ... and all."""
     inside = [Grouping(members, members) for members in _doubled(devices)]
     between = [Grouping(spread, 1) for spread in _doubled(nodes)]
     if devices > 1:
@@ -56,9 +56,7 @@ def groupings(nodes: int, devices: int) -> list[Grouping]:
 
 
 def next_bytes(nbytes: int, seconds_above_first: float, most: int, members: int) -> int | None:
-    """The next message after one that took so much longer than the first one; None when that was
-    the last.
-    """
+    """Return the next message size; None after the last."""
     growth = min(GROWTH, most / nbytes)
     if seconds_above_first > 0:
         growth = min(growth, CALL_SECONDS / seconds_above_first)
@@ -68,19 +66,19 @@ def next_bytes(nbytes: int, seconds_above_first: float, most: int, members: int)
 
 
 def in_parts(nbytes: float, members: int) -> int:
-    """About as many bytes, in equal parts of whole float32 numbers for all members."""
+    """Return about `nbytes`, divisible into equal parts of float32 numbers for all members."""
     part = 4 * members
     return max(1, round(nbytes / part)) * part
 
 
 def repeats(expected_seconds: float) -> int:
-    """Calls of one size."""
+    """Return the number of calls of one size."""
     wanted = int(REPEATED_SECONDS / expected_seconds)
     return min(max(wanted, FEWEST_REPEATS), MOST_REPEATS)
 
 
 def partners(nodes: int) -> list[dict[int, int]]:
-    """Rounds in which nodes meet in pairs, always other ones: each node's partner, by number.
+    """Return rounds of pairs of nodes, different in each round: a mapping from node to partner.
 
     A round-robin tournament: one place stays, the others move on by one. Of an odd number of
     nodes one rests in each round.
@@ -99,7 +97,7 @@ def partners(nodes: int) -> list[dict[int, int]]:
 
 
 def _doubled(most: int) -> list[int]:
-    """2, 4, 8, ... below `most`, and `most`."""
+    """Return 2, 4, 8, ... below `most`, and `most`."""
     if most < 2:
         return []
     return [1 << power for power in range(1, (most - 1).bit_length())] + [most]

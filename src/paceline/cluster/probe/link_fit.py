@@ -1,4 +1,4 @@
-"""Lines through measured times: latency + bytes / rate, after bytes that pass at once."""
+"""Fits of measured times: latency + (bytes - free bytes) / rate."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,37 +10,37 @@ from paceline.specs.measurements.cluster import CollectiveCost
 from paceline.specs.measurements.probe import CollectiveTime
 
 FASTEST = 1e3
-"""Of the rate of the largest message: what a line may have where noise hides the slope."""
+"""Highest rate of a line, relative to the largest message's, where noise hides the slope."""
 ROUNDS = 20
 SMALL_ERROR = 0.02
-"""Relative errors below count as one: times are no more exact than that."""
+"""Relative errors below this count alike: times are no more exact."""
 BETTER = 0.75
-"""Of the errors of a plain line: what a bend must leave at the most, since it also fits noise."""
+"""A bend must reduce the straight line's errors to this fraction, since it also fits noise."""
 FEWEST_FOR_BEND = 5
 EMPHASIS = 0.25
-"""The power of a message's size by which it counts: most time goes into large ones."""
+"""Exponent of a message's size in its weight: most time goes into large messages."""
 
 _Array = npt.NDArray[np.float64]
 
 
 class Line(NamedTuple):
-    """Seconds = latency + what of the bytes is above `free_bytes` / rate."""
+    """Seconds = latency + max(bytes - free bytes, 0) / rate."""
 
     latency_seconds: float
     bytes_per_second: float
     free_bytes: float
 
     def seconds(self, nbytes: float) -> float:
-        """Of a message."""
+        """Return the seconds of a message."""
         counted = max(nbytes - self.free_bytes, 0.0)
         return self.latency_seconds + counted / self.bytes_per_second
 
 
 def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Line:
-    """The line that is the least wrong, relative to each time.
+    """Fit a line with the least relative errors.
 
-    Relative, so that the short times of small messages have a say beside the long ones; by least
-    squares that weigh large errors less, so that a call that was held up does not count much.
+    Errors are relative, so that small messages count as well. Least squares with smaller weights
+    for large errors make the fit robust to single delayed calls.
     """
     sizes, times = np.asarray(nbytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
     if len(sizes) == 1:  # one size does not tell latency from rate
@@ -75,7 +75,7 @@ def _straight(sizes: _Array, times: _Array, free: float) -> tuple[Line, float]:
 
 
 def costs(times: Sequence[CollectiveTime]) -> tuple[CollectiveCost, ...]:
-    """A line for each operation and grouping."""
+    """Fit a line for each operation and grouping."""
     cases: dict[tuple[str, int, int], list[CollectiveTime]] = {}
     for each in times:
         cases.setdefault((each.operation, each.members, each.members_per_node), []).append(each)

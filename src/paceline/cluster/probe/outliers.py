@@ -9,13 +9,13 @@ from paceline.specs.measurements.probe import PairRate, Probed
 _Key = TypeVar("_Key")
 
 SLOW = 0.8
-"""Of the median of the peers; what lies above is the usual noise."""
+"""Fraction of the peers' median below which a figure is slow."""
 FEWEST_PEERS = 3
-"""Of two that differ nobody can say which is the odd one."""
+"""With two that differ, neither is the outlier."""
 
 
 def remarks(probed: Probed) -> tuple[str, ...]:
-    """A sentence for everything that is slow."""
+    """Return a sentence for each slow node and link."""
     names = [each.node for each in probed.workers[:: probed.devices_per_node]]
     slow_devices = _slow(_best_flops(probed))
     links = _links(probed.pairs)
@@ -27,7 +27,7 @@ def remarks(probed: Probed) -> tuple[str, ...]:
 
 
 def _best_flops(probed: Probed) -> dict[str, float]:
-    """Of the slowest device in each node."""
+    """Return the rate of the slowest device on each node."""
     found: dict[str, float] = {}
     for each in probed.workers:
         found[each.node] = min(found.get(each.node, each.best_flops), each.best_flops)
@@ -35,7 +35,7 @@ def _best_flops(probed: Probed) -> dict[str, float]:
 
 
 def _links(pairs: Sequence[PairRate]) -> dict[int, float]:
-    """The best rate of each node with any partner: a slow partner is not its own fault."""
+    """Return each node's best rate with any partner, so that a slow partner does not count."""
     found: dict[int, float] = {}
     for each in pairs:
         for node in each.nodes:
@@ -46,7 +46,7 @@ def _links(pairs: Sequence[PairRate]) -> dict[int, float]:
 def _slow_between(
     pairs: Sequence[PairRate], names: Sequence[str], slow_nodes: set[int]
 ) -> list[str]:
-    """Pairs of nodes that are slow together although each of them is fast with others."""
+    """Describe pairs of nodes that are slow together although each is fast with others."""
     whole = {each.nodes: each.bytes_per_second for each in pairs if not slow_nodes & {*each.nodes}}
     return [
         f"{names[one]} to {names[other]}: link at {by:.2f} of the median"
@@ -55,7 +55,7 @@ def _slow_between(
 
 
 def _slow(figures: Mapping[_Key, float]) -> list[tuple[_Key, float]]:
-    """Those below their peers, and by how much."""
+    """Return the slow ones with their fraction of the median."""
     if len(figures) < FEWEST_PEERS:
         return []
     usual = median(figures.values())

@@ -1,4 +1,4 @@
-"""What a probe leaves in its run's folder: how far it is, and what was measured."""
+"""The files of a probe in its run's folder: progress and measurements."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ from paceline.specs.measurements.probe import Probed
 
 
 def note_done(run: Run, part: float) -> None:
-    """Say how much of the probe is done, for whoever waits for it."""
+    """Write the fraction of the probe that is done."""
     _write(_progress_file(run), f"{part:.4f}")
 
 
 def done_part(run: Run) -> float:
-    """How much of the probe is done, from 0 to 1."""
+    """Return the fraction of the probe that is done."""
     try:
         return float(_progress_file(run).read_text())
     except FileNotFoundError:
@@ -20,12 +20,12 @@ def done_part(run: Run) -> float:
 
 
 def write_probed(run: Run, probed: Probed) -> None:
-    """Keep all that was measured."""
+    """Write the measurements."""
     _write(_probed_file(run), probed.model_dump_json())
 
 
 def read_probed(run: Run) -> Probed:
-    """What was measured."""
+    """Read the measurements."""
     try:
         return Probed.model_validate_json(_probed_file(run).read_text())
     except FileNotFoundError:
@@ -44,7 +44,7 @@ def _probed_file(run: Run) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """All at once, so that nobody reads half of it."""
+    """Write atomically."""
     draft = path.with_suffix(".draft")
     draft.write_text(text)
     draft.rename(path)

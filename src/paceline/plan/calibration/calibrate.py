@@ -1,4 +1,4 @@
-"""Fit the planner's numbers to steps that were measured, and say how sure a prediction is.
+"""Fits of the planner's coefficients to measured steps, with the uncertainty of predictions.
 
 Logarithms of the numbers start at their guesses and move as far as the measured steps ask for and
 the spread of the guesses allows: the mode of the posterior. Rows that nothing explains weigh less
@@ -22,29 +22,29 @@ from paceline.specs.plans.estimate import Origin
 
 ROUNDS = 25
 SETTLED = 1e-3
-"""Change of a logarithm below which another round is not worth it."""
+"""Change of a logarithm at which the fit has converged."""
 FOLDS = 5
-"""Parts of the rows, each predicted by a fit to the others, that set the width of intervals."""
+"""Folds of the cross-validation that sets the width of intervals."""
 DIFFERENCE = 1e-3
 FREEDOM = 4.0
-"""Of Student's t: small, so that rows far off pull little."""
+"""Degrees of freedom of Student's t: few, so that outliers pull little."""
 NINE_OF_TEN = 1.645
 FEW_ROWS = 1.3
-"""By which few rows widen an interval: close to Student's t with as many degrees of freedom."""
+"""Widens intervals after few rows: close to Student's t with as many degrees of freedom."""
 UNFITTED_NOISE = 0.1
-"""What the form of the model leaves unexplained, before any row says otherwise."""
+"""Residual standard deviation before anything is fitted."""
 MATTERS = 0.05
-"""By which a step changes with a number, in percent for a percent, from which on it matters."""
+"""Elasticity of a step from which on a coefficient matters to it."""
 LEARNED = 0.7
-"""Of a number's spread before, what is left of it at the most where rows have shown it."""
+"""A coefficient counts as measured when its spread falls below this fraction of the prior's."""
 FROM_WEAK_TO_FIRM: tuple[Origin, ...] = ("assumed", "published", "measured")
 USUAL_NOISE, NOISE_ROWS = 0.05, 4.0
-"""What fitted models leave unexplained, and for how many rows this counts beside those given."""
+"""Prior of the residual standard deviation, and the rows that it counts for."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Layouts of one model on one cluster, and how long their steps took."""
+    """Layouts of one model on one cluster, and their measured step times."""
 
     profile: Profile
     cluster: Cluster
@@ -57,11 +57,11 @@ class Steps:
 
     @property
     def kind(self) -> str:
-        """Device and precision, which have a rate of matrix products of their own."""
+        """Device and precision; each kind has its own rate of matrix products."""
         return f"{self.cluster.device.name} {self.precision}"
 
     def take(self, index: Index) -> "Steps":
-        """Those of that index."""
+        """Return the rows of an index."""
         return replace(
             self,
             layouts=self.layouts.take(index),
@@ -70,29 +70,29 @@ class Steps:
         )
 
     def predicted(self, numbers: Numbers) -> Array:
-        """Seconds of a step of each."""
+        """Return the predicted seconds of each step."""
         model = StepModel(self.profile, self.cluster, self.precision, self.engine, numbers)
         return model.times(self.layouts, self.batch).total
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Numbers, how they may be wrong together, and what they leave unexplained."""
+    """Fitted coefficients with their covariance and the residual noise."""
 
     numbers: Numbers
     kinds: dict[str, float]
-    """Logarithm of the matrix rate of each kind of device and precision, by the common one."""
+    """Logarithm of each kind's matrix rate, relative to the common one."""
     covariance: Array
-    """Of the logarithms: of all numbers, then of the kinds."""
+    """Covariance of the logarithms: coefficients, then kinds."""
     noise: float
-    """Standard deviation of the logarithm of a step."""
+    """Standard deviation of the logarithm of a step time."""
     width: float
-    """Standard deviations on either side that nine of ten rows stay within."""
+    """Half-width of the 90 % interval, in standard deviations."""
     origins: tuple[Origin, ...]
-    """Of the numbers, in their order."""
+    """Origins of the coefficients, in order."""
 
     def predict(self, steps: Steps) -> tuple[Array, Array, Array]:
-        """Seconds, and the interval that should hold them nine times out of ten."""
+        """Return seconds and the ends of their 90 % interval."""
         log, slope = self._slopes(steps)
         variance = np.einsum("ij,jk,ik->i", slope, self.covariance, slope) + self.noise**2
         if steps.kind not in self.kinds:
@@ -101,7 +101,7 @@ class Fit:
         return np.exp(log), np.exp(log - spread), np.exp(log + spread)
 
     def model(self, steps: Steps) -> StepModel:
-        """What computes steps with these numbers."""
+        """Return the step model with these coefficients."""
         return StepModel(
             steps.profile,
             steps.cluster,
@@ -111,7 +111,7 @@ class Fit:
         )
 
     def origin(self, steps: Steps) -> list[Origin]:
-        """Of each layout's prediction: the weakest of the numbers that matter for it."""
+        """Return each prediction's origin: the weakest of the coefficients that matter for it."""
         _, slope = self._slopes(steps)
         matters = np.abs(slope[:, : len(self.origins)]) > MATTERS
         return [
@@ -129,7 +129,7 @@ class Fit:
 
 
 def guess(guesses: Mapping[str, Guess] = GUESSES) -> Fit:
-    """Before anything was measured."""
+    """Return the priors as a fit."""
     return Fit(
         numbers=Numbers.guessed(guesses),
         kinds={},
@@ -141,7 +141,7 @@ def guess(guesses: Mapping[str, Guess] = GUESSES) -> Fit:
 
 
 def fit(measured: Sequence[Steps], guesses: Mapping[str, Guess] = GUESSES) -> Fit:
-    """The numbers that explain what was measured, and how far such fits are off on unseen rows."""
+    """Fit the coefficients; cross-validation sets the width of the intervals."""
     found = _mode(measured, guesses)
     places = np.arange(sum(len(each.layouts) for each in measured)) % FOLDS
     if len(places) < 2 * FOLDS:
@@ -159,7 +159,7 @@ def fit(measured: Sequence[Steps], guesses: Mapping[str, Guess] = GUESSES) -> Fi
 
 
 def _some(measured: Sequence[Steps], mask: npt.NDArray[np.bool_]) -> list[Steps]:
-    """Those rows only."""
+    """Return the rows of the mask."""
     kept, begin = [], 0
     for each in measured:
         inside = np.flatnonzero(mask[begin : begin + len(each.layouts)])
@@ -170,7 +170,7 @@ def _some(measured: Sequence[Steps], mask: npt.NDArray[np.bool_]) -> list[Steps]
 
 
 def _mode(measured: Sequence[Steps], guesses: Mapping[str, Guess]) -> Fit:
-    """Return the most probable numbers."""
+    """Return the posterior's mode."""
     from scipy.optimize import least_squares  # noqa: PLC0415
 
     kinds = sorted({each.kind for each in measured})
@@ -229,7 +229,7 @@ def _logs(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array
 
 
 def _slopes(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> tuple[Array, Array]:
-    """Logarithms of the predictions, and how they change with that of each number and kind."""
+    """Return log predictions and their derivatives by the log of each coefficient and kind."""
     count = len(GUESSES)
     moves = np.eye(len(logs))[:count] * DIFFERENCE
     found = _evaluated(measured, np.vstack([logs, logs + moves]), kinds)
@@ -241,7 +241,7 @@ def _slopes(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> tup
 
 
 def _evaluated(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array:
-    """Logarithms of the predictions, a row for each row of `logs`."""
+    """Return log predictions, a row for each row of `logs`."""
     count = len(GUESSES)
     numbers = Numbers.from_logs(logs[:, :count])
     rates = dict(zip(kinds, logs[0, count:], strict=True))

@@ -1,4 +1,4 @@
-"""What a step or a training takes in joules, and what it costs.
+"""Energy and money of a step or a training.
 
 A device draws a part of its power limit that depends on what it does; the rest of its node draws
 the same all the time. What lies outside the nodes is not counted: switches, storage, cooling.
@@ -29,7 +29,7 @@ HGX_H100 = NodePower(
 
 @dataclass(frozen=True)
 class Activity:
-    """Seconds of a device by what it does."""
+    """Seconds of a device by activity."""
 
     computing: Array
     communicating: Array

@@ -1,4 +1,4 @@
-"""What the workers of a probe measured, before anything is fitted; a run's `probe.json`."""
+"""Raw measurements of a probe's workers; a run's `probe.json`."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ class ProbedWorker(Spec):
     units: PositiveInt
     memory_bytes: PositiveInt
     launch_seconds: PositiveFloat
-    """The host's time for a small operation, while all workers are at it."""
+    """Host time of a small operation, while all workers run it."""
     memory_bytes_per_second: PositiveFloat
     """Read and written by a large copy."""
     matmuls: tuple[MatmulRate, ...]
@@ -40,7 +40,7 @@ class CollectiveTime(Spec):
 
 
 class PairRate(Spec):
-    """What two nodes sent each other while nobody else used their links."""
+    """Rate between two nodes while no other worker uses their links."""
 
     nodes: tuple[NonNegativeInt, NonNegativeInt]
     """Their numbers."""
@@ -48,12 +48,12 @@ class PairRate(Spec):
 
 
 class Probed(Spec):
-    """All that a probe measured."""
+    """All measurements of a probe."""
 
     nodes: PositiveInt
     devices_per_node: PositiveInt
     backend: str
-    """What carries the collectives; `none` where there is one worker."""
+    """Backend of the collectives; `none` with one worker."""
     interface: str
     """The network interface of worker 0 towards the others."""
     workers: tuple[ProbedWorker, ...]

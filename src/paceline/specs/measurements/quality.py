@@ -1,4 +1,4 @@
-"""How well a training learns on several workers, beside one: what a study of quality found."""
+"""Result of a quality study: how well a training learns on several workers, compared with one."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ LOSSES = (LOSS, EVALUATED_LOSS)
 
 
 class Learned(Spec):
-    """What one run came to."""
+    """The quality of one run."""
 
     run: str
     """Its folder, below the study's."""
@@ -30,7 +30,7 @@ class Learned(Spec):
 
 
 class Comparison(Spec):
-    """One measure of one point beside the base's, seed by seed."""
+    """One measure of one point compared with the base, seed by seed."""
 
     measure: str
     value: Interval
@@ -61,7 +61,7 @@ class Stretch(Spec):
 
 
 class LearnedPoint(Spec):
-    """What came of one point's runs, beside those of the base."""
+    """The quality of one point, compared with the base."""
 
     runs: tuple[Learned, ...]
     curve: tuple[Stretch, ...]
@@ -74,13 +74,13 @@ class Quality(Spec):
     """All points of a study, in its order."""
 
     base: NonNegativeInt
-    """The number of the point that the others are held against."""
+    """Index of the point that the others are compared with."""
     margin: PositiveFloat
-    """By the base's value: within these it counts as the same."""
+    """Largest difference that counts as equal, relative to the base's value."""
     points: tuple[LearnedPoint, ...]
 
     @property
     def of_base(self) -> dict[str, Interval]:
-        """What the base's runs came to, by measure; all that are held against it name the same."""
+        """Return the base's values by measure, from the comparisons."""
         held = next((each.comparisons for each in self.points if each.comparisons), ())
         return {each.measure: each.base for each in held}

@@ -1,4 +1,4 @@
-"""A study: one training on several numbers of workers, and what came of it."""
+"""A study: one training on several numbers of workers, and its result."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,22 +20,22 @@ Limit = Literal["compute", "data", "network", "slow worker", "uneven steps", "ch
 
 
 FARTHEST = 100
-"""Nothing is said about more workers than so many times the most that were measured."""
+"""Laws are not extrapolated beyond this multiple of the most workers measured."""
 
 
 class Point(Spec):
-    """One setting that is measured."""
+    """One setting to measure."""
 
     nodes: PositiveInt = 1
     devices_per_node: PositiveInt = 1
     varied: dict[str, str] = Field(default_factory=dict)
     """Options of `paceline run` beside these, such as `sync`, and what they are here."""
     batch_times: PositiveInt = 1
-    """The global batch, by that of the training."""
+    """Global batch as a multiple of the training's."""
 
     @property
     def workers(self) -> int:
-        """On all nodes."""
+        """Workers on all nodes."""
         return self.nodes * self.devices_per_node
 
     @property
@@ -52,7 +52,7 @@ class Point(Spec):
 
 
 class Study(Spec):
-    """What is measured; `study.toml` in the study's folder."""
+    """A study's settings; `study.toml` in its folder."""
 
     name: str
     train: Path
@@ -65,9 +65,9 @@ class Study(Spec):
     steps: NonNegativeInt = 60
     """Of each run; for quality, of the training's own batch, and 0 for as many as it has."""
     warm_up: PositiveInt = 10
-    """Steps at the beginning of each run that do not count."""
+    """First steps of each run, left out of the measurement."""
     margin: PositiveFloat = 0.01
-    """For quality: what counts as the same, by the value on the fewest workers."""
+    """For quality: largest relative difference that counts as equal."""
     cluster: str
     """Where it is measured, in words: `here`, the scheduler, `the testbed NAME`."""
 
@@ -82,7 +82,7 @@ class Measured(Spec):
     step_seconds: PositiveFloat
     batch: PositiveInt
     seconds: dict[Part, float]
-    """Of a step, by what they went to, mean over the workers."""
+    """Step breakdown in seconds, mean over the workers."""
     network_seconds: float
     """Of a step, what even the last worker waits for the others."""
     limit: Limit
@@ -90,22 +90,22 @@ class Measured(Spec):
 
 
 class PointResult(Spec):
-    """What came of a point."""
+    """The result of a point."""
 
     point: Point
     runs: tuple[Measured, ...]
     """The finished ones."""
     failures: tuple[str, ...] = ()
-    """What went wrong in the others."""
+    """Causes of failure of the others."""
     samples_per_second: Interval | None = None
     """Mean over the runs; None where none has finished, as are those that follow."""
     speedup: Interval | None = None
     """Samples per second, by those of one worker: of the fewest workers that were measured, divided
     among them."""
     efficiency: Interval | None = None
-    """The speed-up, by the number of workers."""
+    """Speed-up divided by the number of workers."""
     predicted_samples_per_second: PositiveFloat | None = None
-    """As the planner says; None where it was not asked."""
+    """Predicted; None without a prediction."""
 
 
 def families(points: Sequence[PointResult]) -> dict[str, list[PointResult]]:
@@ -175,7 +175,7 @@ class Reach(Spec):
 
 
 class StudyResult(Spec):
-    """All that came of a study; `paceline study --json` prints this."""
+    """The result of a study; `paceline study --json` prints this."""
 
     study: Study
     points: tuple[PointResult, ...]
@@ -184,4 +184,4 @@ class StudyResult(Spec):
     quality: Quality | None = None
     """Of a study of quality."""
     findings: tuple[str, ...] = ()
-    """How well it scaled, what limits it and what would help, in sentences."""
+    """Sentences: how well it scaled, what limits it and what would help."""
