@@ -22,8 +22,9 @@ from benchmarks.common.output import argument_parser, print_goals, table
 from benchmarks.common.rounds import Rounds, blocks
 from benchmarks.common.workers import on_workers, process_groups
 from paceline.comm.groups import Groups
-from paceline.specs import Layout, Sync
-from paceline.sync.costs import traffic
+from paceline.specs import Layout, SyncSettings
+from paceline.sync.modes.allreduce import AllReduce
+from paceline.sync.modes.canonical import Canonical
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
 
@@ -31,14 +32,14 @@ PLAIN, NULL = "DDP", "DDP again"
 BIT_STEPS = 12
 
 
-def modes(workers: int) -> dict[str, Sync]:
+def modes(workers: int) -> dict[str, SyncSettings]:
     """Return plain DDP twice, and canonical mode with 1, 2 and 4 parts per worker."""
-    canonical = (Sync(mode="canonical", parts=each * workers) for each in (1, 2, 4))
-    return {PLAIN: Sync(), NULL: Sync()} | {sync.short(): sync for sync in canonical}
+    canonical = (Canonical(parts=each * workers) for each in (1, 2, 4))
+    return {PLAIN: AllReduce(), NULL: AllReduce()} | {sync.short(): sync for sync in canonical}
 
 
 @contextmanager
-def trainer_of(sync: Sync, workers: int, steps: int, groups: Groups) -> Iterator[Trainer]:
+def trainer_of(sync: SyncSettings, workers: int, steps: int, groups: Groups) -> Iterator[Trainer]:
     """Make a trainer that writes no events, and close it."""
     layout, telemetry = Layout(replicas=workers), Telemetry(groups, None)
     trainer = Trainer(training(steps), layout, groups, telemetry, sync=sync)
@@ -48,7 +49,7 @@ def trainer_of(sync: Sync, workers: int, steps: int, groups: Groups) -> Iterator
 
 def bits(parts: int, workers: int, run_path: str) -> str:
     """Return a hash of the last loss and the weights after some steps."""
-    sync = Sync(mode="canonical", parts=parts)
+    sync = Canonical(parts=parts)
     with process_groups(run_path) as groups, trainer_of(sync, workers, BIT_STEPS, groups) as made:
         for batch in made:
             made.step(batch)
@@ -94,7 +95,7 @@ def main() -> None:
         name: {
             "step_seconds": found.median(name),
             "ratio": found.ratio(name, PLAIN),
-            "sent_bytes_per_step": traffic(sync, most, parameters).bytes_per_step,
+            "sent_bytes_per_step": sync.traffic(most, parameters).bytes_per_step,
         }
         for name, sync in modes(most).items()
     }

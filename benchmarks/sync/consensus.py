@@ -1,11 +1,11 @@
-"""How fast gossip leads workers to agree, beside what the spectrum of its graphs predicts.
+"""How fast gossip brings workers to consensus, beside the prediction from the graph's spectrum.
 
-Simulated, in one process: workers begin with random numbers, learn nothing, and mix in every step
-with the peers that `paceline.sync.graphs` gives them. What is left of their distance from the mean
-(root mean square over draws of the beginning and, with random graphs, of the steps) stands beside a
-prediction that does not use these graphs: a ring and exponential shifts are diagonal among the
-frequencies of the discrete Fourier transform, and a circle drawn at random keeps (n - 2) / 2(n - 1)
-of a squared distance on average.
+Simulated, in one process: workers start with random numbers, learn nothing, and mix in every step
+with the peers that `paceline.sync.modes.gossip.graphs` gives them. The remaining distance from the
+mean (root mean square over random starts and, with random graphs, over steps) stands beside a
+prediction that does not use these graphs: a ring and exponential shifts are diagonal in the
+discrete Fourier transform, and a random circle keeps (n - 2) / 2(n - 1) of a squared distance on
+average.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks.common.output import argument_parser
 from paceline.report.drawing.chart import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, drawing_packages
-from paceline.sync.graphs import peers
+from paceline.sync.modes.gossip.graphs import peers
 
 COLORS = {"ring": BLUE, "exponential": GREEN, "random": VERMILION}
 WORKERS = (4, 8, 16)

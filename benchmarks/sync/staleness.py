@@ -40,8 +40,8 @@ from torch.utils.data import TensorDataset
 import paceline
 from benchmarks.common.output import argument_parser
 from paceline.report.drawing.chart import drawing_packages
-from paceline.specs import Layout, Plan, Saving, Sync
-from paceline.sync.stale import StaleWeights
+from paceline.specs import Layout, Plan, Saving, SyncSettings
+from paceline.sync.modes.stale.hook import StaleWeights
 from ranks import new_run, run_ranks
 
 WORKERS = 4
@@ -124,9 +124,11 @@ def one_worker(part: str, seed: int, rate: float) -> dict[str, Any]:
     with torch.no_grad():
         inputs, target = made.data.tensors  # type: ignore[attr-defined]
         loss = float(made.loss(trainer.model.eval()(inputs), target))
-    arrivals = mode.arrivals if isinstance(mode, StaleWeights) else []
-    # Without staleness all gradients of a step are one update.
-    updates_by = 1 if mode.bound.sync.staleness != 0 else WORKERS
+    arrivals, updates_by = [], 1
+    if isinstance(mode, StaleWeights):
+        arrivals = mode.arrivals
+        # Without staleness all gradients of a step are one update.
+        updates_by = WORKERS if mode.settings.staleness == 0 else 1
     missed = [number // updates_by - each.version for number, each in enumerate(arrivals)]
     return {"ends": ends, "loss": loss, "missed": missed}
 
@@ -140,7 +142,7 @@ def measure(part: str, way: str, seed: int, rate: float) -> dict[str, float]:
         Plan(
             layout=Layout(replicas=WORKERS, speeds=speeds),
             saving=Saving(every_steps=0),
-            sync=Sync.parse(WAYS[part][way]),
+            sync=SyncSettings.parse(WAYS[part][way]),
         ).write(run.plan_file)
         found = run_ranks(one_worker, WORKERS, Path(folder), part, seed, rate, run=run)
     warm = max(each["ends"][WARM_STEPS - 1] for each in found)

@@ -12,10 +12,11 @@ from paceline.specs import (
     Plan,
     Run,
     Steps,
-    Sync,
+    SyncSettings,
     Workers,
     WorkerState,
 )
+from paceline.sync.modes.allreduce import AllReduce
 from report.folders import say, started
 
 BEGAN = 1_767_600_000.0
@@ -30,7 +31,7 @@ def divided_run(
     steps: int = 300,
     batch: int = 64,
     floor: float = 1.4,
-    sync: Sync | None = None,
+    sync: SyncSettings | None = None,
     waiting: float = 0.02,
     ends: bool = True,
 ) -> Run:
@@ -47,7 +48,7 @@ def divided_run(
     run = Run(path)
     run.events.mkdir(parents=True)
     job.write(run.job_file)
-    Plan(layout=Layout(replicas=workers), sync=sync or Sync()).write(run.plan_file)
+    Plan(layout=Layout(replicas=workers), sync=sync or AllReduce()).write(run.plan_file)
     computing = 0.4 / workers
     usual = computing + waiting
     for rank in range(workers):
@@ -89,7 +90,7 @@ def three_runs(parent: Path) -> list[Run]:
             parent,
             "gpt-four-local",
             floor=1.55,
-            sync=Sync.parse("local:every=8"),
+            sync=SyncSettings.parse("local:every=8"),
             waiting=0.01,
         ),
     ]

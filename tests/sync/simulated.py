@@ -8,7 +8,7 @@ from torch import nn
 
 from paceline.data.batches import Batches
 from paceline.data.loader import load
-from paceline.specs import Layout, Plan, Run, Saving, Sync
+from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
 from ranks import new_run, run_ranks
 from train.trainings import classification, fit_and_read
 
@@ -92,7 +92,7 @@ class Replicas:
 def trained(
     folder: Any,
     workers: int,
-    sync: Sync,
+    sync: SyncSettings,
     layout: Layout | None = None,
     function: Callable[..., Any] = fit_and_read,
     saving: Saving | None = None,
@@ -106,7 +106,7 @@ def trained(
 def planned(
     folder: Any,
     workers: int,
-    sync: Sync,
+    sync: SyncSettings,
     layout: Layout | None = None,
     saving: Saving | None = None,
 ) -> Run:

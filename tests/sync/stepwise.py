@@ -8,7 +8,7 @@ import torch
 
 import paceline
 from paceline.checkpoints.storage import Folder
-from paceline.specs import Saving, Sync
+from paceline.specs import Saving, SyncSettings
 from ranks import run_ranks
 from sync.simulated import planned
 from train.trainings import classification
@@ -41,7 +41,7 @@ def every_step(changes: dict[str, Any], apart: float = 0.0) -> list[list[float]]
 
 
 def steps_on_ranks(
-    folder: Path, workers: int, sync: Sync, apart: float = 0.0, **changes: Any
+    folder: Path, workers: int, sync: SyncSettings, apart: float = 0.0, **changes: Any
 ) -> torch.Tensor:
     """Of every step, then of the end: a row of weights for each rank."""
     run = planned(folder, workers, sync)
@@ -49,7 +49,7 @@ def steps_on_ranks(
 
 
 def whole_and_resumed(
-    folder: Path, workers: int, sync: Sync, save_every: int = SAVE_EVERY, **changes: Any
+    folder: Path, workers: int, sync: SyncSettings, save_every: int = SAVE_EVERY, **changes: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The steps after the first checkpoint: in one go, and resumed from it."""
     run = planned(folder, workers, sync, saving=Saving(every_steps=save_every, keep_last=9))

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline.schedulers.placement import run_folder
-from paceline.specs import Agreed, Run, Sync, event_adapter
-from paceline.sync import auto
-from paceline.sync.choosing import Measured, best, predicted
+from paceline.specs import Agreed, Run, SyncSettings, event_adapter
+from paceline.sync.modes._local_steps import LocalSteps
+from paceline.sync.modes.allreduce import AllReduce
+from paceline.sync.modes.auto import Auto
+from paceline.sync.modes.auto import hook as auto
+from paceline.sync.modes.auto.choosing import Measured, best, predicted
 from sync.simulated import trained
 from sync.stepwise import whole_and_resumed
 from train.trainings import classification
@@ -20,14 +23,14 @@ from train.trainings import classification
 PARAMETERS = 10_000_000
 
 
-def chosen(ratio: float, workers: int = 4) -> Sync:
+def chosen(ratio: float, workers: int = 4) -> SyncSettings:
     """Where the bytes of a mean gradient take `ratio` times as long as computing."""
     sent = 2 * 4 * PARAMETERS * (workers - 1) / workers
     return best(Measured(0.1, sent / (0.1 * ratio)), workers, PARAMETERS).sync
 
 
 def test_a_fast_link_asks_for_nothing_but_a_mean_gradient() -> None:
-    assert chosen(0.01) == chosen(0.3) == Sync()
+    assert chosen(0.01) == chosen(0.3) == AllReduce()
 
 
 def test_a_slow_link_asks_for_steps_of_ones_own() -> None:
@@ -36,15 +39,13 @@ def test_a_slow_link_asks_for_steps_of_ones_own() -> None:
 
 def test_a_link_that_takes_long_to_answer_asks_for_few_messages() -> None:
     measured = Measured(0.1, 1e12, latency_seconds=0.2)
-    assert best(measured, 4, PARAMETERS).sync.mode == "diloco"
+    assert isinstance(best(measured, 4, PARAMETERS).sync, LocalSteps)
 
 
 @given(st.floats(0.001, 1000), st.floats(1.1, 100), st.integers(2, 64))
 def test_a_slower_link_never_asks_for_more_bytes(ratio: float, slower: float, workers: int) -> None:
-    from paceline.sync.costs import traffic
-
     fast, slow = (
-        traffic(chosen(each, workers), workers, PARAMETERS).bytes_per_step
+        chosen(each, workers).traffic(workers, PARAMETERS).bytes_per_step
         for each in (ratio, ratio * slower)
     )
     assert slow <= fast * (1 + 1e-9)
@@ -57,7 +58,7 @@ def test_nothing_that_could_be_chosen_is_clearly_better(
     measured = Measured(seconds, rate)
     found = best(measured, workers, PARAMETERS)
     for words in ("allreduce", "allreduce:compress=int8", "local:every=8,compress=int8"):
-        other = predicted(Sync.parse(words), measured, workers, PARAMETERS)
+        other = predicted(SyncSettings.parse(words), measured, workers, PARAMETERS)
         assert found.cost <= other.cost * 1.2
 
 
@@ -90,9 +91,7 @@ def changing(changes: dict[str, Any], rates: list[float]) -> tuple[list[str], li
 def test_a_run_changes_when_the_link_does(tmp_path: Path) -> None:
     """The figures are made up; what follows from them is not."""
     rates = [1e12, 1e2, 1e12]
-    found = trained(
-        tmp_path, 2, Sync(mode="auto"), function=changing_on(rates), steps=90, samples=400
-    )
+    found = trained(tmp_path, 2, Auto(), function=changing_on(rates), steps=90, samples=400)
     assert found[0][0] == ["allreduce", "diloco", "allreduce"]
     assert found[0][1] == found[1][1]
 
@@ -109,13 +108,11 @@ def test_what_was_chosen_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     """After the first decision, which a run resumed behind it does not take again, and before the
     second."""
     decided, again = (look + auto.ANSWER_STEPS for look in (auto.FIRST_LOOK, auto.SECOND_LOOK))
-    whole, resumed = whole_and_resumed(
-        tmp_path, 2, Sync(mode="auto"), save_every=decided + 2, steps=again - 1
-    )
+    whole, resumed = whole_and_resumed(tmp_path, 2, Auto(), save_every=decided + 2, steps=again - 1)
     torch.testing.assert_close(resumed, whole, atol=0, rtol=0)
 
 
 def test_alone_there_is_nothing_to_choose(tmp_path: Path) -> None:
-    plain = trained(tmp_path / "plain", 1, Sync(), steps=20)
-    found = trained(tmp_path / "auto", 1, Sync(mode="auto"), steps=20)
+    plain = trained(tmp_path / "plain", 1, AllReduce(), steps=20)
+    found = trained(tmp_path / "auto", 1, Auto(), steps=20)
     assert found[0][1] == plain[0][1]

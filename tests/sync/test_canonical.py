@@ -13,7 +13,8 @@ import paceline
 from paceline.checkpoints.storage import Folder
 from paceline.comm.devices import pick_device
 from paceline.schedulers.placement import placement
-from paceline.specs import Layout, Plan, Run, Saving, Sync
+from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
+from paceline.sync.modes.allreduce import AllReduce
 from paceline.train.elastic.joined_groups import joined
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
@@ -21,8 +22,8 @@ from ranks import RankFailed, new_run, run_ranks
 from sync.simulated import planned
 from train.trainings import CLASSES, FEATURES, classification
 
-FOUR = Sync.parse("canonical:parts=4")
-SEVEN = Sync.parse("canonical:parts=7")
+FOUR = SyncSettings.parse("canonical:parts=4")
+SEVEN = SyncSettings.parse("canonical:parts=7")
 STEPS = 9
 
 
@@ -81,7 +82,7 @@ USUAL: dict[str, Any] = {
     "optimizer": adam,
     "clip": 0.5,
 }
-CASES: dict[str, tuple[Sync, dict[str, Any], dict[str, Any]]] = {
+CASES: dict[str, tuple[SyncSettings, dict[str, Any], dict[str, Any]]] = {
     "dropout, uneven parts": (FOUR, {}, {}),
     "weighted, unused weights": (
         FOUR,
@@ -173,7 +174,7 @@ def test_it_is_the_mean_gradient_which_has_other_bits_otherwise(tmp_path: Path) 
             changes,
             run=planned(tmp_path / f"{sync.mode}-{workers}", workers, sync),
         )[0]
-        for sync, workers in ((Sync(), 2), (Sync(), 1), (FOUR, 1))
+        for sync, workers in ((AllReduce(), 2), (AllReduce(), 1), (FOUR, 1))
     )
     assert plain != otherwise
     assert canonical == pytest.approx(plain, rel=1e-4, abs=1e-5)

@@ -7,7 +7,7 @@ import pytest
 from torch.utils.data import Subset
 
 from layouts import models
-from paceline.specs import Layout, Sync
+from paceline.specs import Layout, SyncSettings
 from ranks import RankFailed, run_ranks
 from sync.simulated import planned
 
@@ -24,7 +24,7 @@ ISLANDS = {
 
 
 def result(folder: Path, layout: Layout, words: str) -> dict[str, Any]:
-    run = planned(folder, layout.workers, Sync.parse(words), layout)
+    run = planned(folder, layout.workers, SyncSettings.parse(words), layout)
     # Shares of every batch that two and four workers divide alike.
     changes = {"data": Subset(models.data_for("gpt"), range(48)), "steps": 10}
     arguments = ("gpt", str(folder), changes)

@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 import paceline
-from paceline.specs import Layout, Sync
+from paceline.specs import Layout
+from paceline.sync.compression import CompressedSync
 from paceline.sync.encodings import encoding
+from paceline.sync.modes.allreduce import AllReduce
 from sync.simulated import Replicas, trained
 from sync.stepwise import whole_and_resumed
 from train.trainings import classification
@@ -25,9 +27,9 @@ CODES = [
 ]
 
 
-def sync_of(code: str, *more: str) -> Sync:
+def sync_of(code: str, *more: str) -> CompressedSync:
     name, _, keep = code.partition(":")
-    return Sync.parse(",".join(filter(None, [f"allreduce:compress={name}", keep, *more])))
+    return CompressedSync.parse(",".join(filter(None, [f"allreduce:compress={name}", keep, *more])))
 
 
 def rows_of_shards(
@@ -47,7 +49,9 @@ def rows_of_shards(
     return found
 
 
-def simulated(workers: int, sync: Sync, shards: int = 1, samples: int = 200) -> torch.Tensor:
+def simulated(
+    workers: int, sync: CompressedSync, shards: int = 1, samples: int = 200
+) -> torch.Tensor:
     """Replicas that send codes of their gradients: each shard of them for itself."""
     replicas = Replicas(workers, steps=STEPS, batch=32, samples=samples)
     owed: list[list[torch.Tensor]] = [[] for _ in range(shards)]
@@ -69,7 +73,7 @@ def simulated(workers: int, sync: Sync, shards: int = 1, samples: int = 200) -> 
 
 
 def exchanged(
-    rows: list[torch.Tensor], owed: list[torch.Tensor], sync: Sync, step: int
+    rows: list[torch.Tensor], owed: list[torch.Tensor], sync: CompressedSync, step: int
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Each adds what it owes to its row, sends a code of that, and owes what the code lost; who
     sums a part for all owes what the code of the mean lost. The mean, and what each owes then."""
@@ -146,12 +150,15 @@ def test_codes_are_summed_by_three_workers(tmp_path: Path) -> None:
 
 def test_without_a_loss_of_rank_powersgd_is_all_reduce(tmp_path: Path) -> None:
     """Matrices of 5 x 32 and 32 x 12 have a rank of at most 12: factors of that rank hold all."""
-    plain = trained(tmp_path / "plain", 2, Sync(), steps=STEPS)
+    plain = trained(tmp_path / "plain", 2, AllReduce(), steps=STEPS)
     low = trained(
-        tmp_path / "low", 2, Sync.parse("allreduce:compress=powersgd,rank=5"), steps=STEPS
+        tmp_path / "low", 2, CompressedSync.parse("allreduce:compress=powersgd,rank=5"), steps=STEPS
     )
     full = trained(
-        tmp_path / "full", 2, Sync.parse("allreduce:compress=powersgd,rank=12"), steps=STEPS
+        tmp_path / "full",
+        2,
+        CompressedSync.parse("allreduce:compress=powersgd,rank=12"),
+        steps=STEPS,
     )
     torch.testing.assert_close(
         torch.tensor(full[0][1]), torch.tensor(plain[0][1]), atol=1e-5, rtol=1e-4

@@ -12,11 +12,12 @@ from torch import nn
 
 from paceline.comm.devices import pick_device
 from paceline.schedulers.placement import placement
-from paceline.specs import Layout, Sync
-from paceline.specs.plans.sync import LOCAL_STEPS
-from paceline.sync.costs import extra_samples, kept_bytes, message_bytes, traffic
+from paceline.specs import Layout, SyncSettings
 from paceline.sync.encodings import encoding
-from paceline.sync.local import LocalSteps
+from paceline.sync.modes._local_steps import LocalSteps
+from paceline.sync.modes._local_steps_hook import LocalStepsHook
+from paceline.sync.modes.allreduce import AllReduce
+from paceline.sync.modes.local import Local
 from paceline.train.elastic.joined_groups import joined
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
@@ -51,7 +52,7 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(FEATURES, 300), nn.Linear(300, 1000), nn.Linear(1000, CLASSES))
 
 
-def sent_and_kept(syncs: Sequence[Sync], workers: int, run: Any) -> list[tuple[int, int]]:
+def sent_and_kept(syncs: Sequence[SyncSettings], workers: int, run: Any) -> list[tuple[int, int]]:
     """Bytes that this rank sends in `STEPS` steps, and that its fragments keep, for each way to
     agree."""
     found = []
@@ -67,7 +68,7 @@ def sent_and_kept(syncs: Sequence[Sync], workers: int, run: Any) -> list[tuple[i
     return found
 
 
-def _trained(sync: Sync, layout: Layout, groups: Any, steps: int) -> tuple[int, int]:
+def _trained(sync: SyncSettings, layout: Layout, groups: Any, steps: int) -> tuple[int, int]:
     telemetry = Telemetry(groups, None, lambda: False, waits=not sync.replicas_differ)
     training = classification(model=model, steps=steps)
     trainer = Trainer(training, layout, groups, telemetry, sync=sync)
@@ -78,7 +79,7 @@ def _trained(sync: Sync, layout: Layout, groups: Any, steps: int) -> tuple[int, 
     trainer.close()
     kept = [
         tensor.nbytes
-        for fragment in (mode._fragments if isinstance(mode, LocalSteps) else ())
+        for fragment in (mode._fragments if isinstance(mode, LocalStepsHook) else ())
         for tensor in vars(fragment).values()
         if isinstance(tensor, torch.Tensor)
     ]
@@ -87,35 +88,35 @@ def _trained(sync: Sync, layout: Layout, groups: Any, steps: int) -> tuple[int, 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_modes_send_and_keep_what_they_declare(tmp_path: Path, workers: int) -> None:
-    syncs = [Sync.parse(words) for words in WORDS]
+    syncs = [SyncSettings.parse(words) for words in WORDS]
     run = new_run(tmp_path, workers)
     by_rank = run_ranks(sent_and_kept, workers, tmp_path, syncs, workers, run, run=run)
     shapes = [tuple(each.shape) for each in model().parameters()]
     parameters = sum(torch.Size(shape).numel() for shape in shapes)
     for sync, of_ranks in zip(syncs, zip(*by_rank, strict=True), strict=True):
-        said = traffic(sync, workers, parameters, shapes=shapes)
+        said = sync.traffic(workers, parameters, shapes=shapes)
         sent = sum(each for each, _ in of_ranks)
         assert STEPS * said.busiest * said.bytes_per_step == pytest.approx(sent, rel=0.01), sync
         assert all(each.dimension == "replicas" for each in said.transfers)
-        if sync.mode in LOCAL_STEPS:
-            assert {kept for _, kept in of_ranks} == {kept_bytes(sync, workers) * parameters}
+        if isinstance(sync, LocalSteps):
+            assert {kept for _, kept in of_ranks} == {sync.state_bytes(workers) * parameters}
 
 
 @given(st.sampled_from(CODES), st.integers(1, 200_000), st.floats(0.001, 0.5))
 def test_messages_are_as_long_as_those_of_the_encodings(
     code: str, elements: int, keep: float
 ) -> None:
-    sync = Sync(compress=code, keep=keep)
-    assert message_bytes(sync, elements) == encoding(code, keep=keep).message_bytes(elements)
+    sync = AllReduce.parse(f"allreduce:compress={code},keep={keep}")
+    assert sync.message_bytes(elements) == encoding(code, keep=keep).message_bytes(elements)
 
 
 @given(st.sampled_from([2, 4, 8, 64]), st.sampled_from([2, 4, 16, 64]))
 def test_more_samples_the_rarer_replicas_agree_and_the_more_they_are(
     workers: int, every: int
 ) -> None:
-    local = Sync(mode="local", every=every)
-    assert extra_samples(Sync(), workers) == 1.0
-    assert extra_samples(Sync(compress="int8"), workers) == 1.0
-    assert extra_samples(local, 1) == 1.0
-    assert 1.0 < extra_samples(local, workers) < extra_samples(local, 2 * workers)
-    assert extra_samples(local, workers) < extra_samples(Sync(mode="local", every=99), workers)
+    local = Local(every=every)
+    assert AllReduce().extra_samples(workers) == 1.0
+    assert AllReduce(compress="int8").extra_samples(workers) == 1.0
+    assert local.extra_samples(1) == 1.0
+    assert 1.0 < local.extra_samples(workers) < local.extra_samples(2 * workers)
+    assert local.extra_samples(workers) < Local(every=99).extra_samples(workers)

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from paceline.specs import Layout, PacelineError, Sync
+from paceline.specs import Layout, PacelineError
+from paceline.sync.modes.easgd import ElasticAveraging
 from sync.simulated import Replicas
 from sync.stepwise import moved, steps_on_ranks, whole_and_resumed
 
 STEPS = 12
 
 
-def simulated(workers: int, sync: Sync) -> torch.Tensor:
+def simulated(workers: int, sync: ElasticAveraging) -> torch.Tensor:
     """The weights after every step, and at the end the centre."""
     replicas = Replicas(workers, steps=STEPS, batch=30)
     centre = replicas.weights()[0]
@@ -40,7 +41,7 @@ def simulated(workers: int, sync: Sync) -> torch.Tensor:
     ],
 )
 def test_steps_are_those_of_the_formula(tmp_path: Path, workers: int, words: str) -> None:
-    sync = Sync.parse(words)
+    sync = ElasticAveraging.parse(words)
     found = steps_on_ranks(tmp_path, workers, sync, steps=STEPS, batch=30)
     torch.testing.assert_close(found, simulated(workers, sync), atol=1e-5, rtol=1e-5)
 
@@ -49,7 +50,7 @@ def test_without_learning_all_come_to_a_known_place_at_a_known_rate(tmp_path: Pa
     """Differences between workers shrink by 1 - pull, that of their mean and the centre by 1 -
     (workers + 1) x pull, and the sum of workers and centre stays what it is."""
     workers, pull, steps = 3, 0.15, 10
-    sync = Sync.parse(f"easgd:every=1,pull={pull}")
+    sync = ElasticAveraging.parse(f"easgd:every=1,pull={pull}")
     still = partial(torch.optim.SGD, lr=0.0)
     found = steps_on_ranks(tmp_path, workers, sync, 0.5, steps=steps, batch=30, optimizer=still)
     centre = Replicas(1, steps=1, batch=30).weights()[0]
@@ -65,17 +66,12 @@ def test_without_learning_all_come_to_a_known_place_at_a_known_rate(tmp_path: Pa
 
 
 def test_resumed_it_goes_on_as_it_would_have_and_twice_the_same(tmp_path: Path) -> None:
-    sync = Sync.parse("easgd:every=3")
+    sync = ElasticAveraging.parse("easgd:every=3")
     whole, resumed = whole_and_resumed(tmp_path, 3, sync, steps=STEPS, batch=30)
     assert torch.equal(whole, resumed)
 
 
 def test_a_pull_under_which_the_centre_would_never_rest_is_refused() -> None:
-    Sync.parse("easgd:pull=0.39").check(Layout(replicas=4))
+    ElasticAveraging.parse("easgd:pull=0.39").check(Layout(replicas=4))
     with pytest.raises(PacelineError, match=r"pull=0\.4 was given for 4 replicas"):
-        Sync.parse("easgd:pull=0.4").check(Layout(replicas=4))
-
-
-def test_an_exchange_does_not_outlast_its_step() -> None:
-    with pytest.raises(PacelineError, match="overlap=1"):
-        Sync.parse("easgd:overlap=1").check(Layout(replicas=2))
+        ElasticAveraging.parse("easgd:pull=0.4").check(Layout(replicas=4))

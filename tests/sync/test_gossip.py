@@ -9,8 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 import paceline
-from paceline.specs import Layout, PacelineError, Plan, Saving, Sync
-from paceline.sync.graphs import matrix
+from paceline.specs import Layout, PacelineError, Plan, Saving
+from paceline.sync.modes.allreduce import AllReduce
+from paceline.sync.modes.gossip import Gossip
+from paceline.sync.modes.gossip.graphs import matrix
 from ranks import run_ranks
 from sync.simulated import Replicas, planned
 from sync.stepwise import every_step, moved, steps_on_ranks, whole_and_resumed
@@ -26,14 +28,14 @@ def fit_and_export(changes: dict[str, Any], exported: Path) -> None:
         trainer.export(exported)
 
 
-def mixed(sync: Sync, step: int, rows: list[torch.Tensor]) -> list[torch.Tensor]:
+def mixed(sync: Gossip, step: int, rows: list[torch.Tensor]) -> list[torch.Tensor]:
     if step % sync.every:
         return rows
     mixing = torch.tensor(matrix(sync.graph, len(rows), step // sync.every))
     return list(mixing @ torch.stack(rows))
 
 
-def simulated(workers: int, sync: Sync) -> torch.Tensor:
+def simulated(workers: int, sync: Gossip) -> torch.Tensor:
     """The weights after every step, and at the end their mean."""
     replicas = Replicas(workers, steps=STEPS, batch=30)
     found = []
@@ -64,13 +66,13 @@ def simulated(workers: int, sync: Sync) -> torch.Tensor:
     ],
 )
 def test_steps_are_those_of_the_algorithm(tmp_path: Path, workers: int, words: str) -> None:
-    sync = Sync.parse(words)
+    sync = Gossip.parse(words)
     found = steps_on_ranks(tmp_path, workers, sync, steps=STEPS, batch=30)
     torch.testing.assert_close(found, simulated(workers, sync), atol=1e-5, rtol=1e-5)
 
 
 def test_without_learning_differences_shrink_as_the_matrices_say(tmp_path: Path) -> None:
-    workers, sync = 3, Sync.parse("gossip:graph=exponential,every=2")
+    workers, sync = 3, Gossip.parse("gossip:graph=exponential,every=2")
     still = partial(torch.optim.SGD, lr=0.0)
     found = steps_on_ranks(tmp_path, workers, sync, 0.5, steps=8, batch=30, optimizer=still)
     common = Replicas(1, steps=8, batch=30).weights()[0]
@@ -91,7 +93,7 @@ def test_between_two_replicas_of_shards_it_is_the_mean_gradient(tmp_path: Path) 
     found = []
     for words in ("allreduce", "gossip"):
         exported = tmp_path / f"{words}.safetensors"
-        run = planned(tmp_path, 4, Sync.parse(words), Layout(replicas=2, shards=2))
+        run = planned(tmp_path, 4, Gossip.parse(words), Layout(replicas=2, shards=2))
         changes = {"steps": STEPS, "batch": 30}
         run_ranks(fit_and_export, 4, tmp_path, changes, exported, run=run)
         found.append(load_file(exported))
@@ -107,28 +109,26 @@ def test_between_two_replicas_of_shards_it_is_the_mean_gradient(tmp_path: Path) 
     ],
 )
 def test_resumed_it_goes_on_as_it_would_have_and_twice_the_same(tmp_path: Path, words: str) -> None:
-    whole, resumed = whole_and_resumed(tmp_path, 3, Sync.parse(words), steps=STEPS, batch=30)
+    whole, resumed = whole_and_resumed(tmp_path, 3, Gossip.parse(words), steps=STEPS, batch=30)
     assert torch.equal(whole, resumed)
 
 
 def test_it_takes_up_what_another_mode_has_trained(tmp_path: Path) -> None:
     changes = {"steps": 4, "batch": 30}
-    run = planned(tmp_path, 2, Sync(), saving=Saving(every_steps=4))
+    run = planned(tmp_path, 2, AllReduce(), saving=Saving(every_steps=4))
     trained = run_ranks(every_step, 2, tmp_path, changes, run=run)
-    Plan(layout=run.plan.layout, saving=run.plan.saving, sync=Sync(mode="gossip")).write(
-        run.plan_file
-    )
+    Plan(layout=run.plan.layout, saving=run.plan.saving, sync=Gossip()).write(run.plan_file)
     run.job.model_copy(update={"first_generation": 1}).write(run.job_file)
     taken_up = run_ranks(every_step, 2, tmp_path, changes, run=run)
     assert taken_up == [[trained[0][-1]]] * 2  # nothing was left to do
 
 
 def test_an_exchange_does_not_outlast_its_step() -> None:
-    Sync.parse("gossip:overlap=1").check(Layout(replicas=2))
+    Gossip.parse("gossip:overlap=1").check(Layout(replicas=2))
     with pytest.raises(PacelineError, match="overlap=2"):
-        Sync.parse("gossip:overlap=2").check(Layout(replicas=2))
+        Gossip.parse("gossip:overlap=2").check(Layout(replicas=2))
 
 
 def test_it_mixes_in_every_step_unless_told_otherwise() -> None:
-    assert Sync.parse("gossip").every == 1
-    assert Sync.parse("gossip:every=3").every == 3
+    assert Gossip.parse("gossip").every == 1
+    assert Gossip.parse("gossip:every=3").every == 3

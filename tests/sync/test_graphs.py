@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.sync.graphs import matrix, peers
+from paceline.sync.modes.gossip.graphs import matrix, peers
 
 GRAPHS = ("ring", "exponential", "random")
 graphs = st.sampled_from(GRAPHS)

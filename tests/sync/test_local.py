@@ -5,25 +5,26 @@ from pathlib import Path
 import pytest
 import torch
 
-from paceline.specs import Sync
+from paceline.sync.modes._local_steps import LocalSteps
 from sync.simulated import Replicas, trained
 
 STEPS = 23
 
 
-def simulated(workers: int, sync: Sync) -> torch.Tensor:
+def simulated(workers: int, sync: LocalSteps) -> torch.Tensor:
     """Local steps with an outer optimizer, the whole model at once, nothing under way for long."""
     replicas = Replicas(workers, steps=STEPS, batch=30)
     anchor = replicas.weights()[0]
     momentum = torch.zeros_like(anchor)
+    outer_rate, outer_momentum = sync.outer
     in_flight: tuple[int, torch.Tensor, list[torch.Tensor]] | None = None
 
     def land() -> None:
         nonlocal anchor, momentum, in_flight
         assert in_flight is not None
         _, change, launched = in_flight
-        momentum = sync.outer_momentum * momentum + change
-        anchor = anchor - sync.outer_rate * (change + sync.outer_momentum * momentum)
+        momentum = outer_momentum * momentum + change
+        anchor = anchor - outer_rate * (change + outer_momentum * momentum)
         now = replicas.weights()
         replicas.set_weights([anchor + x - y for x, y in zip(now, launched, strict=True)])
         in_flight = None
@@ -56,7 +57,7 @@ def simulated(workers: int, sync: Sync) -> torch.Tensor:
 )
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_local_steps_are_those_of_the_algorithm(tmp_path: Path, words: str, workers: int) -> None:
-    sync = Sync.parse(words)
+    sync = LocalSteps.parse(words)
     expected = simulated(workers, sync)
     found = trained(tmp_path, workers, sync, steps=STEPS, batch=30)
     for _, weights in found:

@@ -11,7 +11,7 @@ import torch
 import paceline
 from paceline.checkpoints.storage import Folder
 from paceline.schedulers.placement import run_folder
-from paceline.specs import Layout, Plan, Run, Saving, Sync
+from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
 from ranks import run_ranks
 from sync.simulated import planned
 from sync.stepwise import SAVE_EVERY, whole_and_resumed
@@ -30,7 +30,7 @@ STEPS = 18
 )
 def test_local_steps_go_on_as_they_would_have(tmp_path: Path, words: str) -> None:
     """The checkpoint is taken between two exchanges, with one of them under way."""
-    whole, resumed = whole_and_resumed(tmp_path, 2, Sync.parse(words), steps=STEPS)
+    whole, resumed = whole_and_resumed(tmp_path, 2, SyncSettings.parse(words), steps=STEPS)
     torch.testing.assert_close(resumed, whole, atol=0, rtol=0)
 
 
@@ -47,7 +47,7 @@ def begun(changes: dict[str, Any]) -> list[float]:
 def test_other_replicas_begin_with_the_mean_of_those_before(tmp_path: Path, words: str) -> None:
     """Also where they agree in another way from now on."""
     changes = {"steps": STEPS}
-    sync = Sync.parse("local:every=100")
+    sync = SyncSettings.parse("local:every=100")
     run = planned(tmp_path, 2, sync, saving=Saving(every_steps=SAVE_EVERY, keep_last=9))
     run_ranks(fit_and_read, 2, tmp_path, changes, run=run)
     checkpoints = Folder(run.checkpoints)
@@ -58,9 +58,9 @@ def test_other_replicas_begin_with_the_mean_of_those_before(tmp_path: Path, word
     before = run_ranks(begun, 2, tmp_path, {"steps": SAVE_EVERY + 1}, run=run)
     assert before[0] != before[1]
 
-    Plan(layout=Layout(replicas=3), saving=Saving(every_steps=0), sync=Sync.parse(words)).write(
-        run.plan_file
-    )
+    Plan(
+        layout=Layout(replicas=3), saving=Saving(every_steps=0), sync=SyncSettings.parse(words)
+    ).write(run.plan_file)
     job = run.job.model_copy(update={"first_generation": 2, "devices_per_node": 3})
     job.write(run.job_file)
     after = run_ranks(begun, 3, tmp_path, changes, run=run)
@@ -88,7 +88,7 @@ def slowly(changes: dict[str, Any]) -> list[int]:
 def test_what_is_saved_by_the_clock_is_saved_once(tmp_path: Path) -> None:
     """Also where the workers hear a window late that it is time to."""
     saving = Saving(every_minutes=0.6 / 60, keep_last=99)
-    run = planned(tmp_path, 2, Sync.parse("local:every=10"), saving=saving)
+    run = planned(tmp_path, 2, SyncSettings.parse("local:every=10"), saving=saving)
     steps = run_ranks(slowly, 2, tmp_path, {"steps": 400}, run=run)[0][:-1]
     assert len(steps) > 1
     assert all(later - earlier > 5 for earlier, later in pairwise(steps))

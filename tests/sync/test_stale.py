@@ -15,11 +15,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 import paceline
-from paceline.specs import Faults, Layout, Plan, Saving, Sync
-from paceline.sync.flat import rows_of
-from paceline.sync.mode import Held
-from paceline.sync.server import Arrival
-from paceline.sync.stale import StaleWeights
+from paceline.specs import Faults, Layout, Plan, Saving
+from paceline.sync.flat import Held, rows_of
+from paceline.sync.modes.allreduce import AllReduce
+from paceline.sync.modes.stale import Stale
+from paceline.sync.modes.stale.hook import StaleWeights
+from paceline.sync.modes.stale.server import Arrival
 from ranks import run_ranks
 from sync.simulated import Replicas, planned, trained
 from sync.stepwise import whole_and_resumed
@@ -142,7 +143,7 @@ def leads(arrivals: list[Arrival], workers: int) -> list[int]:
 def test_without_staleness_steps_are_synchronous(
     tmp_path: Path, workers: int, servers: int, changes: dict[str, Any]
 ) -> None:
-    sync = Sync(mode="stale", staleness=0, servers=servers)
+    sync = Stale(staleness=0, servers=servers)
     found = trained(tmp_path, workers, sync, **RECIPE, **changes)
     expected = synchronous(workers, **changes)
     for _, weights in found:
@@ -160,7 +161,7 @@ def test_without_staleness_steps_are_synchronous(
 def test_each_gradient_is_applied_as_it_arrives(
     tmp_path: Path, workers: int, words: str, optimizer: Any
 ) -> None:
-    sync = Sync.parse(words)
+    sync = Stale.parse(words)
     found = trained(tmp_path, workers, sync, function=fit_and_record, optimizer=optimizer, **RECIPE)
     arrivals = [arrived for _, arrived, _ in found if arrived]
     assert len(arrivals) == sync.servers
@@ -175,22 +176,20 @@ def test_each_gradient_is_applied_as_it_arrives(
 def test_nobody_is_further_ahead_of_the_slowest_than_allowed(
     tmp_path: Path, staleness: int
 ) -> None:
-    sync = Sync(mode="stale", staleness=staleness)
+    sync = Stale(staleness=staleness)
     found = trained(tmp_path, 3, sync, function=fit_and_record, model=slowed, **RECIPE)
     assert max(leads(found[0][1], 3)) == staleness
 
 
 def test_without_a_bound_a_slow_worker_is_left_behind(tmp_path: Path) -> None:
-    found = trained(
-        tmp_path, 3, Sync(mode="stale"), function=fit_and_record, model=slowed, **RECIPE
-    )
+    found = trained(tmp_path, 3, Stale(), function=fit_and_record, model=slowed, **RECIPE)
     assert max(leads(found[0][1], 3)) > 3
 
 
 @pytest.mark.nightly
 def test_many_exchanges_beside_each_other(tmp_path: Path) -> None:
     """Gradients and answers between the same two workers are not mistaken for one another."""
-    sync = Sync.parse("stale:staleness=3,servers=3")
+    sync = Stale.parse("stale:staleness=3,servers=3")
     found = trained(tmp_path, 3, sync, function=fit_and_record, steps=200, batch=30)
     for weights, arrivals, _ in found:
         assert weights == found[0][0]
@@ -200,7 +199,7 @@ def test_many_exchanges_beside_each_other(tmp_path: Path) -> None:
 
 
 def test_resumed_it_goes_on_as_it_would_have(tmp_path: Path) -> None:
-    sync = Sync.parse("stale:staleness=0,servers=2")
+    sync = Stale.parse("stale:staleness=0,servers=2")
     whole, resumed = whole_and_resumed(tmp_path, 3, sync, optimizer=decaying, **RECIPE)
     assert torch.equal(whole, resumed)
 
@@ -212,11 +211,11 @@ def test_resumed_it_goes_on_as_it_would_have(tmp_path: Path) -> None:
 def test_another_number_of_workers_goes_on(tmp_path: Path, words: str) -> None:
     """And in another mode, too: a checkpoint holds what the servers had."""
     changes: dict[str, Any] = {"batch": 30, "optimizer": decaying, "steps": STEPS}
-    sync = Sync.parse("stale:staleness=0,servers=2")
+    sync = Stale.parse("stale:staleness=0,servers=2")
     run = planned(tmp_path, 2, sync, saving=Saving(every_steps=STEPS))
     before = run_ranks(fit_and_read, 2, tmp_path, changes, run=run)
     layout = Layout(replicas=3)
-    Plan(layout=layout, saving=run.plan.saving, sync=Sync.parse(words)).write(run.plan_file)
+    Plan(layout=layout, saving=run.plan.saving, sync=Stale.parse(words)).write(run.plan_file)
     update = {"first_generation": 1, "devices_per_node": 3}
     run.job.model_copy(update=update).write(run.job_file)
     after = run_ranks(fit_and_read, 3, tmp_path, changes | {"steps": 3 * STEPS}, run=run)
@@ -244,8 +243,8 @@ def evaluate_and_export(changes: dict[str, Any], path: Path) -> float:
 def test_servers_of_what_a_worker_holds_of_a_model(tmp_path: Path, name: str) -> None:
     """In one go with the mean gradient, and by servers with a checkpoint in between."""
     layout = Layout(**{"replicas": 2, name: 2})
-    plain = planned(tmp_path / "plain", 4, Sync(), layout)
-    stale = Sync.parse("stale:staleness=0,servers=2")
+    plain = planned(tmp_path / "plain", 4, AllReduce(), layout)
+    stale = Stale.parse("stale:staleness=0,servers=2")
     served = planned(tmp_path / "served", 4, stale, layout, Saving(every_steps=STEPS // 2))
     changes = RECIPE | {"optimizer": decaying}
     found, exported = [], tmp_path / "exported.safetensors"
@@ -261,7 +260,7 @@ def test_servers_of_what_a_worker_holds_of_a_model(tmp_path: Path, name: str) ->
 
 
 def test_every_byte_is_counted(tmp_path: Path) -> None:
-    sync = Sync.parse("stale:staleness=0")
+    sync = Stale.parse("stale:staleness=0")
     weights = 4 * (FEATURES * 32 + 32 + 32 * CLASSES + CLASSES)
     step_and_settings = 8 * (1 + len(["lr", "momentum", "dampening", "weight_decay"]))
     # One answers, each time with a number more, and says at the end what all have; the other sends

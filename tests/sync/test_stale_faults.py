@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import paceline
-from paceline.specs import Layout, PacelineError, Sync
+from paceline.specs import Layout, PacelineError, SyncSettings
+from paceline.sync.modes.stale import Stale
 from ranks import RankFailed, run_ranks
 from sync.simulated import planned, trained
 from train.trainings import classification
@@ -37,7 +38,7 @@ def fail_at_the_fifth_step(changes: dict[str, Any], rank: int) -> str:
     ],
 )
 def test_when_a_worker_fails_nobody_waits_for_ever(tmp_path: Path, rank: int, words: str) -> None:
-    run = planned(tmp_path, 3, Sync.parse(words))
+    run = planned(tmp_path, 3, SyncSettings.parse(words))
     found = run_ranks(fail_at_the_fifth_step, 3, tmp_path, RECIPE, rank, run=run, seconds=20)
     assert found.pop(rank) == "broken"
     assert all(f"worker {rank} failed: broken" in words for words in found)
@@ -45,11 +46,11 @@ def test_when_a_worker_fails_nobody_waits_for_ever(tmp_path: Path, rank: int, wo
 
 def test_what_cannot_be_served_is_said() -> None:
     with pytest.raises(PacelineError, match="servers=3"):
-        Sync.parse("stale:servers=3").check(Layout(replicas=2))
+        SyncSettings.parse("stale:servers=3").check(Layout(replicas=2))
     with pytest.raises(PacelineError, match="fp16"):
-        Sync.parse("stale").check(Layout(replicas=2, precision="fp16"))
+        SyncSettings.parse("stale").check(Layout(replicas=2, precision="fp16"))
     with pytest.raises(PacelineError, match="tensor"):
-        Sync.parse("stale").check(Layout(replicas=2, tensor=2))
+        SyncSettings.parse("stale").check(Layout(replicas=2, tensor=2))
 
 
 class Passing(torch.optim.Optimizer):
@@ -68,10 +69,10 @@ class WithoutRate(torch.optim.Optimizer):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "words"), [(Passing, "passes on those of another"), (WithoutRate, "has no `lr`")]
+    ("optimizer", "words"), [(Passing, "wraps another optimizer"), (WithoutRate, "has no `lr`")]
 )
 def test_an_optimizer_that_servers_cannot_have_is_refused(
     tmp_path: Path, optimizer: Any, words: str
 ) -> None:
     with pytest.raises(RankFailed, match=words):
-        trained(tmp_path, 1, Sync(mode="stale"), optimizer=optimizer)
+        trained(tmp_path, 1, Stale(), optimizer=optimizer)

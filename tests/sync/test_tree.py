@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.specs.shares import slice_of
-from paceline.sync.canonical_costs import rows_kept
-from paceline.sync.tree import Subtree, TreeSum, subtrees
+from paceline.sync.modes.canonical import rows_kept
+from paceline.sync.modes.canonical.tree import Subtree, TreeSum, subtrees
 
 
 @st.composite

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import paceline
-from paceline.specs import Layout, PacelineError, Sync
+from paceline.specs import Layout, PacelineError, SyncSettings
 from ranks import RankFailed, run_ranks
 from train.trainings import CLASSES, FEATURES, classification
 from train.watched import found, rank, watched_run
@@ -80,7 +80,8 @@ def test_what_is_finite_when_computed_again_leaves_no_trace(
     tmp_path: Path, where: str, layout: Layout, sync: str, changes: dict[str, Any]
 ) -> None:
     runs = [
-        watched_run(tmp_path / name, layout, Sync.parse(sync)) for name in ("undisturbed", "once")
+        watched_run(tmp_path / name, layout, SyncSettings.parse(sync))
+        for name in ("undisturbed", "once")
     ]
     undisturbed, once = (
         run_ranks(train, 2, tmp_path, where, times, changes, run=run)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline.comm.dtensor import local_tensor
-from paceline.specs import Faults, Layout, PacelineError, Sync
+from paceline.specs import Faults, Layout, PacelineError
+from paceline.sync.modes.allreduce import AllReduce
+from paceline.sync.modes.local import Local
 from paceline.train.monitor import replica_check
 from paceline.train.monitor.replica_check import (
     check_comparable,
@@ -97,10 +99,10 @@ def test_two_replicas_that_differ_end_the_training(tmp_path: Path) -> None:
 
 
 def test_replicas_that_differ_by_design_are_not_compared() -> None:
-    check_comparable(0, Sync(mode="local"))
-    check_comparable(5, Sync())
+    check_comparable(0, Local())
+    check_comparable(5, AllReduce())
     with pytest.raises(PacelineError, match="check_every=5 was given together with mode=local"):
-        check_comparable(5, Sync(mode="local"))
+        check_comparable(5, Local())
 
 
 @given(

@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 import paceline
 from paceline.comm.groups import Groups
 from paceline.parallel.step.step_clock import Clock
-from paceline.specs import PARTS, Layout, Part, Placement, Sync
+from paceline.specs import PARTS, Layout, Part, Placement, SyncSettings
 from paceline.train.monitor import stragglers
 from paceline.train.monitor.stragglers import Stragglers, median_seconds
 from ranks import run_ranks
@@ -87,7 +87,7 @@ def train(where: str, slow_rank: int | None, workers: int) -> None:
 def test_a_slow_worker_is_named_once_within_20_steps_with_the_reason(
     tmp_path: Path, where: str, layout: Layout, sync: str, words: str
 ) -> None:
-    run = watched_run(tmp_path, layout, Sync.parse(sync))
+    run = watched_run(tmp_path, layout, SyncSettings.parse(sync))
     run_ranks(train, layout.workers, tmp_path, where, 1, layout.workers, run=run)
     (event,) = found(run)
     assert (event.kind, event.rank) == ("slow", 1)

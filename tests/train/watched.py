@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from paceline.specs import Faults, Layout, Plan, Refused, Run, Slow, Sync, event_adapter
+from paceline.specs import Faults, Layout, Plan, Refused, Run, Slow, SyncSettings, event_adapter
+from paceline.sync.modes.allreduce import AllReduce
 from ranks import new_run
 
 FOUND = (Slow, Refused)
@@ -13,7 +14,7 @@ FOUND = (Slow, Refused)
 def watched_run(
     folder: Path,
     layout: Layout,
-    sync: Sync = Sync(),  # noqa: B008 -- frozen
+    sync: SyncSettings = AllReduce(),  # noqa: B008 -- frozen
     faults: Faults = Faults(),  # noqa: B008 -- frozen
 ) -> Run:
     """A new run, which saves nothing."""

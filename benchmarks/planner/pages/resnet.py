@@ -14,10 +14,11 @@ from paceline.plan.cost.coefficients import Numbers
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.cost.step_time import StepModel
-from paceline.plan.search.layout_estimate import Trained, estimates
+from paceline.plan.search.layout_estimate import estimates
 from paceline.profile.named_models import profile_of
 from paceline.specs import Layout
 from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.measurements.profile import TrainingPrecision
 
 RESNET = profile_of("resnet50")
 REQUIRED = {16: 0.95, 64: 0.89, 256: 0.78, 1024: 0.62}
@@ -32,7 +33,7 @@ MOST_IMAGES = 256
 """Largest micro-batch."""
 DRAWS = 400
 COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#D55E00")
-NVIDIA: dict[tuple[str, str, Trained], dict[int, int]] = {
+NVIDIA: dict[tuple[str, str, TrainingPrecision], dict[int, int]] = {
     ("v100-32gb", "nvlink2", "fp16"): {1: 1_156, 8: 8_056},
     ("a100-80gb", "nvlink3", "bf16"): {1: 2_470, 8: 16_621},
 }

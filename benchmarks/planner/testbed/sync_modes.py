@@ -30,8 +30,8 @@ from paceline.plan.calibration.calibrate import Steps, guess
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.report import RunReader
-from paceline.specs import Cluster, Layout, Plan, Run, Sync, TrainingProfile
-from paceline.specs.plans.sync import LOCAL_STEPS
+from paceline.specs import Cluster, Layout, Plan, Run, SyncSettings, TrainingProfile
+from paceline.sync.modes.allreduce import AllReduce
 from paceline.testbed import client
 
 NAME = "sync-box"
@@ -81,11 +81,11 @@ class Predictor:
 
     def predict(self, words: str) -> Row:
         """What the planner says of replicas that agree in a way."""
-        seconds, low, high = self._found.predict(self._steps(Sync.parse(words)))
-        plain, _, _ = self._found.predict(self._steps(Sync()))
+        seconds, low, high = self._found.predict(self._steps(SyncSettings.parse(words)))
+        plain, _, _ = self._found.predict(self._steps(AllReduce()))
         return Row(words, float(seconds[0]), float(low[0]), float(high[0]), float(plain[0]))
 
-    def _steps(self, sync: Sync) -> Steps:
+    def _steps(self, sync: SyncSettings) -> Steps:
         layout = Layout(replicas=NODES)
         profile, batch = self._training.precisions[layout.precision], self._training.batch
         return Steps(
@@ -111,7 +111,7 @@ def testbed(link: str, folder: Path) -> Iterator[None]:
 
 def mean_step_seconds(words: str, train: str, folder: Path) -> float:
     """Run a mode; the mean over its whole rounds."""
-    sync = Sync.parse(words)
+    sync = SyncSettings.parse(words)
     plan = folder / "plan.toml"
     Plan(layout=Layout(replicas=NODES), sync=sync).write(plan)
     where = ("--testbed", NAME, "--nodes", str(NODES), "--devices", "1", "--wait")
@@ -119,7 +119,7 @@ def mean_step_seconds(words: str, train: str, folder: Path) -> float:
         paceline("submit", train, *where, "--plan", str(plan), "--runs", runs, folder=folder)
         (run,) = Path(runs).iterdir()
         seconds = RunReader(Run.open(run)).refresh().seconds
-    every = sync.every if sync.mode in (*LOCAL_STEPS, "gossip", "easgd") else 1
+    every: int = getattr(sync, "every", 1)
     rounds = (len(seconds) - max(every, 2)) // every
     return statistics.fmean(seconds[-rounds * every :])
 

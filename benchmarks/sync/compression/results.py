@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.sync.compression.candidates import BY_NAME, LAYERS, UNCOMPRESSED, WIDTH, Candidate
-from paceline.specs import Sync
-from paceline.sync.costs import traffic
+from paceline.specs import SyncSettings
 
 
 def message_ratio(candidate: Candidate, workers: int) -> float:
@@ -14,7 +13,7 @@ def message_ratio(candidate: Candidate, workers: int) -> float:
     shapes = [(WIDTH, WIDTH), (WIDTH,)] * LAYERS
     parameters = LAYERS * (WIDTH * WIDTH + WIDTH)
     whole, less = (
-        traffic(Sync.parse(each.sync), workers, parameters, shapes=shapes).bytes_per_step
+        SyncSettings.parse(each.sync).traffic(workers, parameters, shapes=shapes).bytes_per_step
         for each in (UNCOMPRESSED, candidate)
     )
     return whole / less

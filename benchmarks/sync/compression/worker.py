@@ -18,7 +18,7 @@ from benchmarks.sync.compression.tasks import TASKS, layers_to_count, training_o
 from paceline.comm.groups import Groups
 from paceline.comm.rendezvous import meet
 from paceline.schedulers.placement import placement, run_folder
-from paceline.specs import Layout, PacelineError, Run, Sync
+from paceline.specs import Layout, PacelineError, Run, SyncSettings
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
 from paceline.user.training import Training
@@ -92,7 +92,9 @@ class Worker:
         self._placement = replace(self._placement, generation=self._placement.generation + 1)
         groups = Groups(self._placement, CPU, self._meeting)
         layout = Layout(replicas=self._placement.workers)
-        trainer = Trainer(training, layout, groups, Telemetry(groups, None), None, Sync.parse(sync))
+        trainer = Trainer(
+            training, layout, groups, Telemetry(groups, None), None, SyncSettings.parse(sync)
+        )
         try:
             yield trainer
         finally:

@@ -44,7 +44,6 @@ from benchmarks.sync.time_to_loss.ranks import Options, started
 from benchmarks.sync.time_to_loss.results import Result, Results
 from benchmarks.sync.time_to_loss.shown import draw, show
 from benchmarks.sync.time_to_loss.sizes import SIZES
-from paceline.sync.modes import MODES
 
 TUNING_SEED = 1000
 TUNED = Path(__file__).parent / "tuned.json"
@@ -58,7 +57,6 @@ def candidates_at(ratio: float, options: Options) -> list[str]:
     if options.candidates:
         return list(options.candidates)
     lacking = set() if importlib.util.find_spec("torchft") else {"torchft DiLoCo"}
-    lacking |= set() if "auto" in MODES else {"auto"}
     lacking |= set() if ratio <= FEW_RATIO else {"allreduce"}
     return [name for name in CANDIDATES if name not in lacking]
 

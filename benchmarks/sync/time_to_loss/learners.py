@@ -18,8 +18,8 @@ from benchmarks.sync.time_to_loss.task import CLIP, MOST_STEPS, Task
 from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import load
-from paceline.specs import Layout, Sync
-from paceline.sync.auto import Auto
+from paceline.specs import Layout, SyncSettings
+from paceline.sync.modes.auto.hook import AutoHook
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
 from paceline.user.training import Training
@@ -69,7 +69,7 @@ class Ours:
     """Paceline's trainer."""
 
     def __init__(self, task: Task, trial: Trial, seed: int, groups: Groups) -> None:
-        sync = Sync.parse(trial.sync)
+        sync = SyncSettings.parse(trial.sync)
         layout = Layout(replicas=groups.placement.workers)
         telemetry = Telemetry(groups, None, waits=not sync.replicas_differ)
         training = training_of(task, trial, seed)
@@ -95,7 +95,7 @@ class Ours:
     def sync(self) -> str:
         """How workers agree at present."""
         mode = self._trainer._stepper.mode
-        return (mode.sync if isinstance(mode, Auto) else mode.bound.sync).short()
+        return (mode.sync if isinstance(mode, AutoHook) else mode.settings).short()
 
     def close(self) -> None:
         """Let go of the process groups."""

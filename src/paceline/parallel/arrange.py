@@ -15,7 +15,7 @@ from paceline.parallel.recompute import recompute
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.step.step_clock import Clock
 from paceline.parallel.whole_model import Whole
-from paceline.specs import Layout, Sync
+from paceline.specs import Layout, SyncSettings, default_sync
 from paceline.user.training import Training
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def arrange(
     groups: Groups,
     *,
     largest_share: int,
-    sync: Sync = Sync(),  # noqa: B008 -- frozen
+    sync: SyncSettings | None = None,
     clock: Clock | None = None,
     trial: bool = True,
 ) -> Arranged:
@@ -41,6 +41,7 @@ def arrange(
     `clock` is told what time goes to.
     """
     layout.check()
+    sync = sync or default_sync()
     setting = Setting(
         layout=layout,
         groups=groups,
@@ -54,7 +55,7 @@ def arrange(
         # The same first weights on any number of workers.
         torch.manual_seed(training.seed)
         model = training.model().to(groups.device)
-        count = max(micro_batches(layout, largest_share), sync.parts or 1)
+        count = max(micro_batches(layout, largest_share), sync.batch_parts or 1)
         norms = prepare_batch_norm(model, layout, setting.data_group, micro_batches=count)
         recompute(model, layout, norms.again)
         return Built(model, norms)

@@ -14,7 +14,7 @@ from paceline.comm.groups import Groups
 from paceline.data.loader import Batch
 from paceline.parallel.batch_norm import BatchNorms
 from paceline.parallel.step.step_clock import Clock
-from paceline.specs import Layout, Sync
+from paceline.specs import Layout, SyncSettings
 from paceline.user.training import Measure
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Setting:
     loss: Measure
     data_group: "dist.ProcessGroup | None"
     """The workers that have the other parts of this worker's batches."""
-    sync: Sync
+    sync: SyncSettings
     """How replicas agree."""
     clock: Clock
     """Is told what time goes to."""

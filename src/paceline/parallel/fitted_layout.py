@@ -1,6 +1,6 @@
 """Which part of the workers can train when some are lost, and how the model then stands on them."""
 
-from paceline.specs import Layout, Sync
+from paceline.specs import Layout, SyncSettings
 
 
 def fitted(layout: Layout, members: int) -> Layout | None:
@@ -23,7 +23,6 @@ def fitting(layout: Layout, members: int) -> int:
     return found.workers if found else 0
 
 
-def everybody_has_all(layout: Layout, sync: Sync) -> bool:
+def everybody_has_all(layout: Layout, sync: SyncSettings) -> bool:
     """Whether each worker holds all of a training's state, the same as the others."""
-    same = sync.by_engine or sync.mode == "canonical"
-    return same and layout.replicas == layout.workers
+    return sync.replicas_suffice and layout.replicas == layout.workers

@@ -6,21 +6,20 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.plan.calibration.calibrate import Fit
-from paceline.plan.cost.synchronization import extra
+from paceline.plan.cost.synchronization import extra_samples
 from paceline.plan.reasons import alternatives, helps
 from paceline.plan.search.best_layout import Best, Profiles
 from paceline.plan.search.finalists import simulated
 from paceline.plan.search.node_counts import Goal, bests_on, choose, curve, wasted_beyond
-from paceline.plan.sync_choice import agreement, assumed, other_ways
+from paceline.plan.sync_choice import other_modes, sync_reason, sync_remarks
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.plans.estimate import Answer
 from paceline.specs.plans.plan import Plan
-from paceline.specs.plans.sync import Sync
+from paceline.specs.plans.sync import SyncSettings
 
 BATCH_NORM_REMARK = (
     "batch normalization is planned per local batch (batch_norm = local); the planner does"
-    " not know the"
-    " cost of statistics over the global batch"
+    " not know the cost of statistics over the global batch"
 )
 FINALISTS = 50
 """Layouts on the chosen nodes that are simulated event by event."""
@@ -34,7 +33,7 @@ def answer(
     found: Fit,
     goal: Goal,
     within: Callable[[Best], bool],
-    sync: Sync | None = None,
+    sync: SyncSettings | None = None,
 ) -> tuple[Answer, Best]:
     """Search on each number of nodes, choose one by the goal, and say why.
 
@@ -56,8 +55,8 @@ def answer(
         nodes=best.nodes,
         devices_per_node=cluster.devices_per_node,
         estimate=best.estimate,
-        agreeing=agreement(best, found, asked=sync is not None),
-        alternatives=(*other_ways(best), *alternatives(best, found)),
+        agreeing=sync_reason(best, found, asked=sync is not None),
+        alternatives=(*other_modes(best), *alternatives(best, found)),
         curve=curve(bests),
         wasted_beyond=wasted_beyond(bests),
         too_few=max((count for count in counts if count < bests[0].nodes), default=None),
@@ -65,7 +64,7 @@ def answer(
         scored=sum(each.layouts_scored for each in bests) * len(profiles),
         remarks=(
             *cluster.remarks,
-            *assumed(best),
+            *sync_remarks(best),
             *([BATCH_NORM_REMARK] if profile.batch_norm else []),
         ),
     )
@@ -78,7 +77,7 @@ def _simulated(best: Best, found: Fit) -> Best:
     number = min(FINALISTS, len(scored.seconds))
     few = scored.steps.take(np.arange(number))
     seconds = np.array([each.seconds for each in simulated(few, found.model(few).numbers)])
-    learning = seconds * extra(few.engine.sync, few.layouts.replicas)
+    learning = seconds * extra_samples(few.engine.sync, few.layouts.replicas)
     places = np.append(np.argsort(learning, kind="stable"), np.arange(number, len(scored.seconds)))
     ranked = replace(scored, steps=scored.steps.take(places), seconds=scored.seconds[places])
     (estimate,) = ranked.best(found, 1, best.precision)

@@ -8,7 +8,6 @@ from paceline.plan.calibration.calibrate import Fit, Steps
 from paceline.plan.cost.coefficients import GUESSES
 from paceline.plan.cost.compute import Passes
 from paceline.plan.search.best_layout import Best
-from paceline.plan.sync_choice import sync_words
 
 _MILLI = 1e3
 
@@ -59,7 +58,7 @@ def explained(best: Best, found: Fit) -> list[Line]:
         "transfer": f"{micro_batches:,.0f} x transfers to and from the adjacent stages",
         "bubble": f"the other {layouts.pipeline[0] - 1:,.0f} stages, filled and drained once",
         "data": f"{held / 1e6:,.1f} million parameters of a worker,"
-        f" {sync_words(steps.engine.sync)}, less what overlaps with computation",
+        f" {steps.engine.sync.words}, less what overlaps with computation",
         "optimizer": "measured"
         if steps.profile.optimizer_seconds is not None
         else f"{held / 1e6:,.1f} million parameters, read and written",

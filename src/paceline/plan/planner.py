@@ -20,7 +20,7 @@ from paceline.plan.search.best_layout import Best
 from paceline.plan.search.layout_estimate import estimates
 from paceline.plan.training_cost import training_cost
 from paceline.plan.training_profiles import TrainingProfiles, load_training
-from paceline.specs import Answer, Cluster, Estimate, Layout, PacelineError, Plan, Sync
+from paceline.specs import Answer, Cluster, Estimate, Layout, PacelineError, Plan, SyncSettings
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class FinishedRun:
 
     target: Target
     layout: Layout
-    sync: Sync
+    sync: SyncSettings
     nodes: int
     devices_per_node: int
     batch: int
@@ -141,10 +141,10 @@ def _remember(found: Fit, runs: int, file: Path) -> str:
     return f"{file}: calibrated with {runs} runs: {', '.join(shown) or 'no number measured'}"
 
 
-def _requested_sync(text: str | None) -> Sync | None:
+def _requested_sync(text: str | None) -> SyncSettings | None:
     """Return the synchronization mode; None where the planner chooses."""
-    sync = Sync.parse(text) if text is not None else None
-    return None if sync is None or sync.mode == "auto" else sync
+    sync = SyncSettings.parse(text) if text is not None else None
+    return None if sync is None or sync.undecided else sync
 
 
 def _limits(request: PlanRequest, steps: int | None, cluster: Cluster) -> Callable[[Best], bool]:

@@ -10,7 +10,7 @@ from paceline.plan.search.best_layout import Best, Profiles, best_on
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.plans.estimate import Alternative, Estimate, Help
 from paceline.specs.plans.layout import Layout
-from paceline.specs.plans.sync import Sync
+from paceline.specs.plans.sync import SyncSettings
 
 PARTS = {
     "compute": "computation",
@@ -129,7 +129,7 @@ def bound(estimate: Estimate) -> str:
 
 
 def helps(
-    best: Best, profiles: Profiles, cluster: Cluster, found: Fit, sync: Sync | None
+    best: Best, profiles: Profiles, cluster: Cluster, found: Fit, sync: SyncSettings | None
 ) -> tuple[Help, ...]:
     """Return the speed-up of doubling one resource, with the layout that is best then."""
     batch = best.estimate.batch

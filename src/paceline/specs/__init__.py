@@ -66,7 +66,14 @@ from paceline.specs.plans.estimate import (
 from paceline.specs.plans.faults import Faults
 from paceline.specs.plans.layout import Layout, Position
 from paceline.specs.plans.plan import Plan
-from paceline.specs.plans.sync import LOCAL_STEPS, Sync
+from paceline.specs.plans.sync import (
+    SYNC_MODES,
+    AnySync,
+    SyncSettings,
+    default_sync,
+    read_sync,
+    sync_candidates,
+)
 from paceline.specs.runs.event import Event
 from paceline.specs.runs.events import (
     PARTS,
@@ -101,16 +108,17 @@ from paceline.specs.runs.run import BATCH_ALIVE_SECONDS, Run
 __all__ = [
     "BATCH_ALIVE_SECONDS",
     "JOINS",
-    "LOCAL_STEPS",
     "OUT_OF_MEMORY_EXIT_CODE",
     "PARTS",
     "STOPPED_EXIT_CODE",
+    "SYNC_MODES",
     "TOO_FEW_EXIT_CODE",
     "Agreed",
     "Alternative",
     "Amount",
     "Answer",
     "AnyEvent",
+    "AnySync",
     "Best",
     "Cluster",
     "CollectiveCost",
@@ -179,7 +187,7 @@ __all__ = [
     "Stretch",
     "Study",
     "StudyResult",
-    "Sync",
+    "SyncSettings",
     "Timing",
     "Traced",
     "Traffic",
@@ -190,6 +198,9 @@ __all__ = [
     "Verdict",
     "WorkerState",
     "Workers",
+    "default_sync",
     "event_adapter",
+    "read_sync",
+    "sync_candidates",
     "worker_in_words",
 ]

@@ -1,6 +1,7 @@
 """Settings of a spec as the command line has them: `key=value,…`."""
 
-from collections.abc import Collection
+import difflib
+from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -12,27 +13,47 @@ _Given = TypeVar("_Given", bound=Spec)
 
 
 def with_settings(
-    spec: _Given, words: str, *, option: str, what: str, fixed: Collection[str] = ()
+    spec: _Given, text: str, *, option: str, what: str, fixed: Collection[str] = ()
 ) -> _Given:
-    """The spec with settings changed. `option` is what was given in all, `what` its settings are
-    of; `fixed` ones are not set in this way."""
+    """Return the spec with the settings of `text` changed.
+
+    `option`: the whole value that was given; `what`: the thing that has these settings, for
+    messages; `fixed`: keys that cannot be set.
+    """
     kind = type(spec)
+    known = [name for name in kind.model_fields if name not in fixed]
     given: dict[str, Any] = {}
-    for word in filter(None, words.split(",")):
+    for word in filter(None, text.split(",")):
         key, equals, value = word.partition("=")
-        if not equals or key not in kind.model_fields or key in fixed:
-            known = ", ".join(name for name in kind.model_fields if name not in fixed)
+        check_keys([key], known, option=option, what=what)
+        if not equals:
             raise PacelineError(
-                f"{option}: {word!r} is not a setting of {what}",
-                fix=f"write key=value with one of {known}",
+                f"{option}: the setting {key!r} has no value", fix=f"write {key}=VALUE"
             )
         given[key] = value
     try:
         return kind(**spec.model_dump(exclude_unset=True) | given)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise PacelineError(
-            f"{option}: {name}={first['input']} cannot be: {first['msg']}",
-            fix=f"give {name} another value, or leave it out",
-        ) from None
+        raise first_error(error, option=option) from None
+
+
+def check_keys(given: Iterable[str], known: Collection[str], *, option: str, what: str) -> None:
+    """Refuse the first key that is not known, and name the nearest one that is."""
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"use {near[0]!r}, or one of" if near else "use one of"
+            raise PacelineError(
+                f"{option}: {key!r} is not a setting of {what}",
+                fix=f"{hint}: {', '.join(known)}" if known else "leave it out: it has no settings",
+            )
+
+
+def first_error(error: ValidationError, *, option: str) -> PacelineError:
+    """Return the first problem that pydantic found, as an error for the user."""
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    return PacelineError(
+        f"{option}: {name}={first['input']} is not valid: {first['msg']}",
+        fix=f"give {name} another value, or leave it out",
+    )

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from paceline.specs import Kind, PacelineError, Point, Sync
+from paceline.specs import Kind, PacelineError, Point, SyncSettings
 
 BATCH = "batch"
 RATE = "lr"
@@ -63,12 +63,12 @@ def points(
     )
 
 
-def check_rate(point: Point, sync: Sync) -> None:
+def check_rate(point: Point, sync: SyncSettings) -> None:
     """Refuse a scaled learning rate where the optimizer is not the training's."""
-    if point.varied.get(RATE) == SCALED and sync.mode == "stale":
+    if point.varied.get(RATE) == SCALED and sync.has_servers:
         raise PacelineError(
-            "--vary lr=scaled was given together with sync=stale, whose servers have a rate of"
-            " their own",
+            f"--vary lr=scaled was given together with sync={sync.mode}, whose servers"
+            " have their own learning rate",
             fix="leave one of them out",
         )
 

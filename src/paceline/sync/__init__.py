@@ -1,7 +1,8 @@
-"""How workers agree: one file per mode, and what the modes are made of.
+"""Synchronization modes: how the replicas of a model agree. One file or folder of `modes` each.
 
-A mode is led by the trainer (`mode.py`), works on what each worker holds of the weights, and so
-composes with shards, slices and stages: those who agree are the replicas. What it sends goes
-through a `Transport`, which counts bytes, on the one thread of a `Lane`, in program order.
-`costs.py` says what each mode sends, without torch, for the planner; a test holds the two together.
+`mode.py` says what a mode brings; planner, command line and docs enumerate the registry of modes
+(`paceline.specs.SYNC_MODES`). The trainer calls a mode's hook (`hook.py`), which works on what each
+worker holds of the weights and so composes with shards, tensor-parallel slices and pipeline stages.
+It communicates through a `Transport`, which counts bytes, on the one thread of a `Lane`, in program
+order. Importing a mode does not load torch; a test compares its declared traffic with real bytes.
 """

@@ -1,6 +1,6 @@
-"""Gradients that are exchanged bucket by bucket while backward goes on.
+"""Gradients that are communicated bucket by bucket during backward.
 
-The buckets are fixed, which those of DistributedDataParallel are not after its first step.
+The buckets are fixed, unlike those of DistributedDataParallel, which change after its first step.
 """
 
 import functools
@@ -11,17 +11,18 @@ from contextlib import contextmanager
 import torch
 
 from paceline.comm.dtensor import local_tensor
+from paceline.specs import SyncSettings
 from paceline.sync.flat import Row, buckets_of
-from paceline.sync.mode import Bound, Mode
+from paceline.sync.hook import Bound, Hook
 
 
-class Bucketed(Mode):
-    """Gradients of a bucket are exchanged as soon as all of them are there."""
+class Bucketed(Hook):
+    """Communicates the gradients of a bucket as soon as all of them are complete."""
 
     replicas_differ = False
 
-    def __init__(self, bound: Bound) -> None:
-        super().__init__(bound)
+    def __init__(self, settings: SyncSettings, bound: Bound) -> None:
+        super().__init__(settings, bound)
         self._buckets = buckets_of(bound.learning, bound.bucket_bytes)
         self._missing = [len(row.held) for row in self._buckets]
         self._begun: list[Future[None]] = []
@@ -37,7 +38,7 @@ class Bucketed(Mode):
 
     @contextmanager
     def last_backward(self) -> Iterator[None]:
-        """A block with the backward whose gradients are complete as they arrive."""
+        """A block with the backward in which gradients are complete as they arrive."""
         self._open = True
         try:
             yield
@@ -45,12 +46,12 @@ class Bucketed(Mode):
             self._open = False
 
     def before_forward(self, step: int) -> None:
-        """The step begins."""
+        """Expect all gradients anew."""
         self._step = step
         self._missing = [len(row.held) for row in self._buckets]
 
     def after_backward(self, step: int) -> None:
-        """Exchange what has not been, and wait for all of it."""
+        """Communicate the remaining buckets, and wait for all."""
         del step
         self._begin_ready(all_of_them=True)
         for begun in self._begun:
@@ -58,12 +59,12 @@ class Bucketed(Mode):
         self._begun.clear()
 
     def close(self) -> None:
-        """Gradients are the worker's own again."""
+        """Remove the hooks from the parameters."""
         for hook in self._hooks:
             hook.remove()
 
-    def _exchange(self, number: int) -> None:
-        """Make the gradients of a bucket those that all agree on; called on the lane."""
+    def _communicate(self, number: int) -> None:
+        """Replace the gradients of a bucket by those of all replicas; called on the lane."""
         raise NotImplementedError
 
     def _arrived(self, number: int, parameter: torch.Tensor) -> None:
@@ -73,18 +74,18 @@ class Bucketed(Mode):
             self._begin_ready()
 
     def _begin_ready(self, *, all_of_them: bool = False) -> None:
-        """Begin the exchange of buckets, in their order, up to the first that is not complete."""
+        """Begin buckets in their order, up to the first that is not complete."""
         while len(self._begun) < len(self._buckets):
             number = len(self._begun)
             if self._missing[number] > 0 and not all_of_them:
                 return
-            exchange = functools.partial(self._exchange, number)
-            self._begun.append(self.bound.lane.begin(exchange))
+            communicate = functools.partial(self._communicate, number)
+            self._begun.append(self.bound.lane.begin(communicate))
 
 
 def gradients_of(row: Row) -> list[torch.Tensor]:
-    """What this worker holds of gradients; zeros where the model did not use a parameter here,
-    since another worker may have."""
+    """Return this worker's part of each gradient; zeros for a parameter that the model did not use
+    here, since another worker may have used it."""
     for each in row.held:
         if each.parameter.grad is None:
             each.parameter.grad = torch.zeros_like(each.parameter)

@@ -1,4 +1,4 @@
-"""Tensors as one row of numbers, and back."""
+"""Parameters as this worker holds them, and as one row of numbers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,49 +6,68 @@ from itertools import accumulate
 
 import torch
 
-from paceline.sync.mode import Held
+from paceline.comm.torch_internals import foreach_copy_, foreach_sub_
+
+
+@dataclass(frozen=True)
+class Held:
+    """A parameter and what this worker holds of it: all, a shard, or a tensor-parallel slice."""
+
+    name: str
+    parameter: torch.nn.Parameter
+    local: torch.Tensor
+    """Shares its memory with the parameter."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Parameters that are exchanged together, as what is held of them lies behind each other."""
+    """Parameters that are communicated together, concatenated."""
 
     held: tuple[Held, ...]
 
     @property
     def shapes(self) -> list[torch.Size]:
-        """Of what is held of each."""
+        """The shape of what this worker holds of each."""
         return [each.local.shape for each in self.held]
 
     @property
     def locals(self) -> list[torch.Tensor]:
-        """What is held of each."""
+        """What this worker holds of each."""
         return [each.local for each in self.held]
 
     def flat(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """A copy of tensors of these shapes as one row, empty where a stage learns nothing."""
+        """Return a copy of tensors of these shapes as one row; empty if a stage trains nothing."""
         return torch.cat([tensor.detach().flatten() for tensor in tensors] or [torch.empty(0)])
 
     def weights(self) -> torch.Tensor:
-        """A copy of the weights as they are."""
+        """Return a copy of the weights."""
         return self.flat(self.locals)
 
     def zeros(self) -> torch.Tensor:
-        """A row of as many."""
+        """Return a row of zeros."""
         return torch.zeros_like(self.weights())
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """A row as tensors of these shapes, on the same memory."""
+        """Return a row as tensors of these shapes, in the same memory."""
         sizes = [shape.numel() for shape in self.shapes]
         return [
             part.view(shape)
             for part, shape in zip(torch.split(flat, sizes), self.shapes, strict=True)
         ]
 
+    @torch.no_grad()
+    def load(self, flat: torch.Tensor) -> None:
+        """Copy a row into the weights."""
+        foreach_copy_(self.locals, self.views(flat))
+
+    @torch.no_grad()
+    def subtract(self, flat: torch.Tensor) -> None:
+        """Subtract a row from the weights."""
+        foreach_sub_(self.locals, self.views(flat))
+
 
 def in_order(held: Sequence[Held], rows: Iterable[tuple[Row, torch.Tensor]]) -> list[torch.Tensor]:
-    """What rows say of the parameters in them, in the order of `held`; what does not learn, and so
-    is in no row, as it is."""
+    """Return rows as tensors in the order of `held`; parameters in no row are as they are."""
     found = {
         id(each): part
         for row, flat in rows
@@ -58,8 +77,8 @@ def in_order(held: Sequence[Held], rows: Iterable[tuple[Row, torch.Tensor]]) -> 
 
 
 def rows_of(held: Sequence[Held], count: int) -> list[Row]:
-    """Parameters in `count` rows of nearly equal size, in their order; fewer where there are not so
-    many parameters."""
+    """Return parameters in `count` rows of nearly equal size, in their order; in fewer rows where
+    there are fewer parameters."""
     count = max(1, min(count, len(held)))
     ends = list(accumulate(each.local.numel() for each in held))
     total = ends[-1]
@@ -75,8 +94,8 @@ def rows_of(held: Sequence[Held], count: int) -> list[Row]:
 
 
 def buckets_of(held: Sequence[Held], bucket_bytes: int) -> list[Row]:
-    """Parameters in rows of about `bucket_bytes`, the last of the model first, as backward comes to
-    them; the first row is small, so that the exchange begins early."""
+    """Return parameters in rows of about `bucket_bytes`, in the order of backward: the last of the
+    model first. The first row is small, so that communication begins early."""
     rows: list[list[Held]] = [[]]
     size, most = 0, min(bucket_bytes, 1 << 20)
     for each in reversed(held):

@@ -1,7 +1,7 @@
-"""One thread that exchanges for a worker, in the order in which it was asked to.
+"""One thread that communicates for a worker, in program order.
 
-Collectives of a group must be begun in the same order on all workers. Begun here, one after the
-other, they are, and an exchange of several rounds may compute between them while the worker trains.
+All workers must begin the collectives of a group in the same order; a single thread does. A task of
+several collectives may compute between them while the worker trains.
 """
 
 import time
@@ -15,28 +15,28 @@ Result = TypeVar("Result")
 
 
 class Lane:
-    """Runs exchanges beside the training; on an accelerator, on a stream of its own."""
+    """Runs communication beside the training; on an accelerator, on a separate stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.busy_seconds = 0.0
-        """That exchanges took, on an accelerator without what its queue still holds."""
+        """Time in communication; on an accelerator without what is still queued."""
         self.waited_seconds = 0.0
-        """That training waited for them."""
+        """Time that training waited for communication."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-sync")
         self._stream = (
             None if device.type == "cpu" else torch.get_device_module(device.type).Stream(device)
         )
 
-    def begin(self, exchange: Callable[[], Result]) -> "Future[Result]":
-        """Queue an exchange; it sees what was computed up to now."""
+    def begin(self, task: Callable[[], Result]) -> "Future[Result]":
+        """Queue a task; it sees everything that was computed before this call."""
         if self._stream is None:
-            return self._thread.submit(self._timed, exchange)
+            return self._thread.submit(self._timed, task)
         ready = torch.get_device_module(self._device.type).current_stream().record_event()
-        return self._thread.submit(self._on_stream, exchange, ready)
+        return self._thread.submit(self._on_stream, task, ready)
 
     def finish(self, begun: "Future[Result]") -> Result:
-        """Wait for an exchange; what is computed from now on sees its result."""
+        """Wait for a task; everything that is computed after this call sees its result."""
         began = time.perf_counter()
         result = begun.result()
         self.waited_seconds += time.perf_counter() - began
@@ -45,19 +45,19 @@ class Lane:
         return result
 
     def close(self) -> None:
-        """End the thread, once what was begun is done."""
+        """End the thread, after the queued tasks."""
         self._thread.shutdown()
 
-    def _on_stream(self, exchange: Callable[[], Result], ready: torch.Event) -> Result:
+    def _on_stream(self, task: Callable[[], Result], ready: torch.Event) -> Result:
         device = torch.get_device_module(self._device.type)
         device.set_device(self._device)
         with device.stream(self._stream):
             self._stream.wait_event(ready)  # type: ignore[union-attr]
-            return self._timed(exchange)
+            return self._timed(task)
 
-    def _timed(self, exchange: Callable[[], Result]) -> Result:
+    def _timed(self, task: Callable[[], Result]) -> Result:
         began = time.perf_counter()
         try:
-            return exchange()
+            return task()
         finally:
             self.busy_seconds += time.perf_counter() - began

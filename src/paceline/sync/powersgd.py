@@ -1,9 +1,9 @@
 """Gradients as products of two narrow matrices (PowerSGD, arXiv 1905.13727).
 
-One round of power iteration: the left factor is summed over the workers and made orthonormal, then
-the right one is summed. Its first guess is drawn anew each time, from the step alone, so that a run
-that goes on from a checkpoint needs nothing else; the product is as good as a second round would
-make it, since that is taken before anything is sent, on the worker's own matrix.
+One round of power iteration: the left factor is averaged over the workers and orthonormalized, then
+the right one is averaged. The initial guess is drawn from the step alone, so that a checkpoint does
+not need it. The product is as good as after a second round, since each worker takes one on its own
+matrix before anything is sent.
 """
 
 import math
@@ -15,7 +15,7 @@ from paceline.sync.transport import Transport
 
 
 class LowRank:
-    """Averages matrices by factors of a rank; what is not a matrix, or is a small one, as it is."""
+    """Averages matrices by low-rank factors; vectors and small matrices uncompressed."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -23,12 +23,12 @@ class LowRank:
     def average(
         self,
         values: torch.Tensor,
-        rest: torch.Tensor | None,
+        residual: torch.Tensor | None,
         shapes: Sequence[torch.Size],
         transport: Transport,
         step: int,
     ) -> None:
-        """The mean over the workers, in place; `rest` is what was meant, and then what is lost."""
+        """Average over the workers, in place; `residual`: exact values before, the error after."""
         parts = torch.split(values, [math.prod(shape) for shape in shapes])
         matrices = [
             part.view(shape[0], -1)
@@ -47,12 +47,12 @@ class LowRank:
         _average_together(right, transport)
         for matrix, each, other in zip(matrices, left, right, strict=True):
             torch.mm(each, other.T, out=matrix)
-        if rest is not None:
-            rest.sub_(values)
+        if residual is not None:
+            residual.sub_(values)
             for part, shape in zip(
-                torch.split(rest, [len(each) for each in parts]), shapes, strict=True
+                torch.split(residual, [len(each) for each in parts]), shapes, strict=True
             ):
-                if not self._pays(shape):  # sent as it was: nothing is lost
+                if not self._pays(shape):  # sent uncompressed
                     part.zero_()
 
     def _pays(self, shape: torch.Size) -> bool:

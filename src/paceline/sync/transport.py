@@ -1,6 +1,6 @@
-"""Exchanges between the replicas of a part of a model, and the bytes that they send.
+"""Collectives between the replicas of a part of a model, and the bytes that they send.
 
-Every call returns when its result is there: who wants to go on meanwhile calls it on a `Lane`.
+Every call blocks until its result is complete; call it on a `Lane` to train meanwhile.
 """
 
 import threading
@@ -19,23 +19,23 @@ _FOR_EVER = timedelta(days=3650)
 
 
 class Transport:
-    """A group of workers that is asked for anew at every call, so that it can be replaced."""
+    """Communicates in a process group, looked up at every call since it can be replaced."""
 
     def __init__(self, group: "Group", device: torch.device, workers: int, rank: int) -> None:
         self._group = group
         self.device = device
         self.workers = workers
-        """Those who agree."""
+        """The number of replicas."""
         self.rank = rank
-        """Which of them this one is."""
+        """The number of this replica."""
         self.calls = 0
-        """Exchanges of any kind, by this worker."""
+        """Collectives and swaps of this worker."""
         self.sent_bytes = 0
-        """By this worker, without what the network adds."""
+        """Bytes that this worker sent, without the overhead of the network."""
         self._counting = threading.Lock()
 
     def average(self, values: torch.Tensor) -> torch.Tensor:
-        """The mean over the workers, in place."""
+        """Average over the workers, in place."""
         if self.workers > 1:
             dist.all_reduce(values, group=self._group())
             values /= self.workers
@@ -43,7 +43,7 @@ class Transport:
         return values
 
     def gather(self, message: torch.Tensor) -> list[torch.Tensor]:
-        """The messages of all workers, in the order of their ranks."""
+        """Return the messages of all workers, in the order of their ranks."""
         if self.workers == 1:
             return [message]
         messages = [torch.empty_like(message) for _ in range(self.workers)]
@@ -52,7 +52,7 @@ class Transport:
         return messages
 
     def transpose(self, messages: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Send a message to each worker, all of one size; what each sent to this one."""
+        """Send a message to each worker, all of one size; return what each sent to this one."""
         if self.workers == 1:
             return list(messages)
         received = [torch.empty_like(message) for message in messages]
@@ -73,9 +73,9 @@ class Transport:
         sent_tag: int = 0,
         received_tag: int = 0,
     ) -> None:
-        """Send to some workers and receive from some, each by its rank among those who agree.
+        """Send to some workers and receive from some, by their numbers as replicas.
 
-        Between two workers, threads may swap beside each other under tags of their own (Gloo).
+        Between two workers, threads may swap at the same time under different tags (Gloo).
         """
         group = self._group()
         ways = ((dist.irecv, received, received_tag), (dist.isend, sent, sent_tag))
@@ -84,13 +84,13 @@ class Transport:
             for operation, messages, tag in ways
             for peer, tensor in messages.items()
         ]
-        # As a batch: one by one, two who swap by NCCL would both wait in their receive.
+        # As a batch: one by one, two workers that swap by NCCL would both wait in their receive.
         for work in dist.batch_isend_irecv(operations) if operations else ():
             work.wait()
         self._count(sum(tensor.nbytes for tensor in sent.values()))
 
     def listen(self, source: int, message: torch.Tensor, *, tag: int) -> None:
-        """Receive from a worker, however long it has nothing to say; fails when it goes away."""
+        """Receive from a worker, without a timeout; fails when it is lost."""
         work = dist.irecv(message, group=self._group(), group_src=source, tag=tag)
         if work is not None:
             work.wait(_FOR_EVER)

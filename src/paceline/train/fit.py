@@ -15,7 +15,7 @@ from paceline.observe.progress_bar import progress_bar
 from paceline.observe.usage_sampler import usage_written
 from paceline.parallel.fitted_layout import fitting
 from paceline.schedulers.placement import placement, run_folder
-from paceline.specs import Faults, Layout, Run, Sync
+from paceline.specs import Faults, Layout, Run, default_sync
 from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.joined_groups import joined_elastic
 from paceline.train.monitor.profiler import Tracing
@@ -54,7 +54,7 @@ def start(training: Training) -> Iterator[Trainer]:
         _usage_of_node(groups, writer),
     ):
         checkpointing: Checkpointing | None = None
-        sync = run.plan.sync if run else Sync()
+        sync = run.plan.sync if run else default_sync()
         telemetry = Telemetry(
             groups,
             writer,

@@ -14,12 +14,12 @@ from paceline.parallel.fitted_layout import everybody_has_all
 from paceline.parallel.gradient_norm import clip
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.whole_model import Whole
-from paceline.specs import Faults, Layout, Sync
-from paceline.sync.mode import Mode
+from paceline.specs import Faults, Layout, SyncSettings
+from paceline.sync.hook import Hook
 from paceline.train.gradients.accumulation import BatchLoss, GradientComputation
 from paceline.train.gradients.buffers import Buffers
 from paceline.train.gradients.canonical_parts import gradient_computation
-from paceline.train.gradients.sync_mode import agreeing
+from paceline.train.gradients.sync_mode import sync_hook
 from paceline.train.monitor.monitor import Monitor
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.training_state import TrainingState
@@ -35,7 +35,7 @@ class Stepper:
         layout: Layout,
         groups: Groups,
         telemetry: Telemetry,
-        sync: Sync,
+        sync: SyncSettings,
         faults: Faults,
         may_retire: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -58,7 +58,7 @@ class Stepper:
         self.optimizer = training.optimizer(self.arranged.parameters())
         self.schedule = training.schedule(self.optimizer) if training.schedule else None
         self._scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
-        self.mode = self._agreeing()
+        self.mode = self._sync_hook()
         self._gradients: GradientComputation | None = None
         """Set by `begin_at`, once batches are divided."""
         self._buffers = Buffers(self.model)
@@ -77,7 +77,7 @@ class Stepper:
         assert isinstance(self.arranged, Whole)
         self.layout = layout
         self.arranged.rejoin(layout)
-        self.mode = self._agreeing()
+        self.mode = self._sync_hook()
         self.monitor = self._new_monitor()
 
     def begin_at(self, step: int) -> None:
@@ -162,8 +162,8 @@ class Stepper:
             self._may_retire,
         )
 
-    def _agreeing(self) -> Mode:
-        return agreeing(
+    def _sync_hook(self) -> Hook:
+        return sync_hook(
             self.sync,
             self.layout,
             self._groups,
@@ -183,7 +183,7 @@ class Stepper:
             speeds=speeds_of_data_workers(placement, layout),
             seed=training.seed,
             first_step=first_step,
-            parts=self.sync.parts if self.sync.mode == "canonical" else None,
+            parts=self.sync.batch_parts,
         )
 
     def _new_gradients(self) -> GradientComputation:

@@ -15,7 +15,7 @@ from paceline.comm.errors import CommunicationError, drop_frames
 from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
-from paceline.specs import Faults, Layout, Outcome, PacelineError, Sync
+from paceline.specs import Faults, Layout, Outcome, PacelineError, SyncSettings, default_sync
 from paceline.train.elastic.agent import ElasticAgent
 from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.regroup import Regroup
@@ -54,11 +54,11 @@ class Trainer:
         groups: Groups,
         telemetry: Telemetry,
         checkpointing: Checkpointing | None = None,
-        sync: Sync = Sync(),  # noqa: B008 -- frozen
+        sync: SyncSettings | None = None,
         faults: Faults = Faults(),  # noqa: B008 -- frozen
         agent: ElasticAgent | None = None,
     ) -> None:
-        sync = sync.among(layout.replicas)
+        sync = (sync or default_sync()).for_replicas(layout.replicas)
         self.training = training
         self.steps = training.total_steps
         """Steps that this training takes."""
@@ -144,7 +144,7 @@ class Trainer:
 
         def evaluated() -> Evaluation:
             stepper = self._stepper
-            with stepper.mode.agreed():
+            with stepper.mode.shared_weights():
                 return evaluate(
                     stepper.arranged,
                     self.training,
@@ -176,7 +176,7 @@ class Trainer:
                 "seed": self.training.seed,
                 "layout": stepper.layout.model_dump(),
             }
-            with stepper.mode.agreed(), stepper.arranged.evaluating():
+            with stepper.mode.shared_weights(), stepper.arranged.evaluating():
                 writes = self._groups.placement.rank == 0
                 export(stepper.arranged.weights(), Path(path), settings, writes=writes)
 

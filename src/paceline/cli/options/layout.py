@@ -186,21 +186,21 @@ def another_layout(plan: "Plan", workers: int | None, given: dict[str, Any]) -> 
 
 def _with_the_rest(plan: "Plan", given: dict[str, Any]) -> "tuple[Plan, dict[str, Any]]":
     """The plan with what was given beside the layout, if anything, and what was of the layout."""
-    from paceline.specs import Sync
+    from paceline.specs import SyncSettings
 
     layout = {name: value for name, value in given.items() if name not in ("sync", "faults")}
     if "faults" in given:
         plan = plan.model_copy(update={"faults": plan.faults.changed(given["faults"])})
     if "sync" in given:
         others = {"estimate": None, "rejected": ()}
-        plan = plan.model_copy(update={"sync": Sync.parse(given["sync"]), **others})
+        plan = plan.model_copy(update={"sync": SyncSettings.parse(given["sync"]), **others})
     return plan, layout
 
 
 def _with_layout(plan: "Plan", layout: "Layout") -> "Plan":
     """The plan with a layout; what was said of another one no longer holds."""
     plan.sync.check(layout)
-    sync, estimate = plan.sync.among(layout.replicas), plan.estimate
+    sync, estimate = plan.sync.for_replicas(layout.replicas), plan.estimate
     if sync != plan.sync:
         estimate = estimate and estimate.model_copy(update={"sync": sync})
         plan = plan.model_copy(update={"sync": sync, "estimate": estimate})

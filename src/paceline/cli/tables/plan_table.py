@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from paceline.plan.calibration.calibrate import Fit
     from paceline.plan.search.best_layout import Best
-    from paceline.specs import Amount, Answer, Layout, Sync, TrainingCost
+    from paceline.specs import Amount, Answer, Layout, SyncSettings, TrainingCost
 
 
 def show(said: "Answer") -> None:
@@ -98,7 +98,7 @@ def _others(said: "Answer") -> "Table":
     return shown
 
 
-def _words(layout: "Layout", sync: "Sync") -> str:
+def _words(layout: "Layout", sync: "SyncSettings") -> str:
     """A layout, and how its replicas agree where that is not by a plain sum."""
     from paceline.plan.reasons import words
 

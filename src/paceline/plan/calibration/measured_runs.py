@@ -13,7 +13,7 @@ from paceline.plan.cost.layout_table import Layouts
 from paceline.specs.measurements.cluster import Cluster, FittedNumber
 from paceline.specs.measurements.profile import Profile
 from paceline.specs.plans.layout import Layout
-from paceline.specs.plans.sync import Sync
+from paceline.specs.plans.sync import SyncSettings, default_sync
 
 MARK = "# fitted to runs by paceline plan --calibrate; remove what follows to forget it"
 
@@ -29,7 +29,7 @@ class Ran:
     batch: int
     step_seconds: float
     """Of a usual step; on average, where not all exchange something."""
-    sync: Sync = field(default_factory=Sync)
+    sync: SyncSettings = field(default_factory=default_sync)
 
 
 def rows(runs: Sequence[Ran], cluster: Cluster) -> list[Steps]:

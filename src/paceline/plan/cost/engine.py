@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile
 from paceline.specs.plans.layout import Layout
-from paceline.specs.plans.sync import Sync
+from paceline.specs.plans.sync import AnySync, SyncSettings, default_sync
 
 SHARDED_LAUNCHES = 250
 """On CPUs: measured 80 to 170 alone, above 400 beside a busy neighbour (GPT example, FSDP2)."""
@@ -63,8 +63,8 @@ class Engine(Spec):
     """A stage has a place to receive every micro-batch of a step."""
     base_bytes: NonNegativeInt = 0
     """On every device, whatever is trained."""
-    sync: Sync = Sync()
-    """How replicas agree; the sum of gradients in backward is that of the engine itself."""
+    sync: AnySync = Field(default_factory=default_sync)
+    """The synchronization mode of replicas; the engine itself sums gradients in backward."""
 
     @classmethod
     def of_paceline(
@@ -72,7 +72,7 @@ class Engine(Spec):
         profile: Profile,
         cluster: Cluster,
         precision: str,
-        sync: Sync = Sync(),  # noqa: B008 -- frozen
+        sync: SyncSettings | None = None,
     ) -> "Engine":
         """Paceline's: weights stay in fp32 where they are gathered, and products are cast; replicas
         of a pipeline exchange after its last micro-batch."""
@@ -87,5 +87,5 @@ class Engine(Spec):
             bucket_bytes=Layout().bucket_megabytes << 20,
             kept_cast_bytes=0 if precision == "fp32" else 2,
             buffers_for_all=True,
-            sync=sync,
+            sync=sync or default_sync(),
         )

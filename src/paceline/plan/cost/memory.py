@@ -7,7 +7,7 @@ import numpy as np
 from paceline.cluster.collectives import Array
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
-from paceline.plan.cost.synchronization import kept as kept_to_agree
+from paceline.plan.cost.synchronization import state_bytes
 from paceline.specs.measurements.profile import LayerCost, Profile
 
 IN_PLACE = 0.6
@@ -101,7 +101,7 @@ def stage(
         logits=samples * logits if last else np.where(piped, 0.0, samples * logits),
         agreeing=zero
         if engine.sync.by_engine
-        else held * kept_to_agree(engine.sync, layouts.replicas) / layouts.shards,
+        else held * state_bytes(engine.sync, layouts.replicas) / layouts.shards,
         base=zero + engine.base_bytes,
     )
 

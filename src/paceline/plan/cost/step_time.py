@@ -15,7 +15,7 @@ from paceline.plan.cost.compute import UNHIDDEN, Compute
 from paceline.plan.cost.device_groups import group_of
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
-from paceline.plan.cost.synchronization import Exchange, exchange, exposed
+from paceline.plan.cost.synchronization import Rounds, exposed, rounds
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile
 
@@ -106,8 +106,8 @@ class StepModel:
         step_host = numbers.step_seconds * one + self._sharded_host(layouts)
         busy = micro_batches * (slowest + transfer) + bubble + data
         if self.engine.sync.replicas_differ:  # which has its exchange in the backward
-            agreeing = exposed(self._exchange(layouts), busy + optimizer + step_host)
-            data, busy = data + agreeing, busy + agreeing
+            waiting = exposed(self._rounds(layouts), busy + optimizer + step_host)
+            data, busy = data + waiting, busy + waiting
         devices = np.maximum(layouts.devices, 1.0)
         return Times(
             compute=micro_batches * compute,
@@ -211,7 +211,7 @@ class StepModel:
             calls = np.where(shards > 1, calls, 1.0)
             summed = calls * COLLECTIVES["all-reduce"](part / calls, group) / rate
         else:
-            summed = self._exchange(layouts).seconds
+            summed = self._rounds(layouts).seconds
         back = np.zeros(())
         divided = layouts.optimizer_shards > 0
         if divided.any():
@@ -234,12 +234,12 @@ class StepModel:
         )
         return sharded + replicated
 
-    def _exchange(self, layouts: Layouts) -> Exchange:
+    def _rounds(self, layouts: Layouts) -> Rounds:
         """Of replicas that agree in another way than by a plain sum."""
         stride = layouts.tensor * layouts.shards
         group = group_of(self.cluster, self.numbers, layouts.replicas, stride)
         parameters = self.held_parameters(layouts) / layouts.shards
-        found = exchange(
+        found = rounds(
             self.engine,
             layouts.replicas,
             parameters,

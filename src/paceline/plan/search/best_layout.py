@@ -1,4 +1,4 @@
-"""The best layout on some nodes, with the way in which its replicas agree."""
+"""The best layout on some nodes, with its synchronization mode."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,27 +9,16 @@ from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile, TrainingPrecision
 from paceline.specs.plans.estimate import Estimate
-from paceline.specs.plans.sync import Sync
+from paceline.specs.plans.sync import SyncSettings, default_sync, sync_candidates
 
 Profiles = Mapping[TrainingPrecision, Profile]
 """A model, as it is in each precision that may be chosen."""
 
 EXPOSED = 0.1
-"""Of a step with plain all-reduce, what it waits for links from which on other ways are tried."""
+"""Other modes are tried where plain all-reduce waits for links for more of a step than this."""
 WORTH_IT = 1.05
-"""Times sooner at the same loss, from which on another way than plain all-reduce is taken: what it
-does to learning is assumed, and plain all-reduce does nothing to it."""
-STEPS_ALONE = (8, 16, 32, 64, 128)
-CANDIDATES = (
-    Sync(compress="int8"),
-    *(Sync(mode="local", every=every, overlap=every // 8) for every in STEPS_ALONE),
-    *(
-        Sync(mode="diloco", every=every, overlap=every // 8, compress="int8")
-        for every in STEPS_ALONE
-    ),
-)
-"""Beside plain all-reduce. An exchange that is on its way for an eighth of the steps to the next is
-hidden by them, and what comes of it is not much older."""
+"""Speed-up to the same loss, above which another mode than plain all-reduce is taken: its effect on
+learning is assumed, and plain all-reduce has none."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +30,7 @@ class Best:
     found: Found
     estimate: Estimate
     others: tuple["Best", ...] = ()
-    """Other ways to agree that were looked at and lost, plain all-reduce first."""
+    """Other synchronization modes that were tried and lost, plain all-reduce first."""
 
     @property
     def samples_per_second(self) -> float:
@@ -50,7 +39,7 @@ class Best:
 
     @property
     def learned_per_second(self) -> float:
-        """The same, less what the way to agree is assumed to learn less from a sample."""
+        """The same, divided by the extra samples that the mode is assumed to need."""
         return self.samples_per_second / self.estimate.extra_samples
 
     @property
@@ -67,15 +56,15 @@ class Best:
 
 
 def best_on(
-    profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: Sync | None = None
+    profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: SyncSettings | None = None
 ) -> Best | None:
     """The fastest layout on all nodes of a cluster; none where none fits or divides the batch.
 
-    Where `sync` leaves open how replicas agree, all-reduce, unless another way is worth it.
+    Without `sync`, plain all-reduce, unless another mode is worth it.
     """
     if sync is not None:
         return _best_with(sync, profiles, cluster, batch, found)
-    plain = _best_with(Sync(), profiles, cluster, batch, found)
+    plain = _best_with(default_sync(), profiles, cluster, batch, found)
     if plain is None or plain.nodes == 1 or plain.waiting <= EXPOSED:
         return plain
     return _worth_it(
@@ -84,7 +73,7 @@ def best_on(
 
 
 def _best_with(
-    sync: Sync, profiles: Profiles, cluster: Cluster, batch: int, found: Fit
+    sync: SyncSettings, profiles: Profiles, cluster: Cluster, batch: int, found: Fit
 ) -> Best | None:
     bests = []
     for precision, profile in profiles.items():
@@ -98,14 +87,17 @@ def _best_with(
     return max(bests, key=lambda each: each.learned_per_second, default=None)
 
 
-def _worth_it(plain: Best, best_with: Callable[[Sync], Best | None]) -> Best:
-    """The best way to agree, with those that lost."""
-    found = [best for sync in CANDIDATES if (best := best_with(sync)) is not None]
+def _worth_it(plain: Best, best_with: Callable[[SyncSettings], Best | None]) -> Best:
+    """Return the best synchronization mode, with those that lost."""
+    found = [
+        best
+        for sync in sync_candidates()
+        if not sync.by_engine and (best := best_with(sync)) is not None
+    ]
     best = max(found, key=lambda each: each.learned_per_second, default=plain)
     if best.learned_per_second < WORTH_IT * plain.learned_per_second:
         return plain
-    kinds: dict[tuple[str, str], Best] = {}
+    kinds: dict[str, Best] = {}
     for each in sorted(found, key=lambda each: -each.learned_per_second):
-        sync = each.estimate.sync
-        kinds.setdefault((sync.mode, sync.compress), each)
+        kinds.setdefault(each.estimate.sync.title, each)
     return replace(best, others=(plain, *(each for each in kinds.values() if each is not best)))

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from paceline.plan.calibration.calibrate import Fit, Steps
 from paceline.plan.cost.memory import memory
-from paceline.plan.cost.synchronization import extra
+from paceline.plan.cost.synchronization import extra_samples
 from paceline.specs.measurements.profile import TrainingPrecision
 from paceline.specs.plans.estimate import Amount, Estimate
 
@@ -20,7 +20,7 @@ def estimates(found: Fit, steps: Steps, precision: TrainingPrecision) -> list[Es
     total = held.total
     origins = found.origin(steps)
     sync = steps.engine.sync
-    samples = extra(sync, steps.layouts.replicas)
+    samples = extra_samples(sync, steps.layouts.replicas)
     room = steps.cluster.device.memory_bytes
     return [
         Estimate(

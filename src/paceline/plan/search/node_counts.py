@@ -13,7 +13,7 @@ from paceline.plan.search.ranking import search
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.plans.estimate import ScalingPoint
-from paceline.specs.plans.sync import Sync
+from paceline.specs.plans.sync import SyncSettings, default_sync
 
 Goal = Literal["fastest", "cheapest", "greenest", "knee"]
 WORTHWHILE = 0.5
@@ -31,7 +31,7 @@ def bests_on(
     batch: int,
     found: Fit,
     counts: Sequence[int],
-    sync: Sync | None = None,
+    sync: SyncSettings | None = None,
 ) -> list[Best]:
     """The best on each number of nodes that has one, from few to many."""
     each = (
@@ -42,7 +42,7 @@ def bests_on(
     if bests:
         return bests
     largest = cluster.model_copy(update={"nodes": max(counts)})
-    raise _nothing_fits(profiles, largest, batch, found, sync or Sync())
+    raise _nothing_fits(profiles, largest, batch, found, sync or default_sync())
 
 
 def choose(
@@ -114,7 +114,7 @@ def _joules(best: Best, cluster: Cluster) -> float:
 
 
 def _nothing_fits(
-    profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: Sync
+    profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: SyncSettings
 ) -> PacelineError:
     """Say why; a batch that cannot be divided says so itself."""
     least = np.inf

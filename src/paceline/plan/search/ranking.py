@@ -9,13 +9,13 @@ from paceline.plan.calibration.calibrate import Fit, Steps
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import RECOMPUTE, TWICE_AROUND, Index, Layouts
 from paceline.plan.cost.memory import memory
-from paceline.plan.cost.synchronization import extra
+from paceline.plan.cost.synchronization import extra_samples
 from paceline.plan.search.layout_estimate import MEMORY_SPREAD, estimates
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile, TrainingPrecision
 from paceline.specs.plans.estimate import Estimate
-from paceline.specs.plans.sync import Sync
+from paceline.specs.plans.sync import SyncSettings, default_sync
 
 MOST_TENSOR = 16
 """Workers that slice a layer: beyond two nodes of eight no published run does."""
@@ -54,24 +54,24 @@ def search(
     batch: int,
     found: Fit,
     precision: TrainingPrecision = "bf16",
-    sync: Sync = Sync(),  # noqa: B008 -- frozen
+    sync: SyncSettings | None = None,
 ) -> Found:
     """Score every layout of `batch` samples on all devices of the cluster.
 
-    Where replicas are to agree in a way of their own, only layouts that have some.
+    With a synchronization mode other than PyTorch's all-reduce, only layouts with replicas.
     """
+    sync = sync or default_sync()
     engine = Engine.of_paceline(profile, cluster, precision, sync)
     layouts = every(profile, cluster, batch)
-    if sync != Sync() and cluster.devices > 1:
-        if sync.mode == "canonical":
-            layouts = _by_part(layouts, sync, batch)
+    if not sync.by_engine and cluster.devices > 1:
+        layouts = _with_forward_samples(layouts, sync, batch)
         layouts = _replicated(layouts, sync, precision)
     steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
     held = memory(profile, layouts, float(batch), engine).total
     fits = held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes
     fitting = steps.take(np.flatnonzero(fits))
     seconds = found.model(steps).times(fitting.layouts, float(batch)).total
-    order = np.argsort(seconds * extra(sync, fitting.layouts.replicas), kind="stable")
+    order = np.argsort(seconds * extra_samples(sync, fitting.layouts.replicas), kind="stable")
     return Found(
         steps=fitting.take(order),
         seconds=seconds[order],
@@ -99,9 +99,14 @@ def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
     return Layouts(*np.concatenate(rows).T)
 
 
-def _by_part(layouts: Layouts, sync: Sync, batch: int) -> Layouts:
-    """Those of replicas alone whose forwards are of one part each; all, if there are none."""
-    size = np.ceil(batch / (sync.parts or layouts.replicas))
+def _with_forward_samples(layouts: Layouts, sync: SyncSettings, batch: int) -> Layouts:
+    """Return the layouts of replicas alone whose forward has the samples that the mode prescribes;
+    all layouts where it prescribes none, or where there is no such layout."""
+    numbers, place = np.unique(layouts.replicas, return_inverse=True)
+    samples = [sync.forward_samples(batch, int(each)) for each in numbers]
+    if None in samples:
+        return layouts
+    size = np.array(samples, dtype=np.float64)[place]
     whole = layouts.replicas == layouts.devices
     fits = whole & (layouts.micro_batch >= size)
     if not fits.any():
@@ -111,8 +116,8 @@ def _by_part(layouts: Layouts, sync: Sync, batch: int) -> Layouts:
     )
 
 
-def _replicated(layouts: Layouts, sync: Sync, precision: TrainingPrecision) -> Layouts:
-    """Those whose replicas can agree that way; if none can, why the one with most cannot."""
+def _replicated(layouts: Layouts, sync: SyncSettings, precision: TrainingPrecision) -> Layouts:
+    """Return the layouts that the mode accepts; if none, raise why it refuses most replicas."""
     refused: dict[float, PacelineError] = {}
     for replicas in np.unique(layouts.replicas):
         one = int(np.flatnonzero(layouts.replicas == replicas)[0])

@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.plans.layout import Layout
-from paceline.specs.plans.sync import Sync
+from paceline.specs.plans.sync import AnySync, default_sync
 
 Origin = Literal["measured", "published", "assumed"]
 """`measured`: fitted to runs on this cluster. `published`: from a maker's or a paper's figure.
@@ -27,7 +27,7 @@ class Estimate(Spec):
     """One layout of one model on one cluster."""
 
     layout: Layout
-    sync: Sync = Sync()
+    sync: AnySync = Field(default_factory=default_sync)
     """How its replicas agree."""
     extra_samples: PositiveFloat = 1.0
     """How many times as many samples as with plain all-reduce this takes to the same loss: always
@@ -57,7 +57,7 @@ class Alternative(Spec):
     what: str
     """How it differs, in words."""
     layout: Layout
-    sync: Sync = Sync()
+    sync: AnySync = Field(default_factory=default_sync)
     step_seconds: PositiveFloat | None = None
     """None where it does not fit."""
     peak_bytes: NonNegativeFloat
@@ -71,7 +71,7 @@ class ScalingPoint(Spec):
     nodes: PositiveInt
     devices: PositiveInt
     layout: Layout
-    sync: Sync = Sync()
+    sync: AnySync = Field(default_factory=default_sync)
     step_seconds: Amount
     samples_per_second: PositiveFloat
     efficiency: PositiveFloat

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, TypeAdapter
 
 from paceline.specs.base import Spec
-from paceline.specs.plans.sync import Sync
+from paceline.specs.plans.sync import AnySync
 from paceline.specs.runs.event import Event, Seconds, Whole
 from paceline.specs.runs.fault_events import Lost, Refused, Regrouped, Slow
 
@@ -183,7 +183,7 @@ class Agreed(Event):
     kind: Literal["agreed"] = "agreed"
     step: Whole
     """After which."""
-    sync: Sync
+    sync: AnySync
     why: str
 
 

@@ -12,13 +12,13 @@ from paceline.peers.inventory import Inventory, newest_whole
 from paceline.peers.memory_client import Peer
 from paceline.peers.peer_memory import Copied, PeerMemory
 from paceline.peers.restored_storage import PartLost, restored_storage
-from paceline.specs import Faults, Layout, Roster, Sync
+from paceline.specs import Faults, Layout, Roster, SyncSettings
 
 COPY_EVERY = 10
 """Default number of steps between copies."""
 
 
-def copy_every(faults: Faults, layout: Layout, sync: Sync) -> int:
+def copy_every(faults: Faults, layout: Layout, sync: SyncSettings) -> int:
     """Return the number of steps between copies; 0 for no copies."""
     if not faults.regroup or layout.workers == 1:
         return 0

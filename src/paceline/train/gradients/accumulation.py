@@ -12,7 +12,7 @@ from paceline.parallel.arranged import Arranged
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weights
 from paceline.specs import Layout
-from paceline.sync.mode import Mode
+from paceline.sync.hook import Hook
 from paceline.user.training import Training
 
 
@@ -46,7 +46,7 @@ class GradientComputation:
     training: Training
     layout: Layout
     groups: Groups
-    mode: Mode
+    mode: Hook
     scaling: LossScaling
     batches: Batches
 
@@ -61,7 +61,7 @@ class GradientComputation:
             self.training.weight,
             self.layout,
             self.groups,
-            replicas_differ=self.mode.bound.sync.replicas_differ,
+            replicas_differ=self.mode.settings.replicas_differ,
         )
 
         def minimise(loss: torch.Tensor, number: int) -> torch.Tensor:

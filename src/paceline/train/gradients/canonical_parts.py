@@ -14,8 +14,8 @@ from paceline.parallel.arranged import Arranged
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weigh, weight_of
 from paceline.specs import Layout, PacelineError
-from paceline.sync.canonical import Canonical
-from paceline.sync.mode import Mode
+from paceline.sync.hook import Hook
+from paceline.sync.modes.canonical.hook import CanonicalHook
 from paceline.train.gradients.accumulation import BatchLoss, GradientComputation, seed_step
 from paceline.user.training import Training
 
@@ -24,12 +24,12 @@ def gradient_computation(
     training: Training,
     layout: Layout,
     groups: Groups,
-    mode: Mode,
+    mode: Hook,
     scaling: LossScaling,
     batches: Batches,
 ) -> GradientComputation:
     """Return how this worker computes gradients; all workers call this together."""
-    if not isinstance(mode, Canonical):
+    if not isinstance(mode, CanonicalHook):
         return GradientComputation(training, layout, groups, mode, scaling, batches)
     _check_size(layout, batches)
     mode.divide(batches.own_parts)
@@ -55,7 +55,7 @@ class CanonicalGradients(GradientComputation):
     def learn(self, arranged: Arranged, batch: Batch, step: int) -> BatchLoss:
         """Compute the gradients of the mean loss over the global batch."""
         mode, every = self.mode, self.batches.parts
-        assert isinstance(mode, Canonical)
+        assert isinstance(mode, CanonicalHook)
         assert every is not None
         mine = self._parts(batch)
         weights = _Weights(mine, every, self.training.weight, self.groups)

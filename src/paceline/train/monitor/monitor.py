@@ -32,7 +32,7 @@ class Monitor:
         may_retire: Callable[[], bool],
     ) -> None:
         now = state()
-        sync = now.mode.bound.sync
+        sync = now.mode.settings
         check_comparable(faults.check_every, sync)
         self._state, self._placement, self._telemetry = state, groups.placement, telemetry
         self._check_every, self._replace_slow = faults.check_every, faults.replace_slow

@@ -16,7 +16,7 @@ from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import foreach_norm, sparse_values
 from paceline.parallel.arranged import Arranged
-from paceline.specs import Layout, PacelineError, Sync
+from paceline.specs import Layout, PacelineError, SyncSettings
 from paceline.train.gradients.accumulation import BatchLoss
 
 
@@ -26,7 +26,7 @@ class FiniteGradients:
     def __init__(
         self,
         layout: Layout,
-        sync: Sync,
+        sync: SyncSettings,
         groups: Groups,
         *,
         clips: bool,
@@ -129,7 +129,7 @@ def _gradients(arranged: Arranged) -> list[torch.Tensor]:
     return [sparse_values(each) if each.is_sparse else each for each in gradients]
 
 
-def _knows(layout: Layout, sync: Sync, *, clips: bool) -> bool:
+def _knows(layout: Layout, sync: SyncSettings, *, clips: bool) -> bool:
     """Whether all who use a gradient together see that it is not finite, without asking.
 
     Shards, slices and stages each see their part; they know of the others where the norm is summed
@@ -137,7 +137,7 @@ def _knows(layout: Layout, sync: Sync, *, clips: bool) -> bool:
     """
     whole = layout.workers == layout.replicas
     if sync.replicas_differ:
-        return whole and sync.mode != "auto"
+        return whole and not sync.undecided
     return sync.by_engine and (whole or clips)
 
 

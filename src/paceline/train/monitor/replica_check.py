@@ -16,7 +16,7 @@ from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
 from paceline.parallel.arranged import Arranged
 from paceline.parallel.step.step_clock import Clock
-from paceline.specs import Layout, PacelineError, Sync
+from paceline.specs import Layout, PacelineError, SyncSettings
 
 _MIXER = 0x1E3779B97F4A7C15
 """Odd, so that no multiple of it loses what a sum says; of the sums' numbers in the row."""
@@ -39,7 +39,7 @@ class ReplicasDisagree(PacelineError):
         self.step, self.ranks = step, list(ranks)
 
 
-def check_comparable(check_every: int, sync: Sync) -> None:
+def check_comparable(check_every: int, sync: SyncSettings) -> None:
     """Refuse to compare replicas that differ by design."""
     if check_every and sync.replicas_differ:
         raise PacelineError(

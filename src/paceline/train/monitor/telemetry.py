@@ -25,7 +25,7 @@ from paceline.specs import (
     Outcome,
     Started,
     Steps,
-    Sync,
+    SyncSettings,
     Workers,
     WorkerState,
 )
@@ -199,7 +199,7 @@ class Telemetry:
         self._refuse_non_finite(first, means, window)
         self._window_steps = window_steps(others[_ALL_SECONDS] / self._groups.placement.workers)
 
-    def agreed(self, step: int, sync: Sync, why: str) -> None:
+    def agreed(self, step: int, sync: SyncSettings, why: str) -> None:
         """From a step on, replicas agree in another way."""
         self.tell(Agreed, step=step, sync=sync, why=why)
 

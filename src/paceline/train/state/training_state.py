@@ -22,7 +22,7 @@ from paceline.comm.torch_internals import foreach_add_, foreach_copy_
 from paceline.parallel.arranged import Arranged, Stored
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.specs import PacelineError
-from paceline.sync.mode import Mode
+from paceline.sync.hook import Hook
 
 
 @dataclass
@@ -33,7 +33,7 @@ class TrainingState:
     optimizer: torch.optim.Optimizer
     schedule: LRScheduler | None
     scaling: LossScaling
-    mode: Mode
+    mode: Hook
 
     @cached_property
     def _stored(self) -> list[Stored]:

@@ -1,10 +1,9 @@
-"""One order in which the parts of a batch are added, whoever has which of them.
+"""The order in which the parts of a batch are added, whichever worker has which of them.
 
-The sum of numbers with a point that floats depends on the order in which they are added. Here that
-is a binary tree over the numbers of the parts: neighbours first, then pairs of neighbours, and so
-on. What is missing at its end, where the parts are no power of two, is left out. Whoever has some
-parts that follow each other adds up the subtrees that are complete among them; of the subtrees of
-all, the same way leads to the sum.
+A sum of floating-point numbers depends on the order of its terms. Here that order is a binary tree
+over the numbers of the parts: neighbors first, then pairs of neighbors, and so on. Where the number
+of parts is no power of two, the missing ones at the end are left out. A worker with consecutive
+parts adds the complete subtrees among them; the subtrees of all workers are added the same way.
 """
 
 from collections.abc import Callable
@@ -14,14 +13,14 @@ Value = TypeVar("Value")
 
 
 class Subtree(NamedTuple):
-    """The parts from `begin` on, two to the power of `level` of them, or all up to the last."""
+    """The `2**level` parts from `begin` on, or all up to the last."""
 
     begin: int
     level: int
 
 
 def subtrees(some: range, parts: int) -> list[Subtree]:
-    """The largest subtrees that these of all parts are made of, in their order."""
+    """Return the largest subtrees that make up `some` of all parts, in their order."""
     found, begin = [], some.start
     while begin < some.stop:
         level = 0
@@ -37,27 +36,27 @@ def subtrees(some: range, parts: int) -> list[Subtree]:
 
 
 class TreeSum(Generic[Value]):
-    """Adds up subtrees, given one after the other, as far as they belong together."""
+    """Adds subtrees, given in their order, as far as they are neighbors."""
 
     def __init__(self, parts: int, add: Callable[[Value, Value], Value]) -> None:
         self._parts, self._add = parts, add
         self._added: list[tuple[Subtree, Value]] = []
 
     def push(self, subtree: Subtree, value: Value) -> None:
-        """The sum over the next subtree, or a single part at level 0."""
+        """Add the sum over the next subtree, or of a single part at level 0."""
         begin, level = subtree
         while begin > 0 or 1 << level < self._parts:
             if begin >> level & 1:
                 if not self._added or self._added[-1][0].level != level:
-                    break  # somebody else has the left one of the two
+                    break  # another worker has the left one of the two
                 (begin, _), left = self._added.pop()
                 value = self._add(left, value)
             elif begin + (1 << level) < self._parts:
-                break  # the right one of the two is yet to come; after the last part, there is none
+                break  # the right one follows; after the last part, there is none
             level += 1
         self._added.append((Subtree(begin, level), value))
 
     @property
     def values(self) -> list[Value]:
-        """The sums over the subtrees so far, of which no two belong together."""
+        """The sums over the subtrees so far, no two of which are neighbors."""
         return [value for _, value in self._added]

@@ -1,11 +1,9 @@
-"""Steps of one's own, then the mean change: local SGD, DiLoCo and SparseLoCo.
+"""Local steps, then the mean change.
 
-Each replica trains alone for `every` steps. Then the mean of how far they came from where they last
-agreed (the anchor) is a step for an outer optimizer: taken whole, that is local SGD or FedAvg; with
-Nesterov momentum it is DiLoCo (arXiv 2311.08105); a few of its numbers, in two bits each, with what
-is left out carried over, SparseLoCo (arXiv 2508.15706). The model may go in fragments, one after
-the other, and each may be on its way for some steps while training goes on (arXiv 2501.18512): what
-a replica has learned meanwhile is kept.
+Each replica trains alone for `every` steps. Then the mean change of the replicas since their last
+common weights (the anchor) is a step of an outer optimizer. The model may be communicated in
+fragments, in turn, and each round may overlap some steps (arXiv 2501.18512): a replica keeps what
+it learned meanwhile.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,50 +13,52 @@ from typing import Any
 
 import torch
 
-from paceline.comm.torch_internals import foreach_copy_
 from paceline.sync.averaging import Averager
-from paceline.sync.flat import Row, in_order, rows_of
-from paceline.sync.mode import Bound, Kept, Mode
+from paceline.sync.flat import Row, rows_of
+from paceline.sync.hook import Bound, Hook, Kept
+from paceline.sync.modes._local_steps import LocalSteps
 
 
 @dataclass
 class _Fragment:
-    """A part of the model, and how far its exchange has come."""
+    """A part of the model, and the state of its round."""
 
     row: Row
     offset: int
-    """After how many steps of a round its exchange begins."""
+    """Steps after which its round begins, within `every`."""
     anchor: torch.Tensor
-    """Where the replicas last agreed."""
+    """The last common weights of the replicas."""
     momentum: torch.Tensor | None
-    rest: torch.Tensor | None
+    residual: torch.Tensor | None
     launched: torch.Tensor
-    """The weights as they were when the exchange under way began."""
+    """The weights when the round in flight began."""
     mean: torch.Tensor
-    """The change, and once `arriving` is done, the mean of all."""
+    """The change, and once `arriving` is done, the mean of all changes."""
     arriving: "Future[Any] | None" = None
     launched_after: int = 0
-    """The step after which the last exchange began."""
+    """The step after which the last round began."""
     lands_after: int | None = None
-    """The step after which the exchange under way takes effect."""
+    """The step after which the round in flight takes effect."""
 
 
-class LocalSteps(Mode):
-    """Replicas that exchange how far they came, every so many steps."""
+class LocalStepsHook(Hook):
+    """Averages the changes of the replicas after every few local steps."""
 
-    def __init__(self, bound: Bound) -> None:
-        super().__init__(bound)
-        sync = bound.sync
-        self._averager = Averager(sync, bound.transport)
+    settings: LocalSteps
+
+    def __init__(self, settings: LocalSteps, bound: Bound) -> None:
+        super().__init__(settings, bound)
+        self._averager = Averager(settings, bound.transport)
+        self._rate, self._momentum = settings.outer
         self._step = 0
-        rows = rows_of(bound.learning, sync.fragments)
+        rows = rows_of(bound.learning, settings.fragments)
         self._fragments = [
             _Fragment(
                 row,
-                offset=number * sync.every // len(rows),
+                offset=number * settings.every // len(rows),
                 anchor=row.weights(),
-                momentum=row.zeros() if sync.outer_momentum else None,
-                rest=row.zeros() if self._averager.loses else None,
+                momentum=row.zeros() if self._momentum else None,
+                residual=row.zeros() if self._averager.loses else None,
                 launched=row.zeros(),
                 mean=row.zeros(),
             )
@@ -67,26 +67,25 @@ class LocalSteps(Mode):
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:
-        """Land what is due, then launch what is."""
+        """Apply the rounds that are due, then begin those that are."""
         self._step = step
         for fragment in self._fragments:
             if fragment.lands_after == step:
                 self._land(fragment)
-            if (step - fragment.offset) % self.bound.sync.every == 0 and step > fragment.offset:
+            if (step - fragment.offset) % self.settings.every == 0 and step > fragment.offset:
                 self._launch(fragment, step)
-                if self.bound.sync.overlap == 0:
+                if self.settings.overlap == 0:
                     self._land(fragment)
                 else:
-                    fragment.lands_after = step + self.bound.sync.overlap
+                    fragment.lands_after = step + self.settings.overlap
 
     def consensus(self) -> list[torch.Tensor]:
-        """The anchors; what does not learn is the same on all."""
-        rows = [(fragment.row, fragment.anchor) for fragment in self._fragments]
-        return in_order(self.bound.held, rows)
+        """Return the anchors."""
+        return self.bound.in_order((fragment.row, fragment.anchor) for fragment in self._fragments)
 
     @torch.no_grad()
     def conclude(self) -> None:
-        """A last exchange of all that was learned since the last one."""
+        """Communicate once more what was learned since the last round."""
         for fragment in self._fragments:
             if fragment.lands_after is not None:
                 self._land(fragment)
@@ -95,20 +94,20 @@ class LocalSteps(Mode):
                 self._land(fragment)
 
     def drain(self) -> None:
-        """Wait for what is on its way; it takes effect when its step has come."""
+        """Wait for the rounds in flight; they take effect at their steps."""
         for fragment in self._fragments:
             if fragment.arriving is not None:
                 self.bound.lane.finish(fragment.arriving)
                 fragment.arriving = None
 
     def kept(self) -> Iterator[Kept]:
-        """Momentum, what compression lost, and what is on its way; the anchor is the consensus."""
+        """Yield momentum, residual and the rounds in flight; the anchor is the consensus."""
         for fragment in self._fragments:
             named: dict[str, tuple[torch.Tensor | None, bool]] = {
                 "momentum": (fragment.momentum, True),
-                "rest": (fragment.rest, False),
+                "rest": (fragment.residual, False),
             }
-            if fragment.lands_after is not None or self.bound.sync.overlap:
+            if fragment.lands_after is not None or self.settings.overlap:
                 named |= {"launched": (fragment.launched, False), "mean": (fragment.mean, True)}
             for kind, (flat, common) in named.items():
                 if flat is not None:
@@ -116,7 +115,7 @@ class LocalSteps(Mode):
                         yield Kept(kind, of, part, common=common)
 
     def numbers(self) -> dict[str, Any]:
-        """When what is on its way takes effect."""
+        """Return when the rounds in flight take effect."""
         return {
             "step": self._step,
             "launched_after": [fragment.launched_after for fragment in self._fragments],
@@ -124,8 +123,8 @@ class LocalSteps(Mode):
         }
 
     def restored(self, numbers: Mapping[str, Any], *, same_replicas: bool) -> None:
-        """Go on; what was on its way between other replicas is part of what each now begins with,
-        their mean."""
+        """Continue; rounds in flight between other replicas are part of the mean that each of these
+        begins with."""
         self._step = numbers.get("step", 0)
         landing, launched = (numbers.get(key, []) for key in ("lands_after", "launched_after"))
         if same_replicas and len(landing) == len(self._fragments):
@@ -139,19 +138,19 @@ class LocalSteps(Mode):
         fragment.launched_after = step
         fragment.arriving = self.bound.lane.begin(
             lambda: self._averager.average(
-                fragment.mean, fragment.rest, fragment.row.shapes, step=step
+                fragment.mean, fragment.residual, fragment.row.shapes, step=step
             )
         )
 
     def _land(self, fragment: _Fragment) -> None:
         if fragment.arriving is not None:
             self.bound.lane.finish(fragment.arriving)
-        sync, change = self.bound.sync, fragment.mean
+        change = fragment.mean
         if fragment.momentum is not None:
-            fragment.momentum.mul_(sync.outer_momentum).add_(change)
-            change = change.add(fragment.momentum, alpha=sync.outer_momentum)
-        fragment.anchor.sub_(change, alpha=sync.outer_rate)
-        # What was learned while the exchange was under way is kept.
+            fragment.momentum.mul_(self._momentum).add_(change)
+            change = change.add(fragment.momentum, alpha=self._momentum)
+        fragment.anchor.sub_(change, alpha=self._rate)
+        # The replica keeps what it learned during the round.
         learned = fragment.row.weights().sub_(fragment.launched)
-        foreach_copy_(fragment.row.locals, fragment.row.views(learned.add_(fragment.anchor)))
+        fragment.row.load(learned.add_(fragment.anchor))
         fragment.arriving, fragment.lands_after = None, None

@@ -1,10 +1,10 @@
-"""The mean gradient, every step, with the same bits on any number of workers.
+"""An all-reduce of the gradients with identical bits on any number of workers.
 
-A batch has a fixed number of parts, each with a forward and a backward of its own, and the
-gradients of the parts are added in the order of a tree over their numbers (`tree.py`). A worker
-adds up what is complete among its own parts. Then each worker owns a piece of every bucket: all
-send it what they have of that piece, it adds that in the tree's order, and all gather the sums.
-With a subtree each, workers send as much as for a ring all-reduce.
+A batch has a fixed number of parts, each with its own forward and backward, and the gradients of
+the parts are added in the order of a tree over their numbers (`tree.py`). A worker adds the
+complete subtrees among its own parts. Each worker then owns a piece of every bucket: all workers
+send it their sums of that piece, it adds them in the tree's order, and all gather the results.
+With a subtree each, workers send as many bytes as in a ring all-reduce.
 """
 
 import functools
@@ -20,33 +20,36 @@ import torch
 from paceline.comm.torch_internals import foreach_copy_
 from paceline.specs import PacelineError
 from paceline.sync.bucketed import Bucketed, gradients_of
-from paceline.sync.mode import Bound
-from paceline.sync.tree import Subtree, TreeSum, subtrees
+from paceline.sync.hook import Bound
+from paceline.sync.modes.canonical import Canonical
+from paceline.sync.modes.canonical.tree import Subtree, TreeSum, subtrees
 
 
 class Tracked(Protocol):
-    """What a forward changes in a model, such as running statistics: every part begins with the
-    same, and the mean change over the parts counts."""
+    """Buffers that a forward changes, such as running statistics: every part begins with the same
+    values, and the mean change over the parts counts."""
 
     size: int
     """Numbers that can change."""
 
     def rewind(self) -> None:
-        """Take back what the part before has changed."""
+        """Undo the changes of the previous part."""
 
     def change(self) -> torch.Tensor:
-        """What this part has changed, in a row of 32-bit numbers."""
+        """Return the changes of this part, as a row of 32-bit numbers."""
 
     def conclude(self, mean_change: torch.Tensor) -> None:
-        """Change it as all parts did on average."""
+        """Apply the mean change of all parts."""
 
 
-class Canonical(Bucketed):
-    """Sums in one order, whoever has which parts."""
+class CanonicalHook(Bucketed):
+    """Adds gradients in one order, whichever worker has which parts."""
 
-    def __init__(self, bound: Bound) -> None:
-        super().__init__(bound)
-        # On GPUs, matrix products ask for this before they promise the same bits every time.
+    settings: Canonical
+
+    def __init__(self, settings: Canonical, bound: Bound) -> None:
+        super().__init__(settings, bound)
+        # On GPUs, cuBLAS is deterministic only with this.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self._ranges: list[range] = []
         self._owed: list[list[Subtree]] = []
@@ -58,10 +61,10 @@ class Canonical(Bucketed):
         self._changes: TreeSum[torch.Tensor] = TreeSum(0, _add)
 
     def divide(self, own: range) -> None:
-        """Tell the others which parts this worker has; all workers call this together.
+        """Announce this worker's parts; all workers call this together.
 
-        They also take the same number of threads, which the order of sums inside a layer depends
-        on: that of most of them, so that one who joins the others takes theirs.
+        They also use the same number of threads, on which the order of sums inside a layer depends:
+        that of most workers, so that a worker that joins uses that of the others.
         """
         said = torch.tensor([own.start, own.stop, torch.get_num_threads()])
         rows = [
@@ -72,7 +75,7 @@ class Canonical(Bucketed):
         _use_threads(statistics.mode(threads for _, _, threads in rows))
 
     def begin(self, parts: int, tracked: Tracked) -> None:
-        """A step begins in which the first so many parts have samples."""
+        """Begin a step in which the first `parts` parts have samples."""
         if parts != self._parts:
             clipped = (
                 range(min(some.start, parts), min(some.stop, parts)) for some in self._ranges
@@ -84,12 +87,12 @@ class Canonical(Bucketed):
 
     @contextmanager
     def part(self, number: int, *, last: bool) -> Iterator[None]:
-        """A block with the forward and backward of one part; `last` of this worker's."""
+        """A block with the forward and backward of a part; `last`: it is this worker's last."""
         assert self._tracked is not None
         self._tracked.rewind()
         if last:
             self._last = number
-        with _without_chance(), self.last_backward() if last else nullcontext():
+        with _deterministic(), self.last_backward() if last else nullcontext():
             yield
         if self._tracked.size:
             self._changes.push(Subtree(number, 0), self._tracked.change())
@@ -100,7 +103,7 @@ class Canonical(Bucketed):
                     each.parameter.grad = None
 
     def after_backward(self, step: int) -> None:
-        """Exchange what has not been, and wait for all of it."""
+        """Communicate the remaining buckets and the changes of buffers, and wait for all."""
         super().after_backward(step)
         tracked, lane = self._tracked, self.bound.lane
         if tracked is not None and tracked.size:
@@ -108,16 +111,16 @@ class Canonical(Bucketed):
             tracked.conclude(lane.finish(lane.begin(sums)) / self._parts)
 
     def numbers(self) -> dict[str, Any]:
-        """What the bits depend on."""
-        return {"parts": self.bound.sync.parts, "threads": torch.get_num_threads()}
+        """Return the settings that the bits depend on."""
+        return {"parts": self.settings.parts, "threads": torch.get_num_threads()}
 
     def resuming(self, numbers: Mapping[str, Any]) -> None:
-        """Go on in the same parts, and with as many threads."""
-        before, now = numbers.get("parts"), self.bound.sync.parts
+        """Continue with the same parts and the same number of threads."""
+        before, now = numbers.get("parts"), self.settings.parts
         if before not in (None, now):
             raise PacelineError(
                 f"the checkpoint was trained with canonical:parts={before}, and this run with"
-                f" parts={now}: it would not go on with the same bits",
+                f" parts={now}: its bits would differ",
                 fix=f"use --sync canonical:parts={before}",
             )
         _use_threads(numbers.get("threads", torch.get_num_threads()))
@@ -126,7 +129,7 @@ class Canonical(Bucketed):
         return TreeSum(self._parts, _add)
 
     @torch.no_grad()
-    def _exchange(self, number: int) -> None:
+    def _communicate(self, number: int) -> None:
         row, tree = self._buckets[number], self._sums[number]
         gradients = gradients_of(row)
         flat = row.flat(gradients)
@@ -136,7 +139,7 @@ class Canonical(Bucketed):
         foreach_copy_(gradients, row.views(summed))
 
     def _over_all(self, tree: TreeSum[torch.Tensor], size: int, dtype: torch.dtype) -> torch.Tensor:
-        """The sum over all parts, of rows of so many numbers."""
+        """Return the sum over all parts, of rows of `size` numbers."""
         transport = self.bound.transport
         if transport.workers == 1:
             (whole,) = tree.values
@@ -152,7 +155,7 @@ class Canonical(Bucketed):
     def _collect(
         self, values: Sequence[torch.Tensor], pieces: Sequence[slice], into: torch.Tensor
     ) -> None:
-        """Send the others what they own, and add up the piece that this worker owns."""
+        """Send each worker its piece, and add the piece that this worker owns."""
         transport, length = self.bound.transport, len(into)
         sent: dict[int, torch.Tensor] = {}
         received: dict[int, torch.Tensor] = {}
@@ -190,9 +193,8 @@ def _use_threads(count: int) -> None:
 
 
 @contextmanager
-def _without_chance() -> Iterator[None]:
-    """A block in which PyTorch computes the same bits every time, or the user is told that it
-    cannot."""
+def _deterministic() -> Iterator[None]:
+    """A block in which PyTorch is deterministic; refuses operations that cannot be."""
     before = torch.get_deterministic_debug_mode()
     # As torch.use_deterministic_algorithms, which also loads a compiler, for seconds.
     torch.set_deterministic_debug_mode("error")
@@ -203,8 +205,8 @@ def _without_chance() -> Iterator[None]:
         if not found:
             raise
         raise PacelineError(
-            f"--sync canonical: the model uses {operation}, which PyTorch computes with other bits"
-            " every time",
+            f"--sync canonical: the model uses {operation}, for which PyTorch has no"
+            " deterministic implementation",
             fix="use another operation in its place, or leave --sync canonical out",
         ) from error
     finally:

@@ -1,4 +1,4 @@
-"""What workers and the servers of weights send each other."""
+"""Messages between workers and parameter servers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ import torch
 from paceline.comm.errors import PeerLost
 
 PUSH, ANSWER = 1, 2
-"""Tags: a server's answers and a worker's gradients pass between the same two workers."""
+"""Tags of a worker's gradients and a server's answers, between the same two workers."""
 
 GOODBYE = 0
-"""In the place of a step: the worker has no more gradients."""
+"""In place of a step: the worker signs off."""
 
-_ALL_ARE_THERE, _ONE_IS_LOST = 0.0, 1.0
+_ALL_PRESENT, _WORKER_LOST = 0.0, 1.0
 
 
 @dataclass(frozen=True)
 class Push:
-    """A worker's gradient of a part, with the numbers that its optimizer has at this step."""
+    """A worker's gradient of a part, with the settings of its optimizer at this step."""
 
     step: int
     settings: Sequence[float]
@@ -28,38 +28,38 @@ class Push:
     """As one row."""
 
     def packed(self) -> torch.Tensor:
-        """As bytes to send; of the same length in every step."""
+        """Return the message, of the same length in every step."""
         numbers = torch.tensor([self.step, *self.settings], dtype=torch.float64)
         return torch.cat([numbers.view(torch.uint8), self.gradient.cpu().view(torch.uint8)])
 
     @classmethod
     def unpacked(cls, message: torch.Tensor, like: torch.Tensor) -> "Push":
-        """What was sent, on the memory of the message; `like`: a row of the same form."""
+        """Read a message, sharing its memory; `like`: a row of the same shape."""
         begin = len(message) - like.nbytes
         step, *settings = message[:begin].view(torch.float64).tolist()
         return cls(int(step), settings, message[begin:].view(like.dtype))
 
 
 def answer(weights: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Weights as one row, and behind them that all workers are there."""
-    there = weights[0].new_tensor(_ALL_ARE_THERE).reshape(1)
+    """Return weights as one row, followed by the mark that all workers are present."""
+    there = weights[0].new_tensor(_ALL_PRESENT).reshape(1)
     return torch.cat([*(each.detach().flatten() for each in weights), there])
 
 
 def room_for_answer(row: torch.Tensor) -> torch.Tensor:
-    """For a row of weights, and the number behind it; until it is written, that one is lost."""
-    return row.new_full((len(row) + 1,), _ONE_IS_LOST)
+    """Return room for a row of weights and its mark, which says "lost" until it is received."""
+    return row.new_full((len(row) + 1,), _WORKER_LOST)
 
 
 def weights_in(answered: torch.Tensor) -> torch.Tensor:
-    """The weights that a server answered with."""
-    if answered[-1] == _ONE_IS_LOST:
-        raise PeerLost("the weight server lost a worker")
+    """Return the weights of a server's answer."""
+    if answered[-1] == _WORKER_LOST:
+        raise PeerLost("a parameter server lost a worker")
     return answered[:-1]
 
 
 def packed_states(states: Sequence[Mapping[str, Any]]) -> torch.Tensor:
-    """What a checkpoint keeps of an optimizer's state, as bytes: what there is, then tensors."""
+    """Return optimizer state, as a checkpoint has it, as bytes: a description, then tensors."""
     tensors: list[torch.Tensor] = []
     described: list[dict[str, Any]] = [{} for _ in states]
     for state, description in zip(states, described, strict=True):
@@ -81,7 +81,7 @@ def packed_states(states: Sequence[Mapping[str, Any]]) -> torch.Tensor:
 
 
 def unpacked_states(message: torch.Tensor) -> list[dict[str, Any]]:
-    """What was packed."""
+    """Read packed optimizer state."""
     begin = 8 + int(message[:8].view(torch.int64))
     states: list[dict[str, Any]] = json.loads(bytes(message[8:begin].tolist()))
     for state in states:
@@ -89,7 +89,7 @@ def unpacked_states(message: torch.Tensor) -> list[dict[str, Any]]:
             if isinstance(value, dict):
                 dtype, shape = getattr(torch, value["dtype"]), value["shape"]
                 end = begin + torch.Size(shape).numel() * dtype.itemsize
-                # A copy, since numbers of several bytes may lie anywhere in the message.
+                # A copy, since tensors may be unaligned in the message.
                 state[key] = message[begin:end].clone().view(dtype).view(shape)
                 begin = end
     return states

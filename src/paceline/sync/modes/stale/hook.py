@@ -1,20 +1,19 @@
-"""Servers whose weights may be some steps old: BSP, stale synchronous, asynchronous.
+"""Parameter servers with a staleness bound: bulk synchronous, stale synchronous, asynchronous.
 
-Some workers keep a part of the weights each, for all (`server.py`). A worker sends them its
-gradient in every step and goes on with the weights that they answer with. How long an answer is
-held back is the staleness s: who has taken c steps goes on when all have taken c - s of them (stale
-synchronous parallel; Ho et al., NeurIPS 2013), and without any s at once (asynchronous; Downpour
-SGD, Dean et al., NeurIPS 2012). With s = 0 the servers take one step with the mean of all: a
-reference for what synchronous training comes to, right, but not meant to be fast.
+Some workers serve a part of the weights each (`server.py`). A worker sends them its gradient in
+every step and continues with the weights of their answers. The staleness bound s decides how long a
+server holds an answer back: a worker that has taken c steps continues when all have taken c - s
+(stale synchronous parallel; Ho et al., NeurIPS 2013), and without a bound at once (asynchronous;
+Downpour SGD, Dean et al., NeurIPS 2012). With s = 0 the servers take one step with the mean of all:
+a correct, slow reference for synchronous training.
 
 With s > 0 every gradient is a step of the optimizer as it arrives, at a learning rate divided by
-the number of workers: a round of all workers then moves plain SGD as far as one synchronous step
-would, and Adam and weight decay about as far. What an optimizer remembers from step to step
-(momentum, the averages of Adam) lasts for as many steps as ever, which are fewer rounds. Where
-gradients are clipped, each worker clips its own before it sends it, with any s.
+the number of workers: one gradient of each worker then moves plain SGD as far as one synchronous
+step, and Adam and weight decay about as far. Momentum and Adam's averages last for as many steps as
+ever, which are fewer rounds. Each worker clips its own gradient before it sends it, with any s.
 
-What a checkpoint holds is what the servers have: weights and the optimizer's state, in the form in
-which synchronous training has them, so that any number of workers can go on, in any mode.
+A checkpoint holds the servers' weights and optimizer state in the format of synchronous training,
+so that any number of workers can continue, in any mode.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,8 +25,10 @@ import torch
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.torch_internals import foreach_copy_
 from paceline.specs import PacelineError
-from paceline.sync.flat import rows_of
-from paceline.sync.messages import (
+from paceline.sync.flat import Held, rows_of
+from paceline.sync.hook import Bound, Hook
+from paceline.sync.modes.stale import Stale
+from paceline.sync.modes.stale.messages import (
     ANSWER,
     GOODBYE,
     PUSH,
@@ -37,26 +38,26 @@ from paceline.sync.messages import (
     unpacked_states,
     weights_in,
 )
-from paceline.sync.mode import Bound, Held, Mode
-from paceline.sync.server import Arrival, Part, Server, settings_of
+from paceline.sync.modes.stale.server import Arrival, Part, Server, settings_of
 
 _BY_ELEMENT = {
     "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop",
     "SGD",
 }  # fmt: skip
-"""Optimizers of torch that treat every number of a parameter by itself."""
+"""Optimizers of torch that treat every element of a parameter separately."""
 
 
-class StaleWeights(Mode):
-    """A worker that sends gradients to servers and takes weights from them."""
+class StaleWeights(Hook):
+    """Sends gradients to parameter servers and takes weights from them."""
 
+    settings: Stale
     replicas_differ = False
 
-    def __init__(self, bound: Bound) -> None:
-        super().__init__(bound)
+    def __init__(self, settings: Stale, bound: Bound) -> None:
+        super().__init__(settings, bound)
         learning = bound.learning
-        _check_optimizer(bound, learning)
-        self._rows = rows_of(learning, min(bound.sync.servers, bound.transport.workers))
+        _check_optimizer(settings, bound.optimizer, learning)
+        self._rows = rows_of(learning, min(settings.servers, bound.transport.workers))
         self._server: Server | None = None
         self._begun = False
         self._step = 0
@@ -64,11 +65,11 @@ class StaleWeights(Mode):
 
     @property
     def arrivals(self) -> list[Arrival]:
-        """The last gradients that came to this worker's server, in their order."""
+        """The last gradients that this worker's server received, in their order."""
         return list(self._server.part.arrivals) if self._server else []
 
     def before_forward(self, step: int) -> None:
-        """Take the weights that the servers answered with; they begin with those of the model."""
+        """Take the weights of the servers' answers; the servers begin with those of the model."""
         if not self._begun:
             self._begin(steps_taken=step - 1)
         self._land()
@@ -82,13 +83,13 @@ class StaleWeights(Mode):
             Push(step, settings, row.flat([_gradient(each) for each in row.held]).cpu())
             for row in self._rows
         ]
-        self._arriving = self.bound.lane.begin(lambda: self._exchange(pushes))
-        # A schedule would warn that it goes on though the optimizer does not: elsewhere it does.
+        self._arriving = self.bound.lane.begin(lambda: self._push_and_pull(pushes))
+        # The servers step in its place; a schedule would warn that this optimizer does not.
         vars(self.bound.optimizer)["_opt_called"] = True
         return False
 
     def consensus(self) -> list[torch.Tensor] | None:
-        """What the servers have after the last step of all."""
+        """Return the servers' weights after the last step of all workers."""
         if not self._begun:
             return None
         self._land()
@@ -97,28 +98,25 @@ class StaleWeights(Mode):
             lambda part: part.weights_after(step),
             [torch.empty_like(row.weights(), device="cpu") for row in self._rows],
         )
-        found = {
-            id(each): part
+        return self.bound.in_order(
+            (row, flat.to(row.locals[0].device))
             for row, flat in zip(self._rows, flats, strict=True)
-            for each, part in zip(row.held, row.views(flat.to(row.locals[0].device)), strict=True)
-        }
-        return [found.get(id(each), each.local.detach()) for each in self.bound.held]
+        )
 
-    @torch.no_grad()
     def conclude(self) -> None:
-        """Take what the servers have."""
+        """Take the servers' weights."""
         if (common := self.consensus()) is not None:
-            foreach_copy_([each.local for each in self.bound.held], common)
+            self.bound.load(common)
 
     def drain(self) -> None:
-        """Take the last answer, and what the servers' optimizers keep: all workers write a
+        """Take the last answer and the state of the servers' optimizers: all workers write a
         checkpoint together."""
         if self._begun:
             self._land()
             self._take_over_state()
 
     def close(self) -> None:
-        """Say goodbye to the servers, and wait for all to do so at one's own."""
+        """Sign off at the servers, and wait until all workers have signed off at one's own."""
         if self._begun:
             self._land()
             lane = self.bound.lane
@@ -127,7 +125,7 @@ class StaleWeights(Mode):
                 self._server.join()
 
     def _begin(self, *, steps_taken: int) -> None:
-        """Serve, from the weights and the optimizer's state as they are, restored or new."""
+        """Start to serve, from the current weights and optimizer state, restored or new."""
         bound, transport = self.bound, self.bound.transport
         self._begun, self._step = True, steps_taken
         if transport.rank < len(self._rows):
@@ -136,16 +134,16 @@ class StaleWeights(Mode):
                 row,
                 bound.optimizer,
                 workers=transport.workers,
-                staleness=bound.sync.staleness,
+                staleness=self.settings.staleness,
                 steps_taken=steps_taken,
             )
             self._server = Server(part, transport, settings_of(bound.optimizer))
         bound.optimizer.state.clear()  # the servers have it now
 
-    def _exchange(self, pushes: Sequence[Push]) -> list[torch.Tensor]:
-        """Gradients to the servers, weights from them; both as rows."""
+    def _push_and_pull(self, pushes: Sequence[Push]) -> list[torch.Tensor]:
+        """Send gradients to the servers and return their weights, as rows."""
         transport, server = self.bound.transport, self._server
-        # First, so that no other worker waits for this one while this one waits for others.
+        # First, so that no worker waits for this one while this one waits for others.
         if server is not None:
             server.part.push(transport.rank, pushes[transport.rank])
         answers = {
@@ -175,7 +173,7 @@ class StaleWeights(Mode):
     def _from_servers(
         self, own: Callable[[Part], torch.Tensor], room: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """What each server says of its part to all workers, which call this together."""
+        """Return the answer of each server to all workers, which call this together."""
         transport, server = self.bound.transport, self._server
 
         def exchange() -> list[torch.Tensor]:
@@ -203,7 +201,7 @@ class StaleWeights(Mode):
         transport.swap(messages, {}, sent_tag=PUSH)
 
     def _take_over_state(self) -> None:
-        """The state of the servers' optimizers as that of this worker's."""
+        """Copy the state of the servers' optimizers into this worker's."""
         packed = (
             packed_states(self._server.part.state_after(self._step))
             if self._server
@@ -224,7 +222,7 @@ class StaleWeights(Mode):
 
 
 def _gradient(of: Held) -> torch.Tensor:
-    """What this worker holds of a gradient; zeros where the model did not use the parameter."""
+    """Return this worker's part of a gradient; zeros where the model did not use the parameter."""
     gradient = of.parameter.grad
     if gradient is None:
         return torch.zeros_like(of.local)
@@ -232,7 +230,7 @@ def _gradient(of: Held) -> torch.Tensor:
 
 
 def _placed(value: Any, of: Held) -> Any:
-    """A tensor that lies as the parameter does."""
+    """Return a tensor in the same placement as the parameter."""
     if not torch.is_tensor(value) or not hasattr(of.parameter, "to_local"):
         return value
     if value.shape != of.local.shape:
@@ -242,16 +240,17 @@ def _placed(value: Any, of: Held) -> Any:
     return placed
 
 
-def _check_optimizer(bound: Bound, learning: Sequence[Held]) -> None:
-    optimizer = bound.optimizer
+def _check_optimizer(
+    settings: Stale, optimizer: torch.optim.Optimizer, learning: Sequence[Held]
+) -> None:
     name = type(optimizer).__name__
     if "param_groups" not in vars(optimizer):
         raise PacelineError(
-            f"--sync stale cannot give a server an optimizer like {name}, which has no groups of"
-            " parameters of its own, but passes on those of another",
-            fix="give Training(optimizer=…) the optimizer inside it, or use another --sync",
+            f"--sync stale cannot give a server an optimizer like {name}, which has no"
+            " parameter groups of its own, but wraps another optimizer",
+            fix="give Training(optimizer=…) the wrapped optimizer, or use another --sync",
         )
-    if bound.sync.staleness != 0 and any("lr" not in group for group in optimizer.param_groups):
+    if settings.staleness != 0 and any("lr" not in group for group in optimizer.param_groups):
         raise PacelineError(
             f"{name} has no `lr`, which --sync stale divides by the number of workers",
             fix="use stale:staleness=0, or an optimizer with a learning rate",
@@ -259,7 +258,7 @@ def _check_optimizer(bound: Bound, learning: Sequence[Held]) -> None:
     sharded = any(hasattr(each.parameter, "to_local") for each in learning)
     if sharded and name not in _BY_ELEMENT:
         raise PacelineError(
-            f"--sync stale keeps shards of parameters on servers, where {name} would see less than"
-            " whole parameters",
+            f"--sync stale keeps shards of parameters on servers, where {name} would see parts of"
+            " parameters",
             fix="use --shards 1, an optimizer such as AdamW, or another --sync",
         )

@@ -1,9 +1,9 @@
-"""A part of the weights that one worker keeps for all, beside its own training.
+"""A parameter server: a part of the weights that one worker serves beside its own training.
 
-The part is moved by an optimizer of the user's kind, with the user's groups, as the gradients of
-the workers arrive. A thread for each of the other workers takes its gradient, waits where the
-worker is too far ahead, and answers with the weights: a lost worker is noticed by the thread that
-listens to it. The worker beside the server hands its gradient over in memory.
+An optimizer of the user's class, with the user's parameter groups, updates the part as gradients
+arrive. A thread for each of the other workers receives its gradient, waits while the worker is too
+far ahead, and answers with the weights; it also notices when the worker is lost. The worker beside
+the server passes its gradient in memory.
 """
 
 import threading
@@ -17,7 +17,14 @@ import torch
 
 from paceline.comm.dtensor import local_tensor
 from paceline.sync.flat import Row
-from paceline.sync.messages import ANSWER, GOODBYE, PUSH, Push, answer, room_for_answer
+from paceline.sync.modes.stale.messages import (
+    ANSWER,
+    GOODBYE,
+    PUSH,
+    Push,
+    answer,
+    room_for_answer,
+)
 from paceline.sync.transport import Transport
 
 _RECORDED_ARRIVALS = 10_000
@@ -25,17 +32,16 @@ _RECORDED_ARRIVALS = 10_000
 
 @dataclass(frozen=True)
 class Arrival:
-    """A gradient as it came to a part."""
+    """A gradient that arrived at a part."""
 
     worker: int
     step: int
     version: int
-    """How often the part had been moved when the worker was given the weights that this gradient
-    was computed on."""
+    """Updates of the part before the worker was given the weights of this gradient."""
 
 
 class Part:
-    """Weights that all workers move; any thread may ask."""
+    """Weights that the gradients of all workers update; thread-safe."""
 
     def __init__(
         self,
@@ -48,7 +54,7 @@ class Part:
     ) -> None:
         self.row = row
         self.arrivals: deque[Arrival] = deque(maxlen=_RECORDED_ARRIVALS)
-        """The last gradients, in the order in which they came."""
+        """The last gradients, in the order of their arrival."""
         self._parameters = [torch.nn.Parameter(each.cpu().clone()) for each in row.locals]
         originals = [each.parameter for each in row.held]
         self._optimizer, self._groups = _optimizer_like(optimizer, originals, self._parameters)
@@ -59,23 +65,23 @@ class Part:
         self._given = [0] * workers
         """The version that a worker was given last."""
         self._round: dict[int, torch.Tensor] = {}
-        """With no staleness: the gradients of this step that have come so far, by worker."""
+        """With a staleness of 0: the gradients of this step so far, by worker."""
         self._failure: Exception | None = None
         self._moved = threading.Condition()
 
     def push(self, worker: int, push: Push) -> None:
-        """Take a worker's gradient; it is applied at once, or, with no staleness, as one mean with
+        """Take a worker's gradient: apply it at once, or, with a staleness of 0, as one mean with
         those of the others."""
         with self._moved:
             self.arrivals.append(Arrival(worker, push.step, self._given[worker]))
             self._taken[worker] = push.step
             if self._staleness != 0:
-                # All workers together are to move the weights as far as their mean would.
+                # All workers together move the weights as far as their mean would.
                 self._apply(push.gradient, push.settings, rate=1 / self._workers)
             else:
                 self._round[worker] = push.gradient
                 if len(self._round) == self._workers:
-                    # In the order of the workers: the same sum, whoever came first.
+                    # In the order of the workers: the same sum in any order of arrival.
                     mean = self._round[0].clone()
                     for other in range(1, self._workers):
                         mean += self._round[other]
@@ -84,7 +90,7 @@ class Part:
             self._moved.notify_all()
 
     def pull(self, worker: int) -> torch.Tensor:
-        """An answer with the weights, once the worker is not too far ahead of the slowest."""
+        """Return an answer with the weights, once the worker is within the staleness bound."""
         with self._moved:
             slack = self._taken[worker] if self._staleness is None else self._staleness
             self._wait_until_all_have_taken(self._taken[worker] - slack)
@@ -92,19 +98,19 @@ class Part:
             return answer(self._parameters)
 
     def weights_after(self, step: int) -> torch.Tensor:
-        """The weights as one row, once all workers have taken a step."""
+        """Return the weights as one row, once all workers have taken a step."""
         with self._moved:
             self._wait_until_all_have_taken(step)
             return self.row.flat(self._parameters)
 
     def state_after(self, step: int) -> list[dict[str, Any]]:
-        """What the optimizer keeps of each parameter, once all workers have taken a step."""
+        """Return the optimizer state of each parameter, once all workers have taken a step."""
         with self._moved:
             self._wait_until_all_have_taken(step)
             return [dict(self._optimizer.state.get(each, {})) for each in self._parameters]
 
     def fail(self, error: Exception) -> None:
-        """Let nobody wait for a worker that is lost."""
+        """End every wait for a worker that is lost."""
         with self._moved:
             self._failure = self._failure or error
             self._moved.notify_all()
@@ -126,14 +132,14 @@ class Part:
 
 
 class Server:
-    """Answers the other workers about a part, until each of them has said goodbye."""
+    """Serves a part to the other workers, until each of them has signed off."""
 
     def __init__(self, part: Part, transport: Transport, settings: Sequence[float]) -> None:
         self.part = part
         self._transport = transport
         self._like = part.row.weights().cpu()
         message = Push(GOODBYE, settings, self._like).packed()
-        # Daemons, since after an error nobody says goodbye.
+        # Daemons, since after an error no worker signs off.
         self._threads = [
             threading.Thread(
                 target=self._serve,
@@ -148,7 +154,7 @@ class Server:
             thread.start()
 
     def join(self) -> None:
-        """Wait until all workers have said goodbye."""
+        """Wait until all workers have signed off."""
         for thread in self._threads:
             thread.join()
 
@@ -163,13 +169,13 @@ class Server:
                 self._transport.swap({worker: self.part.pull(worker)}, {}, sent_tag=ANSWER)
         except Exception as error:
             self.part.fail(error)
-            with suppress(Exception):  # unless it is this one that is lost
+            with suppress(Exception):  # unless this is the lost worker
                 unanswered = room_for_answer(self._like)
                 self._transport.swap({worker: unanswered}, {}, sent_tag=ANSWER)
 
 
 def settings_of(optimizer: torch.optim.Optimizer) -> list[float]:
-    """The numbers of all groups of an optimizer, which a schedule may change from step to step."""
+    """Return the numbers of all parameter groups, which a schedule may change in every step."""
     return [
         number
         for group in optimizer.param_groups
@@ -198,7 +204,7 @@ def _numbers(value: Any) -> list[float]:
 
 
 def _replaced(value: Any, numbers: Iterator[float]) -> Any:
-    """A setting of the same form with the next numbers in it."""
+    """Return a setting of the same type with the next numbers in it."""
     if isinstance(value, tuple | list):
         return type(value)(_replaced(each, numbers) for each in value)
     if isinstance(value, torch.Tensor):
@@ -211,11 +217,11 @@ def _optimizer_like(
     parameters: Sequence[torch.nn.Parameter],
     copies: Sequence[torch.nn.Parameter],
 ) -> tuple[torch.optim.Optimizer, list[dict[str, Any]]]:
-    """An optimizer like another one, with its settings and its state, for copies of some of its
-    parameters; and all groups of the other, of which it leaves out those with none of these."""
+    """Return an optimizer like another one, with its settings and state, for copies of some of its
+    parameters; and all parameter groups, of which it leaves out the empty ones."""
     copy_of = dict(zip(parameters, copies, strict=True))
     like: Any = object.__new__(type(optimizer))
-    # A class may keep what it likes beside groups and state; `step` is what a schedule has wrapped.
+    # Classes keep other attributes beside groups and state; a schedule has wrapped `step`.
     apart = ("step", "param_groups", "state")
     vars(like).update({key: own for key, own in vars(optimizer).items() if key not in apart})
     groups = [
@@ -223,7 +229,7 @@ def _optimizer_like(
         for group in optimizer.param_groups
     ]
     for group in groups:
-        if "capturable" in group:  # for graphs on an accelerator, where this part is not
+        if "capturable" in group:  # for graphs on an accelerator; this part is in host memory
             group["capturable"] = False
     like.param_groups = [group for group in groups if group["params"]]
     like.state = defaultdict(dict)

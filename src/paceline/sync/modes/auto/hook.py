@@ -1,85 +1,84 @@
-"""The way to agree that is predicted to reach a loss soonest, found under way.
+"""The mode that is predicted to reach a loss soonest, chosen during the run.
 
-The first steps are steps of one's own, which show what a step takes; the exchange after them shows
-what the link carries. Then the choice is made (`choosing.py`), and looked at again every so many
-steps: when the link has become faster or slower, another way may be better. All workers decide at
-the same steps on the same figures, the mean over all of what each has measured. These are exchanged
-while training goes on, after what is under way, so that a look costs next to nothing.
+The first steps are local steps, which show the time of a step; the round after them shows the speed
+of the link. The choice (`choosing.py`) follows, and is reconsidered every few steps: another mode
+may be better once the link is faster or slower. All workers decide at the same steps on the same
+figures, the mean over their measurements. These are communicated during training, after what is in
+flight, so that a look costs next to nothing.
 """
 
 import functools
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from paceline.comm.dtensor import local_tensor
-from paceline.specs import Sync
-from paceline.sync.allreduce import MeanGradients
-from paceline.sync.choosing import WORTH, Choice, Measured, best, predicted
-from paceline.sync.local import LocalSteps
-from paceline.sync.mode import Bound, Kept, Mode
+from paceline.specs import SyncSettings, default_sync, read_sync
+from paceline.sync.hook import Bound, Hook, Kept
+from paceline.sync.mode import SyncMode
+from paceline.sync.modes.auto.choosing import WORTH, Choice, Measured, best, predicted
+from paceline.sync.modes.local import Local
 
-FIRST = Sync(mode="local", every=4)
-"""Before anything is known."""
+FIRST = Local(every=4)
+"""Before anything is measured."""
 FIRST_LOOK = 8
 WARM_UP = 3
-"""Steps before it that take longer than others."""
+"""First steps, which take longer than others."""
 SECOND_LOOK = 16
-"""What came after the first look shows whether it saw rightly."""
+"""The steps after the first look show whether it was right."""
 LOOK_EVERY = 64
 ANSWER_STEPS = 4
 """From a look to the decision."""
 
 
-class Auto(Mode):
-    """A mode that becomes another one."""
+class AutoHook(Hook):
+    """A hook that delegates to that of the chosen mode."""
 
-    def __init__(self, bound: Bound) -> None:
-        super().__init__(bound)
-        self._mode = self._led_by(FIRST)
+    def __init__(self, settings: SyncSettings, bound: Bound) -> None:
+        super().__init__(settings, bound)
+        self._mode: Hook = FIRST.hook(bound)
         self._parameters = sum(each.local.numel() for each in bound.learning)
         self._compute_seconds: float | None = None
-        """Of a step that nothing disturbs."""
+        """Of a step without communication."""
         self._asked: Future[Measured | None] | None = None
-        """What the workers are being asked for."""
+        """The measurements that are being communicated."""
         self._compute: list[float] = []
         self._sent, self._calls, self._busy = 0, 0, 0.0
-        """What had been exchanged at the last look."""
+        """Bytes, calls and seconds of communication at the last look."""
 
     @property
-    def sync(self) -> Sync:
-        """How workers agree at present."""
-        return self._mode.bound.sync
+    def sync(self) -> SyncSettings:
+        """The current mode."""
+        return self._mode.settings
 
     @property
     def replicas_differ(self) -> bool:  # type: ignore[override]
-        """Whether weights differ between the replicas at present."""
+        """Whether weights differ between the replicas in the current mode."""
         return self._mode.replicas_differ
 
     def last_backward(self) -> Any:
-        """A block with the backward after which the gradients of a step are complete."""
+        """A block with the backward that completes the gradients of a step."""
         return self._mode.last_backward()
 
     def before_forward(self, step: int) -> None:
-        """The step begins."""
+        """Begin to time the step."""
         self._began = time.perf_counter()
         self._waited = self.bound.lane.waited_seconds
         self._mode.before_forward(step)
 
     def after_backward(self, step: int) -> None:
-        """This worker's gradients are complete."""
+        """Called when this worker's gradients are complete."""
         self._mode.after_backward(step)
 
     def before_step(self, step: int) -> bool:
-        """Whether the worker is to update its weights itself."""
+        """Return whether the worker's own optimizer updates the weights."""
         return self._mode.before_step(step)
 
     def after_step(self, step: int) -> None:
-        """Look at what the steps took, where it is time to."""
+        """Measure or decide, at the steps for it."""
         self._mode.after_step(step)
         waited = self.bound.lane.waited_seconds - self._waited
         self._compute.append(time.perf_counter() - self._began - waited)
@@ -92,54 +91,51 @@ class Auto(Mode):
             self._decide(step)
 
     def consensus(self) -> list[torch.Tensor] | None:
-        """What the replicas have in common."""
+        """Return the weights that the replicas share."""
         return self._mode.consensus()
 
     def conclude(self) -> None:
-        """Come to one model on all workers."""
+        """Leave one model on all workers."""
         self._mode.conclude()
 
     def drain(self) -> None:
-        """Wait until nothing of this worker is on its way."""
+        """Wait until nothing of this worker is in flight."""
         self._mode.drain()
 
     def kept(self) -> Iterator[Kept]:
-        """What the mode of the moment keeps."""
+        """Yield the tensors of the current mode."""
         return self._mode.kept()
 
     def numbers(self) -> dict[str, Any]:
-        """Which mode that is, and its numbers."""
+        """Return the current mode and its values."""
         return {"chosen": self.sync.model_dump(), **self._mode.numbers()}
 
     def resuming(self, numbers: Mapping[str, Any]) -> None:
-        """Be the mode that the checkpoint was written in."""
+        """Change to the mode of the checkpoint."""
         if "chosen" in numbers:
-            self._become(Sync(**numbers["chosen"]))
+            self._become(read_sync(numbers["chosen"]))
 
     def restored(self, numbers: Mapping[str, Any], *, same_replicas: bool) -> None:
-        """Go on."""
+        """Continue in the mode of the checkpoint."""
         self._mode.restored(numbers, same_replicas=same_replicas)
 
     def close(self) -> None:
-        """Let go of what is left."""
+        """Release what the current mode holds."""
         self._mode.close()
 
-    def _led_by(self, sync: Sync) -> Mode:
-        bound = replace(self.bound, sync=sync)
-        return MeanGradients(bound) if sync.mode == "allreduce" else LocalSteps(bound)
-
-    def _become(self, sync: Sync) -> None:
+    def _become(self, sync: SyncSettings) -> None:
+        assert isinstance(sync, SyncMode)
         self._mode.close()
-        self._mode = self._led_by(sync)
+        self._mode = sync.hook(self.bound)
 
     def _look(self, own_seconds: float) -> Measured | None:
-        """What all workers have measured, on average; None where nothing was exchanged since the
-        last look. In the thread that exchanges, so that nothing else is under way meanwhile."""
+        """Return the mean measurements of all workers; None where nothing was communicated since
+        the last look. Runs on the lane, so that nothing else is in flight."""
         lane, transport = self.bound.lane, self.bound.transport
         began = time.perf_counter()
         sent, busy = transport.sent_bytes - self._sent, lane.busy_seconds - self._busy
         calls = transport.calls - self._calls
-        # The first of two with next to nothing in them waits until the others have come, too.
+        # The first of two small collectives waits for the other workers.
         self._mean([0.0])
         before = time.perf_counter()
         self._mean([0.0])
@@ -149,7 +145,7 @@ class Auto(Mode):
             [own_seconds, sent / carrying if sent else 0.0, latency]
         )
         self._sent, self._calls = transport.sent_bytes, transport.calls
-        # The time of this look will be added to it.
+        # The lane will add the time of this look.
         self._busy = lane.busy_seconds + time.perf_counter() - began
         return (
             Measured(compute_seconds=seconds, bytes_per_second=rate, latency_seconds=latency)
@@ -164,7 +160,7 @@ class Auto(Mode):
         asked, self._asked = self._asked, None
         measured = self.bound.lane.finish(asked)
         if measured is None:
-            return  # nothing has been exchanged since the last look: it comes with the next
+            return  # nothing was communicated since the last look; decide at the next
         workers = self.bound.transport.workers
         choice = best(measured, workers, self._parameters)
         now = predicted(self.sync, measured, workers, self._parameters)
@@ -173,14 +169,14 @@ class Auto(Mode):
             self._change(step, choice, measured)
 
     def _own_seconds(self, step: int) -> float:
-        """What a step computes. An exchange of every gradient takes processor time from backward,
-        which other ways would not: in these the last figure stands."""
+        """Return the computation time of a step. Gradients that are communicated during backward
+        take processor time from it, which other modes would not: then the last figure stands."""
         if self._compute_seconds is None or self._mode.replicas_differ:
             self._compute_seconds = _median(self._compute[WARM_UP if step == FIRST_LOOK else 0 :])
         return self._compute_seconds
 
     def _mean(self, figures: list[float]) -> list[float]:
-        """Over the workers."""
+        """Return the mean over the workers."""
         transport = self.bound.transport
         mine = torch.tensor(figures, dtype=torch.float64, device=transport.device)
         mean: list[float] = transport.average(mine).tolist()
@@ -189,23 +185,23 @@ class Auto(Mode):
     def _change(self, step: int, choice: Choice, measured: Measured) -> None:
         if choice.sync == self.sync:
             return
-        self._mode.conclude()  # all begin with one model
-        if self._mode.replicas_differ and choice.sync.mode == "allreduce":
+        self._mode.conclude()  # all replicas begin with one model
+        if self._mode.replicas_differ and not choice.sync.replicas_differ:
             self._average_optimizer()
         self._become(choice.sync)
-        plain = predicted(Sync(), measured, self.bound.transport.workers, self._parameters)
-        self.bound.tell(
+        plain = predicted(default_sync(), measured, self.bound.transport.workers, self._parameters)
+        self.bound.report(
             step,
             choice.sync,
-            f"a step computes for {1e3 * measured.compute_seconds:.3g} ms and the link carries"
-            f" {8e-6 * measured.bytes_per_second:.3g} Mbit/s after"
+            f"a step computes for {1e3 * measured.compute_seconds:.3g} ms, and the link carries"
+            f" {8e-6 * measured.bytes_per_second:.3g} Mbit/s with a latency of"
             f" {1e3 * measured.latency_seconds:.2g} ms: predicted"
-            f" {1e3 * choice.step_seconds:.3g} ms a step with"
-            f" {choice.extra:.2f} times the samples, all-reduce {1e3 * plain.step_seconds:.3g} ms",
+            f" {1e3 * choice.step_seconds:.3g} ms/step with {choice.extra:.2f} × the samples;"
+            f" all-reduce {1e3 * plain.step_seconds:.3g} ms/step",
         )
 
     def _average_optimizer(self) -> None:
-        """One state for all, since from now on all take the same steps."""
+        """Give all replicas one optimizer state, since they now take the same steps."""
         states = [
             local_tensor(value)
             for each in self.bound.held

@@ -1,24 +1,24 @@
-"""Who sends to whom when workers mix their weights with those of a few others.
+"""The peers of each worker, by graph.
 
-In every graph here a worker sends to as many others as it receives from, and all shares are equal.
-So the matrix of a step is doubly stochastic: the mean over the workers stays what it was, and the
-weight that push-sum (arXiv 1811.10792) would carry beside the parameters stays 1.
+In every graph a worker sends to as many peers as it receives from, and all weigh the same. So the
+matrix of a step is doubly stochastic: the mean over the workers does not change, and the weight
+that push-sum (arXiv 1811.10792) carries beside the parameters stays 1.
 """
 
 from collections.abc import Callable
 from hashlib import blake2b
 
 Peers = list[tuple[int, ...]]
-"""To whom each worker sends, by its rank."""
+"""The receivers of each worker, by rank."""
 
 
 def peers(graph: str, workers: int, step: int) -> Peers:
-    """To whom each worker sends in a step; every worker comes to the same answer by itself."""
+    """Return the receivers of each worker in a step; every worker computes the same."""
     return _GRAPHS[graph](workers, step)
 
 
 def matrix(graph: str, workers: int, step: int) -> list[list[float]]:
-    """What a worker (row) takes of the weights of each (column) in a step."""
+    """Return the fraction of each worker's weights (column) that a worker (row) takes."""
     sending = peers(graph, workers, step)
     mixing = [[0.0] * workers for _ in range(workers)]
     for source, receivers in enumerate(sending):
@@ -29,7 +29,7 @@ def matrix(graph: str, workers: int, step: int) -> list[list[float]]:
 
 
 def _ring(workers: int, step: int) -> Peers:
-    """Both neighbours, in every step."""
+    """Both neighbors, in every step."""
     del step
     return [
         tuple(sorted({(rank - 1) % workers, (rank + 1) % workers} - {rank}))
@@ -38,8 +38,8 @@ def _ring(workers: int, step: int) -> Peers:
 
 
 def _exponential(workers: int, step: int) -> Peers:
-    """One other, twice as far away as in the step before: after log2(workers) steps, all have
-    something of all, and exactly the mean where the number of workers is a power of two."""
+    """One peer, twice as far away as in the previous step: after log2(workers) steps all workers
+    are mixed, to their exact mean where their number is a power of two."""
     period = (workers - 1).bit_length()
     if period == 0:
         return [()]
@@ -48,8 +48,8 @@ def _exponential(workers: int, step: int) -> Peers:
 
 
 def _random(workers: int, step: int) -> Peers:
-    """The next in a circle that is drawn anew in every step; with two by two instead, one of an odd
-    number of workers would be left out."""
+    """The next worker in a circle that is drawn anew in every step; pairs would leave out one of an
+    odd number of workers."""
     if workers == 1:
         return [()]
     circle = sorted(range(workers), key=lambda rank: blake2b(f"{step}/{rank}".encode()).digest())

@@ -1,0 +1,78 @@
+"""`allreduce`, the default: an all-reduce of the gradients in every step."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from paceline.specs.plans.traffic import BUCKET_BYTES, Traffic, bucket_count, copied
+from paceline.sync.compression import PIECE, CompressedSync
+
+if TYPE_CHECKING:
+    from paceline.sync.hook import Bound, Hook
+
+
+class AllReduce(CompressedSync):
+    """The mean gradient in every step: by PyTorch, or compressed by Paceline."""
+
+    mode: Literal["allreduce"] = "allreduce"
+
+    @property
+    def title(self) -> str:
+        """The name of this mode in tables."""
+        return f"all-reduce in {self.compress}" if self.compressed else "plain all-reduce"
+
+    @property
+    def words(self) -> str:
+        """What replicas do."""
+        return f"an all-reduce of the gradients in every step{self._with_compression}"
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether PyTorch itself averages the gradients, in backward."""
+        return not self.compressed
+
+    @property
+    def replicas_differ(self) -> bool:
+        """All replicas have the same weights after every step."""
+        return False
+
+    def traffic(
+        self,
+        workers: int,
+        parameters: int,
+        *,
+        bucket_bytes: int = BUCKET_BYTES,
+        shapes: Sequence[tuple[int, ...]] = (),
+    ) -> Traffic:
+        """Return the communication of a step: a mean of each bucket."""
+        coding = self.coding_copies(workers)
+        buckets = bucket_count(parameters, bucket_bytes) if self.compressed else 1
+        means = self.mean_transfers(workers, -(-parameters // buckets), buckets, shapes)
+        pieces = buckets - 1 + -(-parameters // PIECE)
+        copies = copied(parameters, coding)
+        return Traffic(means, workers, 1.0, 0, copies, launches=coding * pieces)
+
+    def state_bytes(self, workers: int) -> float:
+        """Return the compression error that a worker keeps of a parameter."""
+        return self.residual_bytes if workers > 1 else 0
+
+    def extra_samples(self, workers: int) -> float:
+        """Return the samples to the same loss, in times of a plain all-reduce: assumed."""
+        return 1.0 + self.compression_samples if workers > 1 else 1.0
+
+    def candidates(self) -> Iterator["AllReduce"]:
+        """Yield what reaches a loss in as many steps, or nearly."""
+        yield AllReduce()
+        yield AllReduce(compress="int8")
+        yield AllReduce(compress="int4")
+
+    def hook(self, bound: "Bound") -> "Hook":
+        """Return what averages gradients bucket by bucket; one replica needs nothing."""
+        from paceline.sync.hook import EngineHook
+        from paceline.sync.modes.allreduce.hook import MeanGradients
+
+        return (
+            EngineHook(self, bound) if bound.transport.workers == 1 else MeanGradients(self, bound)
+        )
+
+
+MODE = AllReduce()

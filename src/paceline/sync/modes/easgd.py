@@ -1,0 +1,123 @@
+"""`easgd`: replicas that are pulled to a common center (elastic averaging SGD, arXiv 1412.6651).
+
+A reference for comparison: correct against closed forms, not fast. Every `every` steps, from the
+weights of a worker and of the center before the step, and with α = `pull`:
+θᵢ(t+1) = θᵢ(t) − η∇L(θᵢ(t)) − α(θᵢ(t) − θ̃(t)) and θ̃(t+1) = θ̃(t) + α Σᵢ (θᵢ(t) − θ̃(t)). There is no
+server: every worker holds the center, and all add the same sum to it.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from paceline.specs import Layout, PacelineError
+from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, copied, transfer
+from paceline.sync.hook import Bound, Hook
+from paceline.sync.mode import SyncMode
+from paceline.sync.modes._local_steps import drift
+
+if TYPE_CHECKING:
+    import torch
+
+EXTRA_SAMPLES = 0.1
+"""Additional samples to the loss of a plain all-reduce: assumed."""
+
+
+class ElasticAveraging(SyncMode):
+    """Replicas and a common center pull each other."""
+
+    mode: Literal["easgd"] = "easgd"
+    every: int = Field(default=4, ge=1)
+    """Steps between two pulls."""
+    pull: float = Field(default=0.1, gt=0, le=1)
+    """Fraction of their distance that a replica and the center move towards each other."""
+
+    @property
+    def words(self) -> str:
+        """What replicas do."""
+        return f"a pull to a common center every {self.every} steps"
+
+    def check(self, layout: Layout) -> None:
+        """Refuse settings that conflict with each other or with a layout."""
+        super().check(layout)
+        if (layout.replicas + 1) * self.pull >= 2:
+            # A pull leaves 1 − (replicas + 1) × pull of the center's distance from their mean.
+            raise PacelineError(
+                f"pull={self.pull:g} was given for {layout.replicas} replicas: the center would"
+                " overshoot their mean by its distance from it, or more",
+                fix=f"use a pull below {2 / (layout.replicas + 1):.3g}; with"
+                f" {1 / layout.replicas:.3g} the center moves to their mean",
+            )
+
+    def traffic(
+        self,
+        workers: int,
+        parameters: int,
+        *,
+        bucket_bytes: int = BUCKET_BYTES,
+        shapes: Sequence[tuple[int, ...]] = (),
+    ) -> Traffic:
+        """Return the communication of a round: the mean of all pulls."""
+        del bucket_bytes, shapes
+        summed = transfer("all-reduce", workers, NUMBER_BYTES * parameters)
+        # It begins before forward and ends after the update: a step hides it.
+        return Traffic((summed,), workers, 1 / self.every, 1, copied(parameters, 6.0))
+
+    def state_bytes(self, workers: int) -> float:
+        """Return the center, this worker's pull, and the mean of all pulls."""
+        return 3 * NUMBER_BYTES if workers > 1 else 0
+
+    def extra_samples(self, workers: int) -> float:
+        """Return the samples to the same loss, in times of a plain all-reduce: assumed."""
+        return 1.0 + EXTRA_SAMPLES * drift(workers) if workers > 1 else 1.0
+
+    def hook(self, bound: Bound) -> "ElasticAveragingHook":
+        """Return what pulls replicas and center to each other."""
+        return ElasticAveragingHook(self, bound)
+
+
+class ElasticAveragingHook(Hook):
+    """Trains the center, through replicas that it is tied to."""
+
+    settings: ElasticAveraging
+
+    def __init__(self, settings: ElasticAveraging, bound: Bound) -> None:
+        super().__init__(settings, bound)
+        self._row = bound.row()
+        self._center = self._row.weights()
+        self._in_flight: tuple[torch.Tensor, Future[torch.Tensor]] | None = None
+        """This worker's pull, and the mean of all pulls."""
+
+    def before_forward(self, step: int) -> None:
+        """Begin to average the pulls, while the worker computes its gradient."""
+        if step % self.settings.every == 0:
+            pull = self._row.weights().sub_(self._center).mul_(self.settings.pull)
+            mean = pull.clone()
+            self._in_flight = (
+                pull,
+                self.bound.lane.begin(lambda: self.bound.transport.average(mean)),
+            )
+
+    def after_step(self, step: int) -> None:
+        """Move worker and center towards each other."""
+        del step
+        if self._in_flight is None:
+            return
+        pull, arriving = self._in_flight
+        mean = self.bound.lane.finish(arriving)
+        self._row.subtract(pull)
+        self._center.add_(mean, alpha=self.bound.transport.workers)
+        self._in_flight = None
+
+    def consensus(self) -> "list[torch.Tensor]":
+        """Return the center."""
+        return self.bound.in_order([(self._row, self._center)])
+
+    def conclude(self) -> None:
+        """Take the center."""
+        self.bound.load(self.consensus())
+
+
+MODE = ElasticAveraging()

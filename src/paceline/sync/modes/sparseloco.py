@@ -1,0 +1,33 @@
+"""`sparseloco`: local steps, then the largest changes in two bits (arXiv 2508.15706)."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from paceline.sync.compression import Compress
+from paceline.sync.modes._local_steps import OuterSteps
+
+
+class SparseLoCo(OuterSteps):
+    """Replicas take local steps and average their largest changes, with error feedback."""
+
+    mode: Literal["sparseloco"] = "sparseloco"
+    compress: Compress = "topk2"
+    """How changes are compressed."""
+    keep: float = Field(default=1 / 64, gt=0, le=0.5)
+    """Fraction of the changes that are sent."""
+    feedback: float = Field(default=0.95, ge=0, le=1)
+    """Fraction of the compression error that is added to the next message."""
+
+    @property
+    def title(self) -> str:
+        """The name of this mode in tables."""
+        return "SparseLoCo"
+
+    @property
+    def words(self) -> str:
+        """What replicas do."""
+        return f"an outer step with the largest changes of their weights{self._rhythm}"
+
+
+MODE = SparseLoCo()

@@ -1,0 +1,126 @@
+"""`stale`: parameter servers whose weights may be some steps old."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, field_validator
+
+from paceline.specs import Layout, PacelineError
+from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, copied, transfer
+from paceline.sync.mode import SyncMode
+
+if TYPE_CHECKING:
+    from paceline.sync.hook import Bound
+    from paceline.sync.modes.stale.hook import StaleWeights
+
+EXTRA_SAMPLES = 0.02
+"""Additional samples for each step that a gradient is old: assumed."""
+
+
+class Stale(SyncMode):
+    """Workers send gradients to parameter servers and continue with their weights."""
+
+    mode: Literal["stale"] = "stale"
+    staleness: int | None = Field(default=None, ge=0)
+    """Steps that a worker may be ahead of the slowest; unset or `any`: no bound."""
+    servers: int = Field(default=1, ge=1)
+    """Workers that serve a part of the weights each."""
+
+    @field_validator("staleness", mode="before")
+    @classmethod
+    def _unbounded(cls, value: object) -> object:
+        return None if value in ("any", math.inf) else value
+
+    @property
+    def words(self) -> str:
+        """What replicas do."""
+        return "sending gradients to parameter servers"
+
+    @property
+    def has_servers(self) -> bool:
+        """Parameter servers update the weights."""
+        return True
+
+    def check(self, layout: Layout) -> None:
+        """Refuse settings that conflict with each other or with a layout."""
+        if self.servers > layout.replicas:
+            raise PacelineError(
+                f"servers={self.servers} was given for {layout.replicas} replicas, some of which"
+                " are the servers",
+                fix=f"use at most servers={layout.replicas}",
+            )
+        if self.staleness != 0 and layout.tensor > 1:
+            raise PacelineError(
+                "--sync stale was given together with tensor: slices hold copies of some weights,"
+                " but gradients arrive at their servers in different orders",
+                fix="use staleness=0, or shards in place of tensor",
+            )
+        if layout.precision == "fp16":
+            raise PacelineError(
+                "--sync stale was given together with precision=fp16: a server cannot tell the loss"
+                " scale under which a gradient overflowed",
+                fix="use --precision bf16",
+            )
+        super().check(layout)
+
+    def check_shared_weights(self, model: str) -> None:
+        """Refuse a staleness where stages share a weight."""
+        if self.staleness != 0:
+            raise PacelineError(
+                f"--sync stale was given together with pipeline, but stages of {model} share a"
+                " weight, and gradients arrive at their servers in different orders",
+                fix="use staleness=0, or shards in place of pipeline",
+            )
+
+    def traffic(
+        self,
+        workers: int,
+        parameters: int,
+        *,
+        bucket_bytes: int = BUCKET_BYTES,
+        shapes: Sequence[tuple[int, ...]] = (),
+    ) -> Traffic:
+        """Return the communication of a step over a server's link: gradients, then weights."""
+        del bucket_bytes, shapes
+        servers = min(self.servers, workers)
+        part = NUMBER_BYTES * -(-parameters // servers)
+        crossing = 1.0
+        if self.staleness != 0 and workers > 1:
+            # Some are answered while others still send. A server is a worker of the other servers,
+            # too; and no worker is answered before it has sent all.
+            over_its_link, in_turn = workers + servers - 2, 2 * min(servers, workers - 1)
+            crossing = max(over_its_link, in_turn) / (2 * (workers - 1))
+        return Traffic(
+            (
+                transfer("receive", 2, part, workers - 1),
+                transfer("send", 2, part, workers - 1),
+            ),
+            busiest=servers,
+            per_step=1.0,
+            hidden_steps=0,
+            device_bytes=copied(parameters, 6.0 + 2.0 * workers / servers),
+            crossing=crossing,
+        )
+
+    def state_bytes(self, workers: int) -> float:
+        """Return a gradient, its message and the answer; on a server, the weights and a message
+        from each other worker."""
+        if workers == 1:
+            return 0
+        return NUMBER_BYTES * (3 + workers / min(self.servers, workers))
+
+    def extra_samples(self, workers: int) -> float:
+        """Return the samples to the same loss, in times of a plain all-reduce: assumed."""
+        # Without a bound, a gradient is as old as the number of gradients that arrive meanwhile.
+        age = workers - 1 if self.staleness is None else min(self.staleness, workers - 1)
+        return 1.0 + EXTRA_SAMPLES * age
+
+    def hook(self, bound: "Bound") -> "StaleWeights":
+        """Return what sends gradients and takes weights, beside a server where there is one."""
+        from paceline.sync.modes.stale.hook import StaleWeights
+
+        return StaleWeights(self, bound)
+
+
+MODE = Stale()
