@@ -1,6 +1,7 @@
 """Outside packages of tests/plugins, installed for a test as a user would install them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -17,11 +18,13 @@ def installed(name: str) -> Path:
     The folder goes on `sys.path` of a process that is to have the package.
     """
     folder = Path(mkdtemp(prefix=f"paceline-{name}-"))
+    # Building leaves files beside the source.
+    source = shutil.copytree(PLUGINS / name, folder / "source")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     command += ["--no-build-isolation", "--no-index", "--disable-pip-version-check"]
-    command += ["--target", str(folder), str(PLUGINS / name)]
+    command += ["--target", str(folder / "installed"), str(source)]
     subprocess.run(command, check=True, capture_output=True, text=True)
-    return folder
+    return folder / "installed"
 
 
 def environment(*names: str) -> dict[str, str]:

@@ -8,6 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import grimp
+import networkx as nx
 import pytest
 
 import paceline
@@ -17,6 +19,8 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 MOST_LINES = 330
 """Files have about 300 lines at most; no thought is split for a few more."""
+MOST_FILES = 17
+"""Folders have about 15 files at most, and `__init__`: what outgrows that gets rooms of its own."""
 LARGEST_ROOM = 0.15
 """Of the lines in src."""
 
@@ -40,6 +44,11 @@ def test_every_folder_says_its_purpose() -> None:
         assert (folder / "__init__.py").read_text().startswith('"""'), folder
 
 
+def test_folders_are_small() -> None:
+    files = Counter(path.parent.relative_to(ROOT) for path in SOURCES)
+    assert not {folder: count for folder, count in files.items() if count > MOST_FILES}
+
+
 def test_no_room_outweighs_the_others() -> None:
     lines: Counter[str] = Counter()
     for path in SOURCES:
@@ -48,6 +57,16 @@ def test_no_room_outweighs_the_others() -> None:
         )
     room, most = lines.most_common(1)[0]
     assert most <= LARGEST_ROOM * lines.total(), f"{room}: {most} of {lines.total()} lines"
+
+
+def test_no_circles() -> None:
+    """Imports for type checking and inside functions count, too."""
+    graph = grimp.build_graph("paceline", cache_dir=None)
+    found = nx.DiGraph()
+    for module in graph.modules - {"paceline"}:  # its names load their modules when first used
+        for other in graph.find_modules_directly_imported_by(module):
+            found.add_edge(module, other)
+    assert [sorted(each) for each in nx.strongly_connected_components(found) if len(each) > 1] == []
 
 
 def test_the_picture_of_the_rooms_is_new() -> None:

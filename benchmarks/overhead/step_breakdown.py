@@ -17,8 +17,8 @@ from benchmarks.common.gpt_training import training
 from benchmarks.common.output import argument_parser, print_goals
 from benchmarks.common.rounds import Rounds, blocks
 from benchmarks.common.workers import on_workers, process_groups
-from paceline.observe.energy_counters import processor_counters
-from paceline.observe.usage_sampler import EVENT_SECONDS, NodeWatch
+from paceline.observe.usage.energy_counters import processor_counters
+from paceline.observe.usage.usage_sampler import EVENT_SECONDS, NodeWatch
 from paceline.parallel.step.step_clock import Clock
 from paceline.specs import Layout, Part
 from paceline.train.monitor.telemetry import Telemetry

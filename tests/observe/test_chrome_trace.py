@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from command import paceline
 from paceline.cli.app import app
-from paceline.observe.chrome_trace import (
+from paceline.observe.traces.chrome_trace import (
     WorkerTrace,
     join_traces,
     worker_traces,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.observe.energy_counters import Counter, Integral, processor_counters
+from paceline.observe.usage.energy_counters import Counter, Integral, processor_counters
 
 RANGE = 262_143.328850
 """Joules after which RAPL's counter of a server begins again: 2³² × 61 µJ."""

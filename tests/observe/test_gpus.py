@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from observe.nvml_stand_in import StandInDevice, StandInNvml
-from paceline.observe.gpus import gpus_of_node, visible_devices
+from paceline.observe.usage.gpus import gpus_of_node, visible_devices
 
 
 def _use(monkeypatch: pytest.MonkeyPatch, nvml: StandInNvml, visible: str | None = None) -> None:

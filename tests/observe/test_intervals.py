@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.observe.intervals import Interval, common, in_rows, length, union, without
+from paceline.observe.traces.intervals import Interval, common, in_rows, length, union, without
 
 # Whole numbers, so that sums are exact and edges meet.
 intervals = st.lists(

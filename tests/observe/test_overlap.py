@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from paceline.observe.overlap import recorded
+from paceline.observe.traces.overlap import recorded
 
 BASE = 1_790_000_000_000_000_000
 MAIN, OTHER = 100, 101

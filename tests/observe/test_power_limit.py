@@ -7,7 +7,7 @@ import pytest
 
 from command import paceline, write_training
 from observe.nvml_stand_in import StandInDevice, StandInNvml
-from paceline.observe.power_limit import limited_power
+from paceline.observe.usage.power_limit import limited_power
 from paceline.specs import PacelineError
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from command import paceline_json, write_training
 from observe.nvml_stand_in import StandInDevice, StandInNvml
-from paceline.observe import usage_sampler
-from paceline.observe.energy_counters import Counter
 from paceline.observe.event_writer import EventWriter
-from paceline.observe.gpus import gpus_of_node
-from paceline.observe.usage_sampler import NodeWatch, Processes, usage_written
+from paceline.observe.usage import usage_sampler
+from paceline.observe.usage.energy_counters import Counter
+from paceline.observe.usage.gpus import gpus_of_node
+from paceline.observe.usage.usage_sampler import NodeWatch, Processes, usage_written
 from paceline.specs import Usage, event_adapter
 from paceline.train import fit
 from train.trainings import classification
@@ -115,7 +115,7 @@ def test_processes_of_siblings_and_children_count(monkeypatch: pytest.MonkeyPatc
     program = """
 import subprocess, sys
 hold = "x = bytearray(60_000_000); print(1, flush=True); input()"
-look = "from paceline.observe.usage_sampler import Processes; print(Processes().memory_bytes())"
+look = "from paceline.observe.usage import usage_sampler as u; print(u.Processes().memory_bytes())"
 def memory():
     return int(subprocess.run([sys.executable, "-c", look], capture_output=True, check=True).stdout)
 alone = memory()

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 import paceline
-from paceline.observe.chrome_trace import join_traces, worker_traces
+from paceline.observe.traces.chrome_trace import join_traces, worker_traces
 from paceline.report import RunReader, render
 from paceline.report.run.sections.trace import trace_figures
 from paceline.schedulers.placement import placement, run_folder

@@ -10,6 +10,7 @@ import typer
 from paceline.cli.console import Json, Quiet, Train, print_json, say
 from paceline.cli.options import cluster as cluster_options
 from paceline.cli.options import layout as layout_options
+from paceline.cli.options.study_checks import check_measuring, check_where
 from paceline.cli.run import default_name, shown
 from paceline.cli.submit import until_over
 
@@ -145,9 +146,9 @@ def study(
 
     layout = layout_options.given_layout(context)
     target = Target.parse(train)
-    _check_where(workers, nodes, devices or testbed)
+    check_where(workers, nodes, devices or testbed)
     learns = kind == "quality"
-    _check_measuring(kind, steps or 60, warm_up, margin)
+    check_measuring(kind, steps or 60, warm_up, margin)
     steps = steps or (0 if learns else 60)
     more = [*([RATE] if learns else []), *([LINK] if testbed else [])]
     keys = [*layout_options.LAYOUT_OPTIONS, BATCH, *more]
@@ -263,44 +264,6 @@ def _on_cluster(
         set_link=None if testbed is None else set_link,
         assume_shared=assume_shared,
     )
-
-
-def _check_where(workers: str | None, nodes: str | None, with_nodes: str | None) -> None:
-    from paceline.specs import PacelineError
-
-    if (workers is None) == (nodes is None):
-        raise PacelineError(
-            "a study needs --workers (this machine) or --nodes (of a cluster);"
-            f" {'neither was' if workers is None else 'both were'} given",
-            fix="write `paceline study train.py --workers 1,2` or `--nodes 1,2,4,8`",
-        )
-    if workers is not None and with_nodes is not None:
-        raise PacelineError(
-            "--devices and --testbed need --nodes, but --workers was given",
-            fix="leave them out, or write --nodes in place of --workers",
-        )
-
-
-def _check_measuring(kind: str, steps: int, warm_up: int, margin: float | None) -> None:
-    from paceline.specs import PacelineError
-
-    if kind == "quality":
-        if margin is not None and not 0 < margin < 1:
-            raise PacelineError(
-                f"--margin {margin:g} is not between 0 and 1",
-                fix="give a fraction: --margin 0.01 is 1 % of the value on one worker",
-            )
-        return
-    if margin is not None:
-        raise PacelineError(
-            f"--margin {margin:g} needs --kind quality, but the kind is {kind}",
-            fix="leave --margin out, or write --kind quality",
-        )
-    if steps <= warm_up:
-        raise PacelineError(
-            f"--steps {steps} leaves nothing to measure after --warm-up {warm_up}",
-            fix=f"give at least --steps {2 * warm_up}",
-        )
 
 
 @contextmanager

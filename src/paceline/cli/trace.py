@@ -26,7 +26,7 @@ def trace(
 
     Example:  paceline trace runs/gpt-20260101-120000 -o trace.json.gz
     """
-    from paceline.observe.chrome_trace import join_traces, worker_traces
+    from paceline.observe.traces.chrome_trace import join_traces, worker_traces
     from paceline.specs import PacelineError, Run
 
     if not output.name.endswith((".json", ".json.gz")):

@@ -1,7 +1,7 @@
 """The protocol of a synchronization mode."""
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar
 
 from paceline.specs import SyncSettings
 
@@ -21,7 +21,7 @@ class SyncMode(SyncSettings):
       entry point, which leads to `MODE`, is the mode's name.
 
     The mode must say `words` (a phrase for `paceline plan`), `traffic` (what a round sends, for the
-    planner) and `hook` (what trains). It may override the rest of `SyncSettings`:
+    planner) and `hook_path` (what trains). It may override the rest of `SyncSettings`:
 
     - `title`: its name in tables;
     - `by_engine`, `replicas_differ`, `replicas_suffice`, `undecided`, `has_servers`,
@@ -33,9 +33,14 @@ class SyncMode(SyncSettings):
     Modes that average gradients or changes of weights may derive from
     `paceline.sync.compression.CompressedSync`, which adds the settings of compression.
 
-    Planning must not load torch: import it inside `hook`, or in a module that `hook` imports.
+    Planning must not load torch: the module of `hook_path` may.
     """
 
-    @abstractmethod
+    hook_path: ClassVar[str]
+    """`module:name` of what trains: called with the settings and a `Bound`, it returns a `Hook`."""
+
     def hook(self, bound: "Bound") -> "Hook":
         """Return what the trainer calls in every step; all replicas call this together."""
+        module, _, name = self.hook_path.partition(":")
+        made: Hook = getattr(import_module(module), name)(self, bound)
+        return made

@@ -10,9 +10,9 @@ from types import FrameType
 from paceline.comm.devices import pick_device
 from paceline.comm.groups import Groups
 from paceline.observe.event_writer import EventWriter
-from paceline.observe.power_limit import limited_power
 from paceline.observe.progress_bar import progress_bar
-from paceline.observe.usage_sampler import usage_written
+from paceline.observe.usage.power_limit import limited_power
+from paceline.observe.usage.usage_sampler import usage_written
 from paceline.parallel.fitted_layout import fitting
 from paceline.schedulers.placement import placement, run_folder
 from paceline.specs import Faults, Layout, Run, default_sync

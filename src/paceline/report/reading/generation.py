@@ -7,7 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
-from paceline.observe.node_usage import NodeUse
+from paceline.observe.usage.node_usage import NodeUse
 from paceline.specs import (
     Agreed,
     AnyEvent,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paceline.observe.generations import Generations
-from paceline.observe.node_usage import NodeUse
+from paceline.observe.usage.node_usage import NodeUse
 from paceline.report.reading.generation import Start, Worker
 from paceline.report.reading.merged_generations import (
     Interruption,

@@ -2,17 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import ClassVar, Self
 
 from pydantic import Field
 
 from paceline.specs import Layout, PacelineError
 from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, copied
 from paceline.sync.compression import PIECE, CompressedSync
-
-if TYPE_CHECKING:
-    from paceline.sync.hook import Bound
-    from paceline.sync.modes._local_steps_hook import LocalStepsHook
 
 CANDIDATE_STEPS = (4, 8, 16, 32, 64, 128)
 """Local steps between two rounds that the planner and `auto` try."""
@@ -25,6 +21,8 @@ momentum of 0.5, 1.1 to 1.18. This gives 1.14, 1.18 and 1.23."""
 
 class LocalSteps(CompressedSync):
     """Replicas take local steps and average how far they came."""
+
+    hook_path: ClassVar[str] = "paceline.sync.modes._local_steps_hook:LocalStepsHook"
 
     every: int = Field(default=20, ge=1)
     """Local steps between two rounds of communication."""
@@ -115,12 +113,6 @@ class LocalSteps(CompressedSync):
     def overlapping(self, steps: int) -> Self:
         """Return these settings with rounds that overlap up to a quarter of the local steps."""
         return self.model_copy(update={"overlap": min(steps, self.every // 4)})
-
-    def hook(self, bound: "Bound") -> "LocalStepsHook":
-        """Return what averages the changes of local steps."""
-        from paceline.sync.modes._local_steps_hook import LocalStepsHook
-
-        return LocalStepsHook(self, bound)
 
     @property
     def _has_momentum(self) -> bool:

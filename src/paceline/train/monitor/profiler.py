@@ -16,9 +16,9 @@ from torch.profiler import profile, record_function
 from paceline.comm.devices import synchronise
 from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import ProfilerConfig, profiler_runs
-from paceline.observe.chrome_trace import WorkerTrace, write_worker_trace
 from paceline.observe.event_writer import EventWriter
-from paceline.observe.overlap import STEP, WAIT, recorded
+from paceline.observe.traces.chrome_trace import WorkerTrace, write_worker_trace
+from paceline.observe.traces.overlap import STEP, WAIT, recorded
 from paceline.specs import PacelineError, Run, Traced
 from paceline.train.monitor.clock_offset import ClockOffset, clock_offset
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from paceline.observe.node_usage import NodeUse
+from paceline.observe.usage.node_usage import NodeUse
 from paceline.report.drawing.brief import Content, Tile
 from paceline.report.drawing.tables import Table
 from paceline.report.run.section import ReportedRun, Section

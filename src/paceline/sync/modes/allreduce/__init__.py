@@ -1,17 +1,16 @@
 """`allreduce`, the default: an all-reduce of the gradients in every step."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal
 
 from paceline.specs.plans.traffic import BUCKET_BYTES, Traffic, bucket_count, copied
 from paceline.sync.compression import PIECE, CompressedSync
 
-if TYPE_CHECKING:
-    from paceline.sync.hook import Bound, Hook
-
 
 class AllReduce(CompressedSync):
     """The mean gradient in every step: by PyTorch, or compressed by Paceline."""
+
+    hook_path: ClassVar[str] = "paceline.sync.modes.allreduce.hook:allreduce_hook"
 
     mode: Literal["allreduce"] = "allreduce"
 
@@ -64,15 +63,6 @@ class AllReduce(CompressedSync):
         yield AllReduce()
         yield AllReduce(compress="int8")
         yield AllReduce(compress="int4")
-
-    def hook(self, bound: "Bound") -> "Hook":
-        """Return what averages gradients bucket by bucket; one replica needs nothing."""
-        from paceline.sync.hook import EngineHook
-        from paceline.sync.modes.allreduce.hook import MeanGradients
-
-        return (
-            EngineHook(self, bound) if bound.transport.workers == 1 else MeanGradients(self, bound)
-        )
 
 
 MODE = AllReduce()

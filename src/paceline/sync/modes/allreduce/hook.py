@@ -13,7 +13,7 @@ from paceline.comm.torch_internals import foreach_copy_
 from paceline.sync.averaging import Averager
 from paceline.sync.bucketed import Bucketed, gradients_of
 from paceline.sync.compression import CompressedSync
-from paceline.sync.hook import Bound, Kept
+from paceline.sync.hook import Bound, EngineHook, Hook, Kept
 
 
 class MeanGradients(Bucketed):
@@ -37,3 +37,9 @@ class MeanGradients(Bucketed):
         gradients = gradients_of(row)
         flat = self._averager.average(row.flat(gradients), residual, row.shapes, step=self._step)
         foreach_copy_(gradients, row.views(flat))
+
+
+def allreduce_hook(settings: CompressedSync, bound: Bound) -> Hook:
+    """Return what averages gradients bucket by bucket; one replica needs nothing."""
+    alone = bound.transport.workers == 1
+    return EngineHook(settings, bound) if alone else MeanGradients(settings, bound)

@@ -1,18 +1,17 @@
 """`auto`: measure steps and links, and choose the mode that reaches a loss soonest."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal
 
 from paceline.specs import default_sync
 from paceline.specs.plans.traffic import BUCKET_BYTES, Traffic
 from paceline.sync.mode import SyncMode
 
-if TYPE_CHECKING:
-    from paceline.sync.hook import Bound, Hook
-
 
 class Auto(SyncMode):
     """The mode is chosen during the run, among the candidates of all modes."""
+
+    hook_path: ClassVar[str] = "paceline.sync.modes.auto.hook:auto_hook"
 
     mode: Literal["auto"] = "auto"
 
@@ -36,13 +35,6 @@ class Auto(SyncMode):
     ) -> Traffic:
         """Return the communication of a plain all-reduce: the choice is not known."""
         return default_sync().traffic(workers, parameters, bucket_bytes=bucket_bytes, shapes=shapes)
-
-    def hook(self, bound: "Bound") -> "Hook":
-        """Return what measures, chooses and trains; one replica has nothing to choose."""
-        from paceline.sync.hook import EngineHook
-        from paceline.sync.modes.auto.hook import AutoHook
-
-        return EngineHook(self, bound) if bound.transport.workers == 1 else AutoHook(self, bound)
 
 
 MODE = Auto()

@@ -17,7 +17,7 @@ import torch
 
 from paceline.comm.dtensor import local_tensor
 from paceline.specs import SyncSettings, default_sync, read_sync
-from paceline.sync.hook import Bound, Hook, Kept
+from paceline.sync.hook import Bound, EngineHook, Hook, Kept
 from paceline.sync.mode import SyncMode
 from paceline.sync.modes.auto.choosing import WORTH, Choice, Measured, best, predicted
 from paceline.sync.modes.local import Local
@@ -215,3 +215,10 @@ class AutoHook(Hook):
 
 def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
+
+
+def auto_hook(settings: SyncMode, bound: Bound) -> Hook:
+    """Return what measures, chooses and trains; one replica has nothing to choose."""
+    return (
+        EngineHook(settings, bound) if bound.transport.workers == 1 else AutoHook(settings, bound)
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,13 +19,11 @@ from paceline.specs.shares import slice_of
 from paceline.sync.mode import SyncMode
 from paceline.sync.modes.canonical.tree import subtrees
 
-if TYPE_CHECKING:
-    from paceline.sync.hook import Bound
-    from paceline.sync.modes.canonical.hook import CanonicalHook
-
 
 class Canonical(SyncMode):
     """Every batch has a fixed number of parts, whose gradients are added in a fixed order."""
+
+    hook_path: ClassVar[str] = "paceline.sync.modes.canonical.hook:CanonicalHook"
 
     mode: Literal["canonical"] = "canonical"
     parts: int | None = Field(default=None, ge=1)
@@ -126,12 +124,6 @@ class Canonical(SyncMode):
     def state_bytes(self, workers: int) -> float:
         """Return the sums that a worker keeps of a parameter between its parts."""
         return NUMBER_BYTES * rows_kept(self.parts or workers, workers)
-
-    def hook(self, bound: "Bound") -> "CanonicalHook":
-        """Return what adds gradients in the order of the tree."""
-        from paceline.sync.modes.canonical.hook import CanonicalHook
-
-        return CanonicalHook(self, bound)
 
 
 @cache

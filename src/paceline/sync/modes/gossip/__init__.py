@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,16 +11,14 @@ from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, co
 from paceline.sync.mode import SyncMode
 from paceline.sync.modes._local_steps import drift
 
-if TYPE_CHECKING:
-    from paceline.sync.hook import Bound
-    from paceline.sync.modes.gossip.hook import GossipHook
-
 EXTRA_SAMPLES = 0.03
 """Additional samples per doubling of the steps between two rounds: assumed, as of local steps."""
 
 
 class Gossip(SyncMode):
     """Each replica averages its weights with those of its peers."""
+
+    hook_path: ClassVar[str] = "paceline.sync.modes.gossip.hook:GossipHook"
 
     mode: Literal["gossip"] = "gossip"
     every: int = Field(default=1, ge=1)
@@ -74,12 +72,6 @@ class Gossip(SyncMode):
         if workers == 1:
             return 1.0
         return 1.0 + EXTRA_SAMPLES * math.log2(1 + self.every + self.overlap) * drift(workers)
-
-    def hook(self, bound: "Bound") -> "GossipHook":
-        """Return what averages the weights with peers."""
-        from paceline.sync.modes.gossip.hook import GossipHook
-
-        return GossipHook(self, bound)
 
 
 MODE = Gossip()

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -10,16 +10,14 @@ from paceline.specs import Layout, PacelineError
 from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, copied, transfer
 from paceline.sync.mode import SyncMode
 
-if TYPE_CHECKING:
-    from paceline.sync.hook import Bound
-    from paceline.sync.modes.stale.hook import StaleWeights
-
 EXTRA_SAMPLES = 0.02
 """Additional samples for each step that a gradient is old: assumed."""
 
 
 class Stale(SyncMode):
     """Workers send gradients to parameter servers and continue with their weights."""
+
+    hook_path: ClassVar[str] = "paceline.sync.modes.stale.hook:StaleWeights"
 
     mode: Literal["stale"] = "stale"
     staleness: int | None = Field(default=None, ge=0)
@@ -115,12 +113,6 @@ class Stale(SyncMode):
         # Without a bound, a gradient is as old as the number of gradients that arrive meanwhile.
         age = workers - 1 if self.staleness is None else min(self.staleness, workers - 1)
         return 1.0 + EXTRA_SAMPLES * age
-
-    def hook(self, bound: "Bound") -> "StaleWeights":
-        """Return what sends gradients and takes weights, beside a server where there is one."""
-        from paceline.sync.modes.stale.hook import StaleWeights
-
-        return StaleWeights(self, bound)
 
 
 MODE = Stale()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.observe.intervals import Interval, common, in_rows, length, union, without
+from paceline.observe.traces.intervals import Interval, common, in_rows, length, union, without
 
 STEP = "step "
 """Begins the name of the mark around each step."""

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import psutil
 
-from paceline.observe.energy_counters import Counter, processor_counters
 from paceline.observe.event_writer import EventWriter
-from paceline.observe.gpus import Gpu, gpus_of_node
+from paceline.observe.usage.energy_counters import Counter, processor_counters
+from paceline.observe.usage.gpus import Gpu, gpus_of_node
 from paceline.specs import Traffic, Usage
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from paceline.observe.overlap import TraceEvent
+from paceline.observe.traces.overlap import TraceEvent
 from paceline.specs import PacelineError, Run, Traced
 from paceline.specs.base import Spec
 

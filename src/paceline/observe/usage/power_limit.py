@@ -6,7 +6,7 @@ Written against NVML's documentation; tried with a stand-in only.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from paceline.observe.gpus import opened_nvml
+from paceline.observe.usage.gpus import opened_nvml
 from paceline.specs import PacelineError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.observe.energy_counters import MILLI, Counter, Integral
+from paceline.observe.usage.energy_counters import MILLI, Counter, Integral
 from paceline.specs import GpuUsage
 
 Reading = Callable[[], float | None]

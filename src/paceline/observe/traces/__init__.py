@@ -1,0 +1,1 @@
+"""Profiler traces of workers: overlapped communication, and one timeline for all."""

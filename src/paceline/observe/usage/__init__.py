@@ -1,0 +1,1 @@
+"""What a node's workers use: cores, memory, network, GPUs and energy."""
