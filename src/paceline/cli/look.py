@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = False) -> None:
-    """Look at a run while it runs, and tell other tools of it.
+    """Show a run live, and forward its metrics to other tools.
 
     Example:  paceline watch runs/gpt-20260101-120000 --to tensorboard
     """
@@ -43,9 +43,7 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
 def report(
     paths: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="PATH...", help="The folder of a run or a study; of several runs, to compare."
-        ),
+        typer.Argument(metavar="PATH...", help="A run or study folder; several runs are compared."),
     ],
     output: Annotated[
         Path | None,
@@ -53,24 +51,26 @@ def report(
             "-o",
             "--output",
             metavar="FILE",
-            help="Where to write; a folder for svg and png. Else report.html, .pdf, .csv, .tex.",
+            help="Output file, or a directory for svg and png (default: report.html, .pdf, …).",
         ),
     ] = None,
     format: Annotated[
         Literal["html", "pdf", "svg", "png", "csv", "latex"],
-        typer.Option("--format", help="A page, paper, pictures, numbers or a table."),
+        typer.Option(
+            "--format", help="HTML page, PDF, charts (svg, png), figures as CSV, or a LaTeX table."
+        ),
     ] = "html",
     cluster: Annotated[
         Path | None,
         typer.Option(
-            "--cluster", metavar="FILE", help="cluster.toml: watts, carbon and prices of a run."
+            "--cluster", metavar="FILE", help="cluster.toml with power, carbon and price figures."
         ),
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open it when written.")] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one page about a run, a study, or several runs beside each other.
+    """Write a report of a run or a study, or compare several runs.
 
     Example:  paceline report runs/gpt-20260101-120000 -o gpt.html
     """

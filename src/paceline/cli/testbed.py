@@ -12,29 +12,32 @@ if TYPE_CHECKING:
 
 testbed = typer.Typer(
     name="testbed",
-    help="A cluster in a box, on this machine.",
+    help="Run a small cluster with Slurm on this machine.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Option("--name", help="Several testbeds can stand side by side.")]
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="n1, n2, …")]
+Name = Annotated[str, typer.Option("--name", help="Name of the testbed.")]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A node: n1, n2, …")]
 
 
 @testbed.command()
 def up(
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many nodes.")] = 2,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of nodes.")] = 2,
     link: Annotated[
-        str | None, typer.Option("--link", metavar="RATE", help="Each node's link: 100mbit, 1gbit.")
+        str | None,
+        typer.Option(
+            "--link", metavar="RATE", help="Bandwidth of each node's link, such as 1gbit."
+        ),
     ] = None,
     delay: Annotated[
-        str | None, typer.Option("--delay", help="One-way delay of each link: 20ms.")
+        str | None, typer.Option("--delay", help="One-way delay of each link, such as 20ms.")
     ] = None,
     name: Name = "default",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Bring a testbed up.
+    """Start a testbed.
 
     Example:  paceline testbed up --nodes 4 --link 1gbit
     """
@@ -58,7 +61,7 @@ def up(
 
 @testbed.command()
 def status(name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
-    """Say how the nodes, their links and Slurm are.
+    """Show the state of the nodes, their links and Slurm.
 
     Example:  paceline testbed status
     """
@@ -74,10 +77,10 @@ def status(name: Name = "default", json: Json = False, quiet: Quiet = False) -> 
 @testbed.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def exec(
     context: typer.Context,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="n1, n2, … or head.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="A node: n1, n2, … or head.")],
     name: Name = "default",
 ) -> None:
-    """Run a command in a node, or on the head, where Slurm's commands are.
+    """Run a command on a node, or on the head, which has Slurm's commands.
 
     Example:  paceline testbed exec head -- srun -N4 hostname
     """
@@ -98,13 +101,15 @@ def exec(
 @testbed.command()
 def link(
     node: NodeName,
-    rate: Annotated[str | None, typer.Option("--rate", help="100mbit, 1gbit, …")] = None,
-    delay: Annotated[str | None, typer.Option("--delay", help="One way: 20ms; 0ms: none.")] = None,
+    rate: Annotated[str | None, typer.Option("--rate", help="Bandwidth, such as 100mbit.")] = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", help="One-way delay, such as 20ms (0ms: none).")
+    ] = None,
     loss: Annotated[
-        str | None, typer.Option("--loss", help="Frames that get lost: 2%; 0: none.")
+        str | None, typer.Option("--loss", help="Share of frames to drop, such as 2% (0: none).")
     ] = None,
     down: Annotated[bool, typer.Option("--down", help="Cut the link.")] = False,
-    up: Annotated[bool, typer.Option("--up", help="Mend the link.")] = False,
+    up: Annotated[bool, typer.Option("--up", help="Restore the link.")] = False,
     name: Name = "default",
     json: Json = False,
     quiet: Quiet = False,
@@ -121,7 +126,7 @@ def link(
 
 @testbed.command()
 def stop(node: NodeName, name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
-    """Cut a node's power: everything in it dies at once.
+    """Cut a node's power: all of its processes die at once.
 
     Example:  paceline testbed stop n3
     """
@@ -133,7 +138,7 @@ def stop(node: NodeName, name: Name = "default", json: Json = False, quiet: Quie
 
 @testbed.command()
 def start(node: NodeName, name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
-    """Give a node its power back and wait until Slurm has it again.
+    """Restore a node's power, and wait until Slurm has it back.
 
     Example:  paceline testbed start n3
     """
@@ -145,7 +150,7 @@ def start(node: NodeName, name: Name = "default", json: Json = False, quiet: Qui
 
 @testbed.command()
 def down(name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
-    """Take a testbed down; nothing of it is left.
+    """Stop a testbed and remove all of it.
 
     Example:  paceline testbed down
     """

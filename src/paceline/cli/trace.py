@@ -17,12 +17,12 @@ def trace(
     run: RunFolder,
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="FILE", help="Ends in .json.gz, or .json."),
+        typer.Option("-o", "--output", metavar="FILE", help="Output file, .json.gz or .json."),
     ] = Path("trace.json.gz"),
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Join what workers recorded into one file for Perfetto and chrome://tracing.
+    """Merge the workers' profiles into one file for Perfetto and chrome://tracing.
 
     Example:  paceline trace runs/gpt-20260101-120000 -o trace.json.gz
     """
