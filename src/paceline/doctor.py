@@ -1,4 +1,4 @@
-"""What works on this machine and what does not, each with what to do about it."""
+"""Checks of this machine; each problem comes with its fix."""
 
 import os
 import platform
@@ -23,21 +23,21 @@ _LEAST_FREE_DISK_BYTES = 5 * 2**30
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's."""
+    """The result of one check."""
 
     what: str
     state: Literal["ok", "note", "bad"]
-    """`note`: fine for some uses; `bad`: training here does not work until it is mended."""
+    """`note`: works for some uses; `bad`: training does not work until it is fixed."""
     text: str
     fix: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """The same as plain values, for JSON."""
+        """Return the fields as plain values, for JSON."""
         return asdict(self)
 
 
 def examine() -> Iterator[Finding]:
-    """Look at this machine, one finding at a time."""
+    """Run all checks and yield their findings one at a time."""
     for check in CHECKS:
         yield check()
     for scheduler in SCHEDULERS:
@@ -51,7 +51,7 @@ def _python() -> Finding:
 
 
 def _torch() -> Finding:
-    # In a process of its own: a broken installation must not take the doctor with it.
+    # In a separate process: a broken installation must not crash the doctor.
     program = (
         "import torch, torch.distributed as d; a = torch.accelerator;"
         "n = a.device_count() if a.is_available() else 0;"

@@ -1,4 +1,4 @@
-"""Beside a run on this machine, the process that tells other tools of it."""
+"""The process beside a local run that forwards its events and metrics to listeners."""
 
 import os
 import subprocess
@@ -14,8 +14,7 @@ _GRACE_SECONDS = 5.0
 
 @contextmanager
 def following(run: Run, say: Callable[[str], None]) -> Iterator[None]:
-    """A block beside which the listeners of a run's job are told of it; how they fare, it does not
-    feel."""
+    """Run the listeners of a run's job during the block; their failures do not affect the run."""
     if not run.job.listeners:
         yield
         return
@@ -45,13 +44,13 @@ def _started(run: Run) -> "subprocess.Popen[bytes]":
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=log,
-            # Apart from our group: on Ctrl-C the run still has an end that is to be told.
+            # In its own process group: after Ctrl-C it still has to forward the run's last events.
             process_group=0,
         )
 
 
 def _wait_for(follower: "subprocess.Popen[bytes]", say: Callable[[str], None]) -> None:
-    """It ends by itself when it has told the end of the run."""
+    """Wait until the follower has forwarded the end of the run, after which it exits."""
     with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
         try:
             follower.wait(_UNNOTICED_SECONDS)

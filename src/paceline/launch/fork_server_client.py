@@ -1,4 +1,4 @@
-"""The launcher's side of the nursery: the process that workers of this machine are forked from."""
+"""The launcher's client of the fork server, from which this machine's workers are forked."""
 
 import ctypes
 import json
@@ -17,48 +17,47 @@ _ANSWER_BYTES = 64
 
 
 class Worker:
-    """A worker's process, also before it is born: until torch is loaded, it has no number."""
+    """A worker's process; it has no process ID until the fork server has loaded torch."""
 
     def __init__(self, nursery: "Nursery", output: int) -> None:
         self._nursery = nursery
         self._pid: int | None = None
         self.output: IO[bytes] = os.fdopen(output, "rb")
-        """What it says; whoever reads it closes it."""
+        """Its standard output and error; the reader closes it."""
         self.returncode: int | None = None
-        """Its exit code, or the negative number of the signal that ended it; None while it
-        lives."""
+        """Its exit code, or the negative number of the signal that ended it; None while it runs."""
 
     def poll(self) -> int | None:
-        """Its exit code, None while it lives."""
+        """Return its exit code; None while it runs."""
         if self._pid is None:
             self._nursery.listen()
         if self._pid is not None and self.returncode is None:
             try:
                 pid, status = os.waitpid(self._pid, os.WNOHANG)
-            except ChildProcessError:  # it is being adopted just now
+            except ChildProcessError:  # the kernel has not reparented it to this process yet
                 return None
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal; one that is not born yet never will be."""
+        """Send it a signal; before the fork, end the fork server instead."""
         if self.poll() is None and self._pid is None:
             self._nursery.end(-number)
         if self.returncode is None and self._pid is not None:
             os.kill(self._pid, number)
 
     def born(self, pid: int) -> None:
-        """It has this number."""
+        """Record the process ID after the fork."""
         self._pid = pid
 
     def lost(self, code: int) -> None:
-        """It will never be born: what it would come from has ended with this code."""
+        """Record that the fork server ended with this code before the fork."""
         self.returncode = code
 
 
 class Nursery:
-    """Starts workers of a run; the process that does it is started anew where it is gone."""
+    """A run's fork server: starts workers, and is restarted when it has ended."""
 
     def __init__(self, run: Run, log: IO[str]) -> None:
         self._run, self._log = run, log
@@ -66,7 +65,7 @@ class Nursery:
         self._unborn: deque[Worker] = deque()
 
     def start(self, environment: Mapping[str, str]) -> Worker:
-        """A worker with this added to its environment."""
+        """Start a worker with these variables added to its environment."""
         if self._process is not None and self._process.poll() is not None:
             self._ended()
         if self._process is None:
@@ -83,7 +82,7 @@ class Nursery:
         return worker
 
     def listen(self) -> None:
-        """Hear of births, without waiting for any."""
+        """Receive the process IDs of workers forked so far, without blocking."""
         while self._unborn:
             try:
                 answer = self._answer(socket.MSG_DONTWAIT)
@@ -95,8 +94,8 @@ class Nursery:
             self._unborn.popleft().born(int(answer))
 
     def end(self, code: int = 0) -> None:
-        """End the nursery: nobody is born any more, those who live go on; whoever is not born ends
-        with this code."""
+        """End the fork server. Running workers continue; `code` becomes the exit code of workers
+        that were not forked yet."""
         if self._process is None:
             return
         self._process.kill()
@@ -110,23 +109,25 @@ class Nursery:
         self._process = None
 
     def _answer(self, flags: int = 0) -> bytes:
-        """The next one; none when it has hung up."""
+        """Return the next process ID; empty when the fork server closed the socket."""
         try:
             return self._socket.recv(_ANSWER_BYTES, flags)
         except ConnectionResetError:
-            # It ended with requests unread. That is told once; answers from before are behind it.
+            # The fork server ended with unread requests. The socket reports this once; its earlier
+            # answers can still be read.
             return self._socket.recv(_ANSWER_BYTES, flags)
 
     def _ended(self) -> None:
-        """It hung up by itself: what it died of, those whom it owes died of."""
+        """Clean up after the fork server ended; workers not forked yet get its exit code."""
         if self._process is not None:
             self.end(self._process.wait() or 1)
 
     def _begin(self) -> None:
-        # This process adopts the workers, see paceline.train.worker.fork_server, and whatever
-        # they leave behind when they are killed, which so ends with it.
+        # This process becomes the parent of the workers, see paceline.train.worker.fork_server,
+        # and of the children that killed workers leave behind, which therefore end with it.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        # Where whoever started this process ignored it, the kernel would keep no exit codes.
+        # If the parent ignored SIGCHLD, this process inherits that, and the kernel would discard
+        # exit codes.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:

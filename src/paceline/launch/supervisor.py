@@ -1,4 +1,4 @@
-"""Workers on this machine: a small supervisor that starts them, keeps their output, ends them."""
+"""The supervisor of workers on this machine: starts them, logs their output and ends them."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ from paceline.specs import (
 )
 
 WORKERS_PER_CORE = 8
-"""More workers than cores are for trying things out; beyond this they only thrash."""
+"""Limit for CPU workers. More workers than cores serve trials only; beyond this they thrash."""
 
 _GRACE_SECONDS = 10.0
 _SAVING_SECONDS = 300.0
@@ -33,7 +33,7 @@ _LEASES_TO_BEGIN = 3
 
 
 def check_room(workers: int, accelerators: int) -> str | None:
-    """Refuse more workers than this machine has devices; a warning where CPU cores are shared."""
+    """Refuse more workers than devices; return a warning if workers share CPU cores."""
     if accelerators:
         if workers > accelerators:
             raise PacelineError(
@@ -55,32 +55,32 @@ def check_room(workers: int, accelerators: int) -> str | None:
 
 @dataclass
 class _Worker:
-    """A process, and how often it was started."""
+    """A worker's process and its number of starts."""
 
     process: Worker
     label: str
-    """What its lines in the log begin with."""
+    """Prefix of its lines in the log."""
     device: int
     newest_generation: int
-    """When it was started: it can only be in a later one."""
+    """The newest generation at its start; it can only join a later one."""
     starts: int = 1
 
     @property
     def code(self) -> int:
-        """Its exit code; 0 while it lives."""
+        """Its exit code; 0 while it runs."""
         return self.process.returncode or 0
 
     @property
     def was_killed(self) -> bool:
-        """Whether it died of a signal: it did not fail by itself."""
+        """Whether a signal ended it, rather than an error of its own."""
         return self.code < 0
 
 
 class LocalLaunch:
     """The workers of one run on this machine.
 
-    One that is killed is started again, and joins the others, which go on meanwhile. One that fails
-    by itself ends the run: the others would fail as well.
+    A killed worker is restarted and joins the survivors, which continue meanwhile. A worker that
+    fails with an error ends the run, because the others would fail as well.
     """
 
     def __init__(self, run: Run) -> None:
@@ -92,7 +92,7 @@ class LocalLaunch:
         self._nursery = Nursery(run, self._log)
         self._term_sent: float | None = None
         self._over_since: float | None = None
-        """Since when a worker has come to the end of the training."""
+        """Time at which the first worker finished the training."""
         self._failed: _Worker | None = None
         self._code: int | None = None
         self._job = run.job
@@ -102,12 +102,12 @@ class LocalLaunch:
         self._pumps: list[threading.Thread] = []
         self._turns = 1
         self._nobody_since: float | None = None
-        """Since when no worker that lives can have been in the last generation."""
+        """Time since which no living worker can be a member of the newest generation."""
         run.outcome_file.unlink(missing_ok=True)
         self._workers = self._all()
 
     def poll(self) -> int | None:
-        """The exit code of the run when all workers are gone, None before."""
+        """Return the run's exit code once all workers have ended; None before."""
         if self._code is not None:
             return self._code
         for worker in list(self._workers):
@@ -132,9 +132,9 @@ class LocalLaunch:
         return self._code
 
     def _lose(self, worker: _Worker) -> None:
-        """Start a worker again that was killed, or end the run."""
+        """Restart a killed worker, or end the run."""
         others = [each for each in self._workers if each.process.returncode is None]
-        # Before they have met, nobody can go on without one of them.
+        # Before the rendezvous is complete, no worker can continue without the others.
         met = self._run.has_begun(self._job.first_generation)
         if not (worker.was_killed and self._faults.regroup and others and met):
             self._failed = worker
@@ -142,13 +142,13 @@ class LocalLaunch:
                 self.stop()
             return
         self._workers.remove(worker)
-        # Asked to stop, one that still loads can only die; the others save and stop.
+        # After a stop request, a worker that still loads can only die; the others save and stop.
         if worker.starts < self._faults.attempts and not self._term_sent:
             self._workers.append(self._again(worker))
 
     def _all_are_lost(self) -> bool:
-        """Whether nobody has a part in the training any more: those who came in place of others
-        wait for somebody to join, and might wait for ever."""
+        """Whether no member of the newest generation is left: restarted workers would wait
+        forever for members to join."""
         if not self._may_start_all_again:
             return False
         oldest = min(
@@ -156,12 +156,12 @@ class LocalLaunch:
             for worker in self._workers
             if worker.process.returncode is None
         )
-        # While one lives that was there from the beginning, the folder need not be looked at.
+        # While a worker from the last full start lives, skip reading the run folder.
         if oldest < self._job.first_generation or oldest < self._newest_generation:
             self._nobody_since = None
             return False
         self._nobody_since = self._nobody_since or time.monotonic()
-        # One of them may be in a generation of which the leader died before it said so.
+        # A worker may be in a generation whose leader died before it recorded the generation.
         patience_seconds = _LEASES_TO_BEGIN * self._faults.lease_seconds
         return time.monotonic() - self._nobody_since > patience_seconds
 
@@ -171,7 +171,7 @@ class LocalLaunch:
         return not over and self._turns < self._faults.attempts
 
     def _start_all_again(self) -> None:
-        """From the last checkpoint, as `paceline resume` does."""
+        """Restart all workers from the last checkpoint, as `paceline resume` does."""
         self._turns += 1
         self._nobody_since = None
         self.kill()
@@ -191,16 +191,16 @@ class LocalLaunch:
         now = time.monotonic()
         if self._deadline is not None and now > self._deadline and not self._term_sent:
             self.stop()
-        # Workers whose peer is gone can only wait for it; others are saving their state.
+        # Workers that lost a peer can only wait for it; otherwise workers are saving their state.
         grace = _GRACE_SECONDS if self._failed is not None else _SAVING_SECONDS
         if self._term_sent and now - self._term_sent > grace:
             self.kill()
-        # Those who still wait for a place when the others have come to the end.
+        # Joining workers and spares still wait after the others finished.
         if self._over_since and now - self._over_since > _ENDING_SECONDS:
             self.kill()
 
     def wait(self, seconds: float) -> None:
-        """Wait for any worker to end, at most this long."""
+        """Wait until a worker ends, at most this many seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if any(
@@ -211,12 +211,12 @@ class LocalLaunch:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """Ask the workers to stop at the edge of a step."""
+        """Ask the workers to stop after the current step."""
         self._term_sent = self._term_sent or time.monotonic()
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the workers at once."""
+        """Kill the workers immediately."""
         self._signal(signal.SIGKILL)
 
     def _again(self, worker: _Worker) -> _Worker:
@@ -228,7 +228,7 @@ class LocalLaunch:
         return -1 if newest is None else newest
 
     def _all(self) -> list[_Worker]:
-        """Start the workers, and those who stand by."""
+        """Start the workers and the spares."""
         job = self._job
         ranks = [*range(job.workers), *[JOINS] * job.spares]
         return [self._start(rank, device) for device, rank in enumerate(ranks)]
@@ -257,7 +257,7 @@ class LocalLaunch:
     def _close(self, code: int) -> None:
         generation = max(self._newest_generation, self._job.first_generation)
         failed = self._failed
-        if failed is not None and failed.was_killed:  # it could not say so itself
+        if failed is not None and failed.was_killed:  # it could not write the event itself
             rank = int(failed.label) if failed.label.isdigit() else JOINS
             tell_killed(self._run, self._node, generation, rank, failed.code)
         self._writer.write(
@@ -268,7 +268,7 @@ class LocalLaunch:
 
 @contextmanager
 def held(run: Run) -> Iterator[None]:
-    """A block in which nobody else trains this run on this machine, whatever ends this process."""
+    """Lock the run on this machine for the block; the lock ends with this process at the latest."""
     with run.lock_file.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -281,13 +281,13 @@ def held(run: Run) -> Iterator[None]:
 
 
 def accelerators() -> int:
-    """Accelerator devices of this machine, counted without loading torch."""
+    """Return the number of accelerators on this machine, without loading torch."""
     nvidia = [path for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit()]
     if nvidia:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         return (
             len(nvidia) if visible is None else len([part for part in visible.split(",") if part])
         )
-    # AMD and Intel devices are render nodes; a display adapter alone must not count as one.
+    # KFD lists compute devices, so a display adapter does not count; CPUs have no SIMD units.
     amd = list(Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"))
     return sum(1 for path in amd if "simd_count 0\n" not in path.read_text())

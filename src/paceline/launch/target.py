@@ -1,4 +1,4 @@
-"""What the user names on the command line: `train.py` or `train.py:function`."""
+"""The command line's training target: `train.py` or `train.py:function`."""
 
 import ast
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from paceline.specs import PacelineError
 
 @dataclass(frozen=True)
 class Target:
-    """A file and the function in it that says what to train."""
+    """A file and its function that returns the `Training`."""
 
     file: Path
     function: str = "training"
 
     @classmethod
     def parse(cls, text: str) -> "Target":
-        """Read `FILE[:FUNCTION]` and check, without running the file, that both are there."""
+        """Parse `FILE[:FUNCTION]` and check, without running the file, that both exist."""
         name, _, function = text.partition(":")
         target = cls(Path(name).absolute(), function or "training")
         target._check()
