@@ -31,8 +31,8 @@ types:
 contracts:
 	$(BIN)/lint-imports
 
-test:  ## quick tests; those that need Slurm, root or Chromium are skipped where these are missing
-	$(BIN)/pytest -m "not nightly and not alone and not slow" -n $(AT_ONCE) --dist loadfile
+test:  ## quick tests; those that need root or Chromium are skipped where these are missing
+	$(BIN)/pytest -m "not nightly and not alone and not slow and not slurm" -n $(AT_ONCE) --dist loadfile
 
 test-all:  ## all tests but the nightly ones; those that measure time run one by one
 	$(BIN)/pytest -m "not nightly and not alone" -n $(AT_ONCE) --dist loadfile

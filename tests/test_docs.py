@@ -100,6 +100,7 @@ def on_this_machine() -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # several runs each; a block has a limit of its own
 @pytest.mark.parametrize("page", on_this_machine())
 def test_what_the_page_says(page: Path, folder: Path) -> None:

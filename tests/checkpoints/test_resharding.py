@@ -14,6 +14,8 @@ from layouts import models
 from paceline.specs import Layout, Plan, Saving
 from ranks import new_run, run_ranks
 
+pytestmark = pytest.mark.slow
+
 STEPS = 4
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from command import paceline, paceline_json, write_training
 
+pytestmark = pytest.mark.slow
+
 SAYS_MORE = """
 print("a word of the user's own")
 """

@@ -10,6 +10,8 @@ import pytest
 
 from command import CLUSTER, EXAMPLES, PACELINE, paceline, paceline_json, write_training
 
+pytestmark = pytest.mark.slow
+
 DIGITS = str(EXAMPLES / "digits" / "train.py")
 
 

@@ -17,6 +17,8 @@ from command import PACELINE, paceline_json, workers_of, write_training
 from paceline.launch.fork_server_client import _PR_SET_CHILD_SUBREAPER, Nursery
 from ranks import new_run
 
+pytestmark = pytest.mark.slow
+
 SLOW = """
 import dataclasses, time
 quick = training

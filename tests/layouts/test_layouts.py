@@ -15,6 +15,8 @@ from paceline.schedulers.placement import placement
 from paceline.specs import Layout
 from ranks import RankFailed, run_ranks
 
+pytestmark = pytest.mark.slow
+
 LAYOUTS = {
     "micro-batches": Layout(micro_batch=5),
     "recompute blocks": Layout(recompute="block"),

@@ -22,6 +22,8 @@ from paceline.report import RunReader
 from paceline.specs import Run
 from report.folders import empty_run, realistic_run, say, started, steps
 
+pytestmark = pytest.mark.slow
+
 ANY_PORT = "prometheus:127.0.0.1:0"
 
 

@@ -22,6 +22,8 @@ from parallel.rehearsed import (
 )
 from ranks import run_ranks
 
+pytestmark = pytest.mark.slow
+
 PARAMETERS = sum(each.numel() for each in Decoder().parameters())
 BLOCK = sum(each.numel() for each in Decoder().blocks[0].parameters())
 

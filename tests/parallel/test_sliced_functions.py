@@ -17,6 +17,8 @@ from paceline.parallel.slices.sliced_values import SlicedValues
 from parallel.sliced_ranks import difference, workers
 from ranks import run_ranks
 
+pytestmark = pytest.mark.slow
+
 BATCH, LENGTH = 4, 6
 Call = Callable[[torch.Tensor], Any]
 

@@ -33,6 +33,8 @@ from parallel.sliced_models import (
 from parallel.sliced_ranks import Collectives, Loss, built, compared, difference, sliced, workers
 from ranks import run_ranks
 
+pytestmark = pytest.mark.slow
+
 
 def of_classes(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits, target[:, 0])

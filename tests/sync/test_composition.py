@@ -11,6 +11,8 @@ from paceline.specs import Layout, SyncSettings
 from ranks import RankFailed, run_ranks
 from sync.simulated import planned
 
+pytestmark = pytest.mark.slow
+
 WORDS = {
     "shards": "diloco:every=3,fragments=2,overlap=1",
     "slices": "diloco:every=3,fragments=2,overlap=1",

@@ -17,6 +17,8 @@ from sync.simulated import planned
 from sync.stepwise import SAVE_EVERY, whole_and_resumed
 from train.trainings import classification, fit_and_read
 
+pytestmark = pytest.mark.slow
+
 STEPS = 18
 
 
