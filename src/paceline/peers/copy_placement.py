@@ -1,4 +1,4 @@
-"""Which worker keeps what of which others."""
+"""Placement of peer copies and parity: which worker stores which other workers' state."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from paceline.specs import PacelineError
 
 @dataclass(frozen=True)
 class Duties:
-    """What one worker keeps for others."""
+    """The peer copies and parity rows that one worker stores for others."""
 
     copies: tuple[int, ...] = ()
-    """The ranks whose parts it keeps."""
+    """Ranks whose parts this worker stores as whole copies."""
     rows: tuple[Row, ...] = ()
-    """The parity that it keeps."""
+    """Parity rows that this worker stores."""
 
 
 def duties(rank: int, nodes: Sequence[str], *, parity_group: int, parity: int) -> Duties:
-    """What a rank keeps, where `nodes` says on which node each rank runs."""
+    """Return what a rank stores for others. `nodes[rank]` is the node that each rank runs on."""
     if len(nodes) == 1:
         return Duties()
     if parity_group > 1:
@@ -36,12 +36,12 @@ def duties(rank: int, nodes: Sequence[str], *, parity_group: int, parity: int) -
 
 
 def keepers_of_copies(nodes: Sequence[str]) -> list[int]:
-    """Who keeps each rank's copy: somebody on another node, if there is another node."""
+    """Return the rank that stores each rank's peer copy, on another node if there is one."""
     order = _node_by_node(nodes)
     most = Counter(nodes).most_common(1)[0][1]
     keepers = [0] * len(nodes)
     for place, rank in enumerate(order):
-        if 2 * most <= len(nodes):  # far enough to leave any node, and everybody keeps one
+        if 2 * most <= len(nodes):  # this shift always leaves the node; each rank stores one copy
             keepers[rank] = order[(place + most) % len(nodes)]
             continue
         others = [each for each in order if nodes[each] != nodes[rank]]
@@ -50,8 +50,11 @@ def keepers_of_copies(nodes: Sequence[str]) -> list[int]:
 
 
 def groups(nodes: Sequence[str], parity_group: int, parity: int) -> list[tuple[int, ...]]:
-    """Groups of nearly equal size, of which each has as few workers of any node as can be: no
-    larger than asked for, unless some would be too small for their parity."""
+    """Split the ranks into parity groups of nearly equal size, spread over the nodes.
+
+    Each group has as few workers of any one node as possible. A group has at most `parity_group`
+    members, unless groups of that size would be too small for their parity.
+    """
     if parity >= parity_group:
         raise PacelineError(
             f"faults.parity is {parity} in groups of {parity_group}, of which nobody would be left",
@@ -68,7 +71,7 @@ def groups(nodes: Sequence[str], parity_group: int, parity: int) -> list[tuple[i
 
 
 def _rows(members: int, parity: int) -> int:
-    """Rows of parity in a group: fewer than asked for where too few workers are left."""
+    """Return the parity rows of a group: fewer than `parity` if the group is too small."""
     return min(parity, members - 1)
 
 

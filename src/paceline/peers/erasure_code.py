@@ -1,8 +1,7 @@
-"""Parity over equally long blocks of bytes, and blocks computed from it: XOR where one may be lost,
-else Reed-Solomon.
+"""Erasure code over byte blocks of equal length: XOR for one lost block, else Reed-Solomon.
 
-Both codes compute each byte of parity from the bytes at the same place of the blocks alone, so any
-stretch of the blocks can be computed from the same stretch of the others.
+Both codes compute each parity byte only from the bytes at the same offset in the blocks, so any
+byte range of a block can be rebuilt from the same range of the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,17 +13,17 @@ import numpy as np
 from paceline.specs import PacelineError
 
 _AT_ONCE_BYTES = 64 << 10
-"""Of each block: the library keeps Python's lock, for which training may wait."""
+"""Bytes of each block per call. The library holds the GIL during a call, and training may wait."""
 
 
 def check_possible(parity: int) -> None:
-    """Say what is missing before anything is copied."""
+    """Raise an error if the library for this much parity is missing, before any copy begins."""
     if parity > 1:
         _driver(1, parity)
 
 
 def parity_of(blocks: Sequence[memoryview], parity: int, row: int) -> memoryview:
-    """One row of the parity over these blocks."""
+    """Return one parity row over these blocks."""
     if parity == 1:
         return _xor(blocks)
     driver = _driver(len(blocks), parity)
@@ -36,7 +35,8 @@ def parity_of(blocks: Sequence[memoryview], parity: int, row: int) -> memoryview
 
 
 def rebuilt(blocks: Mapping[int, memoryview], data: int, parity: int, wanted: int) -> memoryview:
-    """A block of data from any `data` others: those of parity are numbered after those of data."""
+    """Rebuild a data block from any `data` other blocks. Parity blocks are numbered after data
+    blocks."""
     if parity == 1:
         return _xor(list(blocks.values()))
     driver = _driver(data, parity)
@@ -79,6 +79,7 @@ def _driver(data: int, parity: int) -> Any:
 
 @lru_cache(maxsize=32)
 def _headers(data: int, parity: int, size: int) -> list[bytes]:
-    """What the library writes before blocks of this size and wants to read there again."""
+    """Return the headers that the library writes before blocks of this size, and expects on
+    decode."""
     fragments = _driver(data, parity).encode(bytes(data * size))
     return [fragment[: len(fragment) - size] for fragment in fragments]

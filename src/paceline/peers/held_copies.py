@@ -1,4 +1,4 @@
-"""What one member keeps in memory, by moments."""
+"""The peer copies and parity that one member holds in memory, by moment."""
 
 import threading
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from paceline.peers.memory_file import MemoryFile
 from paceline.peers.part_files import PartDescription, PartFiles
 
 _MOST_MOMENTS = 3
-"""A worker may be a whole copy ahead of another, which still receives the one before that."""
+"""A worker may be a whole copy ahead of a peer that is still receiving the previous copy."""
 
 
 @dataclass
@@ -18,22 +18,24 @@ class _Kept:
     parts: dict[int, PartFiles] = field(default_factory=dict)
     rows: dict[Row, MemoryFile] = field(default_factory=dict)
     described: dict[int, PartDescription] = field(default_factory=dict)
-    """Parts whose bytes are not here, but parity over them."""
+    """Descriptions of parts whose parity is held here, but not their bytes."""
     complete: bool = False
 
 
 class HeldCopies:
-    """All that is kept; nothing on it changes, it only comes and goes."""
+    """Storage for a member's own parts, peer copies and parity. Entries never change once
+    stored."""
 
     def __init__(self) -> None:
         self._kept: dict[Moment, _Kept] = {}
         self._changed = threading.Condition()
         self._closed = False
         self.generation = 0
-        """The newest that this member was in; who is of an older one is not answered."""
+        """The newest generation this member has been in. It refuses requests from older ones."""
 
     def begin(self, generation: int, step: int) -> None:
-        """A generation begins after this step: what was after it never counted."""
+        """Begin a generation that continues after `step`; drop all later state, which no longer
+        counts."""
         with self._changed:
             self.generation = generation
             for moment in [each for each in self._kept if each.step > step]:
@@ -41,7 +43,7 @@ class HeldCopies:
             self._changed.notify_all()
 
     def put_own(self, moment: Moment, rank: int, part: PartFiles) -> None:
-        """This member's own part."""
+        """Store this member's own part."""
         with self._changed:
             if moment.generation != self.generation:
                 raise ConnectionAbortedError(f"the copy of step {moment.step} was given up")
@@ -51,46 +53,47 @@ class HeldCopies:
             self._changed.notify_all()
 
     def put_copy(self, moment: Moment, rank: int, part: PartFiles) -> None:
-        """The part of another, which is whole and was checked."""
+        """Store another rank's part, which must be complete and verified."""
         with self._changed:
             self._going_on(moment).parts[rank] = part
 
     def put_row(
         self, moment: Moment, row: Row, file: MemoryFile, described: Mapping[int, PartDescription]
     ) -> None:
-        """Parity, and what the parts are that it is over."""
+        """Store a parity row and the descriptions of the parts that it covers."""
         with self._changed:
             kept = self._going_on(moment)
             kept.rows[row] = file
             kept.described.update(described)
 
     def completed(self, moment: Moment) -> None:
-        """All that this member should keep of a moment is there."""
+        """Mark a moment as complete: this member holds everything that it must store of it."""
         with self._changed:
             self._going_on(moment).complete = True
 
     def _going_on(self, moment: Moment) -> _Kept:
-        """What is kept of a moment that is being copied; a new generation ends that."""
+        """Return the entry of a copy in progress; raise an error if a new generation aborted the
+        copy."""
         if moment.generation != self.generation or moment not in self._kept:
             raise ConnectionAbortedError(f"the copy of step {moment.step} was given up")
         return self._kept[moment]
 
     @property
     def complete_step(self) -> int | None:
-        """The newest step of which all that this member should keep is there."""
+        """The newest step for which this member holds everything that it must store."""
         with self._changed:
             return max(
                 (each.step for each, kept in self._kept.items() if kept.complete), default=None
             )
 
     def forget(self, before: int) -> None:
-        """Drop what is of earlier steps."""
+        """Drop everything from earlier steps."""
         with self._changed:
             for moment in [each for each in self._kept if each.step < before]:
                 del self._kept[moment]
 
     def close(self) -> None:
-        """Drop all; who waits for something goes away without it."""
+        """Drop everything and release all waiting threads."""
         with self._changed:
             self._closed = True
             self._kept.clear()
@@ -99,7 +102,7 @@ class HeldCopies:
     def description(
         self, moment: Moment, rank: int, wait_seconds: float = 0
     ) -> PartDescription | None:
-        """What a part is; waited for."""
+        """Return a part's description, after waiting up to `wait_seconds` for it."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -119,7 +122,7 @@ class HeldCopies:
         return part.description if part else kept.described.get(rank)
 
     def stored(self, moment: Moment, of: int | Row) -> PartFiles | MemoryFile | None:
-        """A rank's part or a row of parity."""
+        """Return a rank's part or a parity row, or None if it is not held here."""
         with self._changed:
             kept = self._kept.get(moment)
             if kept is None:
@@ -127,7 +130,7 @@ class HeldCopies:
             return kept.rows.get(of) if isinstance(of, Row) else kept.parts.get(of)
 
     def holdings(self) -> Inventory:
-        """What is here."""
+        """Return an inventory of everything held here."""
         with self._changed:
             return Inventory(
                 held=tuple(
@@ -142,7 +145,7 @@ class HeldCopies:
             )
 
     def _drop_oldest(self) -> None:
-        """Drop what there is too much of: what is not complete first, but never the newest."""
+        """Drop moments beyond the limit, incomplete ones first, but never the newest."""
         while len(self._kept) > _MOST_MOMENTS:
             _, *older = sorted(self._kept, key=lambda each: each.order, reverse=True)
             unfinished = [moment for moment in older if not self._kept[moment].complete]

@@ -1,4 +1,4 @@
-"""Who keeps what, and which is the newest state that can be had from those who are left."""
+"""Inventories of peer copies and parity, and the newest state the survivors can restore."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -10,11 +10,11 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from paceline.specs.base import Spec
 
 MOST_IN_GROUP = 255
-"""Members of a group: what Reed-Solomon codes over bytes can do."""
+"""Maximum members of a parity group, a limit of Reed-Solomon codes over bytes."""
 
 
 class Moment(Spec):
-    """What belongs together: the parts of all workers of a generation after the same step."""
+    """One consistent state: the parts of all workers of a generation after the same step."""
 
     generation: NonNegativeInt
     step: NonNegativeInt
@@ -22,20 +22,21 @@ class Moment(Spec):
 
     @property
     def order(self) -> tuple[int, int]:
-        """The newer, the larger."""
+        """Sort key: newer moments are larger."""
         return self.generation, self.step
 
 
 class Row(Spec):
-    """One row of parity: who of a group keeps it, and over whose bytes it is.
+    """One parity row: the ranks that it covers and the rank that stores it.
 
-    With g members, of which p may be lost, each member's bytes are cut into g - p chunks. There are
-    g stripes; each has one chunk of each of g - p members, and p rows of parity, which the other
-    members keep. Chunk c of the member at place x lies in stripe x - p - c, as its c-th chunk.
+    A group of g members tolerates the loss of p. Each member's bytes are split into g - p chunks.
+    There are g stripes. Each stripe has one chunk from each of g - p members and p parity rows,
+    which the other p members store. Chunk c of the member at index x belongs to stripe x - p - c
+    (mod g), as chunk c of that stripe.
     """
 
     group: tuple[NonNegativeInt, ...] = Field(min_length=2, max_length=MOST_IN_GROUP)
-    """The ranks of its members."""
+    """The ranks of the group's members."""
     parity: PositiveInt
     stripe: NonNegativeInt
     row: NonNegativeInt
@@ -51,12 +52,12 @@ class Row(Spec):
 
     @property
     def chunks(self) -> int:
-        """Of data in the stripe; also how many each member's bytes are cut into."""
+        """Number of data chunks per stripe, and of chunks per member."""
         return len(self.group) - self.parity
 
     @property
     def data_ranks(self) -> tuple[int, ...]:
-        """Whose chunks the stripe has: the first chunk of the first, the second of the second."""
+        """Ranks whose chunks are in the stripe, in order: rank number i contributes its chunk i."""
         first = self.stripe + self.parity
         return tuple(
             self.group[(first + number) % len(self.group)] for number in range(self.chunks)
@@ -64,44 +65,44 @@ class Row(Spec):
 
     @property
     def keeper(self) -> int:
-        """The rank that keeps this row."""
+        """The rank that stores this row."""
         return self.group[(self.stripe + self.row) % len(self.group)]
 
 
 def rows_of_stripe(group: tuple[int, ...], parity: int, stripe: int) -> list[Row]:
-    """All parity of a stripe."""
+    """Return all parity rows of a stripe."""
     return [Row(group=group, parity=parity, stripe=stripe, row=row) for row in range(parity)]
 
 
 def stripe_of_chunk(group: tuple[int, ...], parity: int, rank: int, chunk: int) -> int:
-    """Where a chunk of a member's bytes lies."""
+    """Return the stripe that a member's chunk belongs to."""
     return (group.index(rank) - parity - chunk) % len(group)
 
 
 class HeldMoment(Spec):
-    """What a member has of one moment; only what is whole and was checked."""
+    """What a member holds of one moment: only complete, verified parts and parity rows."""
 
     moment: Moment
     own: NonNegativeInt | None = None
-    """The rank whose part this is because it was this member's own."""
+    """The rank that this member had in that generation, if it holds its own part."""
     copies: tuple[NonNegativeInt, ...] = ()
-    """The ranks of others whose parts are kept here."""
+    """Other ranks whose parts this member holds."""
     rows: tuple[Row, ...] = ()
 
 
 class Inventory(Spec):
-    """All that a member has."""
+    """Everything that a member holds."""
 
     held: tuple[HeldMoment, ...] = ()
 
 
 class Sources:
-    """Where the parts of one moment are."""
+    """The members that hold each part and parity row of one moment."""
 
     def __init__(self, moment: Moment, holdings: Mapping[str, Inventory]) -> None:
         self.moment = moment
         self.parts: dict[int, list[str]] = {}
-        """Who has the whole part of a rank, whoever it belongs to first."""
+        """Members that hold a rank's whole part; the part's owner comes first."""
         self.rows: dict[Row, list[str]] = {}
         for name, each in sorted(holdings.items()):
             for held in each.held:
@@ -125,11 +126,11 @@ class Sources:
         return found
 
     def rows_about(self, rank: int) -> list[Row]:
-        """Those over this rank's bytes."""
+        """Return the rows that cover this rank's bytes."""
         return [row for row in self.rows if rank in row.data_ranks]
 
     def rebuilding_group(self, rank: int) -> tuple[tuple[int, ...], int] | None:
-        """A group, and its parity, of which enough is left to compute a rank's part."""
+        """Return a group and its parity with enough data left to rebuild a rank's part, or None."""
         for group, parity in sorted(self._groups.get(rank, ())):
             stripes = {
                 stripe_of_chunk(group, parity, rank, chunk) for chunk in range(len(group) - parity)
@@ -144,7 +145,7 @@ class Sources:
         return data + sum(row in self.rows for row in rows) >= rows[0].chunks
 
     def missing(self) -> list[int]:
-        """The ranks whose parts cannot be had."""
+        """Return the ranks whose parts can be neither read nor rebuilt."""
         return [
             rank
             for rank in range(self.moment.workers)
@@ -153,7 +154,7 @@ class Sources:
 
 
 def newest_whole(holdings: Mapping[str, Inventory]) -> Moment | None:
-    """The newest moment of which every worker's part can be had from these members."""
+    """Return the newest moment for which these members can supply every worker's part."""
     for moment in sorted(_moments(holdings.values()), key=lambda each: each.order, reverse=True):
         if not Sources(moment, holdings).missing():
             return moment

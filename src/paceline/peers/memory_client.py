@@ -1,4 +1,4 @@
-"""Reads from the memory of other members."""
+"""Client side of peer memory: reads state from other members."""
 
 import socket
 import threading
@@ -21,7 +21,7 @@ _CONNECT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Peer:
-    """Where a member's memory can be read."""
+    """The address of a member's memory server."""
 
     address: str
     port: int
@@ -29,7 +29,7 @@ class Peer:
 
 
 class PeerFailed(ConnectionError):
-    """A member does not answer, or not with what was asked for."""
+    """A member does not answer, or sends a wrong answer."""
 
     def __init__(self, peer: Peer, why: Exception | str) -> None:
         super().__init__(f"the worker at {peer.address}, port {peer.port}, on {peer.node}: {why}")
@@ -38,7 +38,7 @@ class PeerFailed(ConnectionError):
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some bytes of a rank's part or of a row of parity."""
+    """A byte range of a rank's part or of a parity row."""
 
     of: int | Row
     begin: int
@@ -46,8 +46,7 @@ class Stretch:
 
 
 class Source:
-    """The memory of another member, over one connection; raises PeerFailed, and nothing else, when
-    that fails."""
+    """Another member's memory, over one connection. Every failure raises PeerFailed."""
 
     def __init__(self, peer: Peer, secret: bytes, generation: int, patience_seconds: float) -> None:
         self._peer, self._generation = peer, generation
@@ -58,14 +57,14 @@ class Source:
                 self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 deadline = time.monotonic() + _CONNECT_SECONDS
                 self._wire = Wire(self._connection, secret, called=True, deadline=deadline)
-                # The other end may wait for as long before it says that there is nothing.
+                # The other end may wait as long as `patience_seconds` before it refuses.
                 self._wire.trust(patience_seconds + _CONNECT_SECONDS)
             except BaseException:
                 self._connection.close()
                 raise
 
     def description(self, moment: Moment, rank: int, *, wait: bool = False) -> PartDescription:
-        """What a rank's part has; with `wait` when it is there."""
+        """Return the description of a rank's part; with `wait`, wait until the part exists."""
         seconds = self._patience_seconds if wait else 0
         with self._told_of():
             self._wire.say(
@@ -85,7 +84,7 @@ class Source:
             return found
 
     def copied(self, moment: Moment, rank: int, part: PartDescription, pool: Pool) -> PartFiles:
-        """All files of a rank's part, each of which is what the part says."""
+        """Read all files of a rank's part and verify their hashes."""
         files = {}
         for name, begin, record in part.spans():
             files[name] = MemoryFile(record.bytes, pool)
@@ -93,14 +92,14 @@ class Source:
         return PartFiles(part, files)
 
     def file(self, moment: Moment, rank: int, begin: int, into: MemoryFile, blake3: str) -> None:
-        """A file of a rank's part, checked."""
+        """Read one file of a rank's part and verify its hash."""
         self.ask(moment, Stretch(rank, begin, into.size))
         with self._told_of(), into.view as view:
             if self._taken(view) != blake3:
                 raise Forged("a file is not what its owner says that it is")
 
     def ask(self, moment: Moment, stretch: Stretch) -> None:
-        """Ask for bytes, to `take` them later."""
+        """Request bytes; `take` receives them later."""
         with self._told_of():
             self._wire.say(
                 AskBytes(
@@ -113,17 +112,17 @@ class Source:
             )
 
     def take(self, into: memoryview) -> None:
-        """The bytes that were asked for, as they were sent."""
+        """Receive the requested bytes."""
         with self._told_of():
             self._taken(into)
 
     def interrupt(self) -> None:
-        """End the connection under whoever waits for it, from another thread."""
-        with suppress(OSError):  # it has ended already
+        """Shut down the connection from another thread, so that a blocked read fails at once."""
+        with suppress(OSError):  # already shut down
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def _taken(self, into: memoryview) -> str:
@@ -157,7 +156,7 @@ class Source:
 
 
 class Calls:
-    """Connections to several members for as long as one thing is done."""
+    """Connections to several members for the duration of one operation."""
 
     def __init__(self, secret: bytes, generation: int, patience_seconds: float) -> None:
         self._secret, self._generation = secret, generation
@@ -167,7 +166,7 @@ class Calls:
         self._interrupted = False
 
     def source(self, peer: Peer) -> Source:
-        """A member's memory; one thread at a time asks."""
+        """Return the connection to a member, opened on first use. Only one thread may use it."""
         with self._lock:
             known = self._open.get(peer)
         if known is not None:
@@ -180,14 +179,14 @@ class Calls:
         return source
 
     def interrupt(self) -> None:
-        """Let everything that is going on fail at once, from another thread."""
+        """Make all reads in progress fail at once; call it from another thread."""
         with self._lock:
             self._interrupted = True
             for source in self._open.values():
                 source.interrupt()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         with self._lock:
             for source in self._open.values():
                 source.close()

@@ -1,4 +1,4 @@
-"""Files that are only in memory, and are read as any other."""
+"""Memory-only files that can be read through a path like any other file."""
 
 import mmap
 import os
@@ -11,7 +11,7 @@ from blake3 import blake3
 
 
 class MemoryFile:
-    """A file of fixed size without a name; it is gone with the last who refers to it."""
+    """An anonymous file of fixed size. Its memory is freed with the last reference to it."""
 
     def __init__(self, size: int, pool: "Pool | None" = None) -> None:
         self.size = size
@@ -22,53 +22,55 @@ class MemoryFile:
 
     @property
     def path(self) -> Path:
-        """By which this process can open it."""
+        """A path that opens the file in this process."""
         return Path(f"/proc/self/fd/{self._descriptor}")
 
     @property
     def view(self) -> memoryview:
-        """Its bytes; to be let go of before the file itself."""
+        """The file's bytes. Release the view before the file."""
         return memoryview(self._mapped)
 
     def views(self, begin: int, count: int) -> Iterator[memoryview]:
-        """Some of its bytes; the file stays for as long as somebody goes through them."""
+        """Yield a view of some bytes; the file lives as long as the iterator."""
         yield self.view[begin : begin + count]
 
     def blake3(self, begin: int, count: int) -> str:
-        """Of some of its bytes."""
+        """Return the BLAKE3 hash of a byte range."""
         return blake3(self.view[begin : begin + count]).hexdigest()
 
     def write(self, offset: int, part: memoryview) -> None:
-        """Write some of it, without Python's lock."""
+        """Write bytes at an offset, without holding the GIL."""
         while part:
             done = os.pwrite(self._descriptor, part, offset)
             part, offset = part[done:], offset + done
 
 
 class Pool:
-    """Files that nobody refers to any more, kept for the next of the same size: new memory has to
-    be cleared and mapped page by page, which takes about as long as writing it."""
+    """A pool of unreferenced files for reuse by size.
+
+    The kernel clears and maps new memory page by page, which takes about as long as writing it.
+    """
 
     def __init__(self) -> None:
         self._free: dict[int, list[tuple[int, mmap.mmap]]] = defaultdict(list)
         self._closed = False
 
     def take(self, size: int) -> tuple[int, mmap.mmap] | None:
-        """One that is free."""
+        """Return a free file of this size, or None."""
         try:
             return self._free[size].pop()
         except IndexError:
             return None
 
     def give_back(self, size: int, descriptor: int, mapped: mmap.mmap) -> None:
-        """Keep it; called from any thread, also while it is inside another call."""
+        """Return a file to the pool. Safe from any thread, even during another call to the pool."""
         if self._closed:
             _free(size, descriptor, mapped)
         else:
             self._free[size].append((descriptor, mapped))
 
     def close(self) -> None:
-        """Free what is kept, and what is given back later."""
+        """Free the pooled files now, and free later returns at once."""
         self._closed = True
         for size in list(self._free):
             while (kept := self.take(size)) is not None:
@@ -82,4 +84,4 @@ def _new(size: int) -> tuple[int, mmap.mmap]:
 
 
 def _free(_size: int, descriptor: int, _mapped: mmap.mmap) -> None:
-    os.close(descriptor)  # the mapping ends with the last who refers to it
+    os.close(descriptor)  # the mapping ends with its last reference

@@ -1,4 +1,4 @@
-"""Answers other members who read from this one's memory."""
+"""Server side of peer memory: answers other members' reads."""
 
 import socket
 import threading
@@ -13,17 +13,19 @@ from paceline.peers.held_copies import HeldCopies
 from paceline.peers.protocol import Answer, AskBytes, AskPart, Question, Refusal, Wire
 
 _MOST_STRANGERS = 64
-"""Connections at a time that have not yet shown that they know the secret."""
+"""Maximum concurrent connections that have not yet proved that they know the secret."""
 _STRANGER_SECONDS = 5.0
-"""In which they have to show it."""
+"""Time limit for that proof."""
 _IDLE_SECONDS = 60.0
 _BREATH_SECONDS = 0.05
-"""Before the next try where no connection can be accepted: descriptors may have run out."""
+"""Pause after a failed accept: the process may have run out of file descriptors."""
 
 
 class Server:
-    """Listens on one address; one thread for each connection, which mostly waits for the network
-    or hashes, both without Python's lock."""
+    """A server on one address with one thread per connection.
+
+    The threads mostly wait for the network or compute hashes, both without holding the GIL.
+    """
 
     def __init__(self, address: str, secret: bytes, copies: HeldCopies) -> None:
         self._secret, self._copies = secret, copies
@@ -38,7 +40,7 @@ class Server:
         self._accepting.start()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         with self._lock:
             self._closed.set()
             open_ones = list(self._connections.items())
@@ -86,7 +88,7 @@ class Server:
                     raise Forged(f"a {question.kind} came in place of a question")
                 self._answer(wire, question)
         except OSError:
-            pass  # whoever asked notices it, and tries elsewhere
+            pass  # the client notices and tries another member
         finally:
             if not known:
                 self._strangers.release()
@@ -133,5 +135,5 @@ class Server:
 
 
 def _end(connection: socket.socket) -> None:
-    with suppress(OSError):  # it has ended already
+    with suppress(OSError):  # already shut down
         connection.shutdown(socket.SHUT_RDWR)

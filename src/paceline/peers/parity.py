@@ -1,4 +1,4 @@
-"""Parity of a group in files: computed from the others' bytes, and a lost one's bytes from it."""
+"""Compute a group's parity rows, and rebuild lost parts from them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
@@ -9,14 +9,14 @@ from paceline.peers.memory_client import Stretch
 from paceline.peers.memory_file import MemoryFile, Pool
 
 _BLOCK_BYTES = 1 << 20
-"""Read from each member at a time."""
+"""Bytes to read from each member at a time."""
 
 Read = Callable[[Sequence[Stretch]], list[bytearray]]
-"""Gets several stretches at once."""
+"""A function that reads several byte ranges at once."""
 
 
 def computed_row(row: Row, sizes: Mapping[int, int], read: Read, pool: Pool) -> MemoryFile:
-    """A row of parity over the parts, of these sizes, of the members of its stripe."""
+    """Compute a parity row over the parts of its stripe's members; `sizes` are the parts' sizes."""
     length = max(_chunk_bytes(sizes[rank], row.chunks) for rank in row.data_ranks)
     file = MemoryFile(length, pool)
     for begin in range(0, length, _BLOCK_BYTES):
@@ -37,7 +37,7 @@ def rebuild(
     begin: int,
     into: MemoryFile,
 ) -> None:
-    """Compute some of a lost part from what is `at_hand` of the others' parts and of parity."""
+    """Rebuild bytes of a lost part from the other parts and the parity rows that are `at_hand`."""
     chunks = len(group) - parity
     size = _chunk_bytes(sizes[rank], chunks)
     done = 0
@@ -56,7 +56,7 @@ def rebuild(
 
 
 def _chunk_bytes(total_bytes: int, chunks: int) -> int:
-    """The size of the chunks that a part is cut into; the last may be shorter."""
+    """Return the size of the chunks that a part is split into; the last chunk may be shorter."""
     return max(1, ceil(total_bytes / chunks))
 
 
@@ -68,7 +68,8 @@ def _data_blocks(
     begin: int,
     count: int,
 ) -> dict[int, memoryview]:
-    """The same stretch of several members' chunks, with zeros behind the end of shorter ones."""
+    """Read the same byte range of several members' chunks, zero-padded past the end of short
+    ones."""
     blocks = {number: bytearray(count) for number in numbers}
     wanted: dict[int, Stretch] = {}
     for number in numbers:

@@ -1,4 +1,4 @@
-"""One worker's part of a state as files in memory."""
+"""One worker's part of a state, as files in memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ from paceline.specs.base import Spec
 
 
 class PartDescription(Spec):
-    """What a part has: all but its bytes."""
+    """A part's manifest entries, without its bytes."""
 
     head: Manifest
     part: Part
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
+        """Total size of all files."""
         return sum(record.bytes for record in self.part.files.values())
 
     def spans(self) -> Iterator[tuple[str, int, FileRecord]]:
-        """Where each file begins in all of them, one behind the other."""
+        """Yield each file's name, its offset in the concatenation of all files, and its record."""
         begin = 0
         for name, record in self.part.files.items():
             yield name, begin, record
@@ -35,18 +35,18 @@ class PartDescription(Spec):
 
 @dataclass(frozen=True)
 class PartFiles:
-    """A part with its bytes."""
+    """A part's description and its bytes."""
 
     description: PartDescription
     files: dict[str, MemoryFile]
 
     @property
     def size(self) -> int:
-        """Of all files."""
+        """Total size of all files."""
         return self.description.bytes
 
     def blake3(self, begin: int, count: int) -> str:
-        """Of some of its bytes."""
+        """Return the BLAKE3 hash of a byte range."""
         for _, start, record in self.description.spans():
             if (start, record.bytes) == (begin, count):
                 return record.blake3
@@ -56,7 +56,7 @@ class PartFiles:
         return digest.hexdigest()
 
     def views(self, begin: int, count: int) -> Iterator[memoryview]:
-        """Some of its bytes, its files one behind the other."""
+        """Yield views of a byte range of the concatenated files."""
         edges = accumulate((file.size for file in self.files.values()), initial=0)
         for file, (start, end) in zip(self.files.values(), pairwise(edges), strict=True):
             first, last = max(begin, start), min(begin + count, end)
@@ -65,8 +65,7 @@ class PartFiles:
 
 
 class Outline:
-    """Which files a worker's part has, and which pieces of tensors; thought out anew only for
-    other pieces than before."""
+    """The files and tensor pieces of a worker's part, recomputed only when the pieces change."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -75,7 +74,7 @@ class Outline:
         self.tensors: dict[str, StoredTensor] = {}
 
     def follow(self, sections: dict[str, list[Piece]]) -> None:
-        """The pieces are these."""
+        """Use these pieces."""
         if sections is self._sections:
             return
         self._sections = sections
@@ -88,7 +87,7 @@ class Outline:
 
 
 def laid_out(snapshot: Snapshot, outline: Outline, pool: Pool) -> PartFiles:
-    """A snapshot as the files that a checkpoint would have."""
+    """Lay out a snapshot as the files that a checkpoint would have."""
     outline.follow(snapshot.sections)
     files: dict[str, MemoryFile] = {}
     records: dict[str, FileRecord] = {}

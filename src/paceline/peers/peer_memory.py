@@ -1,7 +1,8 @@
-"""Keeps this worker's state, and what it should keep of others', in memory while training goes on.
+"""Hold this worker's state, and its peers' copies and parity, in memory during training.
 
-At the edge of a step the state is copied; a thread lays it out as the files of a checkpoint, then
-reads from the others what this worker should keep of theirs. Nobody writes into another's memory.
+The training thread copies the state between steps. A background thread lays it out as checkpoint
+files, then reads from the peers the parts that this worker must store. No worker writes into
+another worker's memory.
 """
 
 import threading
@@ -25,22 +26,25 @@ from paceline.peers.part_files import Outline, laid_out
 
 @dataclass(frozen=True)
 class Copied:
-    """What a copy took of this worker."""
+    """The size and duration of one peer copy, on this worker."""
 
     bytes: int
-    """Its own part."""
+    """Size of this worker's own part."""
     received_bytes: int
-    """What it read from others."""
+    """Bytes read from peers."""
     seconds: float
-    """From the edge of the step until all that it should keep was there."""
+    """Time from the end of the step until this worker holds everything that it must store."""
     stall_seconds: float
-    """How long training stood still for it."""
+    """How long training was blocked."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """In one generation. Its buffers are its own: a copy of the generation before may still use
-    others."""
+    """This worker's rank, peers and buffers in one generation.
+
+    Each generation has its own buffers, because an aborted copy of the previous generation may
+    still use the old ones.
+    """
 
     generation: int
     rank: int
@@ -52,10 +56,10 @@ class _Place:
 
 
 class PeerMemory:
-    """What one member keeps, and its connections to the others.
+    """One member's peer memory: what it holds, its server and its connections.
 
-    `tell` hears from every copy what it took, or why this worker does not have all that it should
-    keep of it; the next one is tried all the same.
+    `tell` receives the result of every copy: a `Copied`, or the reason why this worker does not
+    hold everything that it must store. A failed copy does not prevent the next one.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class PeerMemory:
 
     @property
     def port(self) -> int:
-        """Where others read this member's memory."""
+        """The port on which peers read this member's memory."""
         return self._server.port
 
     def join(
@@ -89,9 +93,12 @@ class PeerMemory:
         parity_group: int,
         parity: int,
     ) -> None:
-        """A generation of workers, by their ranks, begins after `step`; without a rank this member
-        stands by. What is kept stays until there is newer, but for what was after that step. A copy
-        that is going on is given up, but not waited for: its peers may be gone."""
+        """Join a generation that continues after `step`; `rank` is None for a spare.
+
+        `peers` are in rank order. State up to `step` stays until newer state replaces it; later
+        state is dropped. A copy in progress is aborted without waiting for it, because its peers
+        may be dead.
+        """
         self._leave()
         self._thread = None
         self.copies.begin(generation, step)
@@ -103,8 +110,8 @@ class PeerMemory:
             self._place = _Place(generation, rank, tuple(peers), mine, Outline(rank))
 
     def copy(self, snapshot: Snapshot) -> None:
-        """Begin to copy; the tensors may change again when this returns. The copy before this one
-        is waited for, if it is still going on."""
+        """Start a copy, after waiting for the previous one. The tensors may change after this
+        returns."""
         if self._place is None:
             raise RuntimeError("a member without a rank has no state to copy")
         began = time.perf_counter()
@@ -121,43 +128,43 @@ class PeerMemory:
                 stall,
             ),
             name="copy to peers",
-            daemon=True,  # what is not copied when the process ends is gone anyway
+            daemon=True,  # a copy unfinished at process exit is lost anyway
         )
         self._thread.start()
 
     def wait(self) -> None:
-        """Until this worker has what it should keep of the last copy, or has given up."""
+        """Wait until the last copy is complete on this worker, or has failed."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def calls(self, generation: int, patience_seconds: float) -> Calls:
-        """Connections to others, which `interrupt` ends; those before are given up."""
+        """Return new connections to peers, which `interrupt` ends; interrupt the previous ones."""
         self.interrupt()
         self._calls = Calls(self._secret, generation, patience_seconds)
         return self._calls
 
     def interrupt(self) -> None:
-        """Let the copy that is going on, or the reading of a state, fail at once; from any thread:
-        others who are waited for may be gone."""
+        """Make a copy or restore in progress fail at once: its peers may be dead. Safe from any
+        thread."""
         if self._calls is not None:
             self._calls.interrupt()
 
     @property
     def complete_step(self) -> int | None:
-        """The newest step of which this worker has its own part and all that it should keep."""
+        """The newest step for which this worker holds its own part and everything it must store."""
         return self.copies.complete_step
 
     def holdings(self) -> Inventory:
-        """What this member has, to find the newest state that is whole."""
+        """Return this member's inventory, for finding the newest complete state."""
         return self.copies.holdings()
 
     def forget(self, before: int) -> None:
-        """Drop what is of earlier steps: the caller knows that this one is complete everywhere."""
+        """Drop earlier steps; the caller knows that step `before` is complete on all workers."""
         self.copies.forget(before)
 
     def close(self) -> None:
-        """Drop all and listen no longer."""
+        """Drop all state and stop the server."""
         self._leave()
         self.wait()
         self.copies.close()

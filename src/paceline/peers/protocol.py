@@ -1,7 +1,8 @@
-"""How members read each other's memory: questions in JSON, signed; answers with the bytes behind.
+"""The protocol by which members read each other's memory.
 
-Nobody can write into another's memory: whoever keeps a copy asks for it. The bytes themselves are
-not signed, but their BLAKE3 hash is, in the message before them.
+Requests are signed JSON; answers are followed by raw bytes. No member can write into another's
+memory: the member that stores a copy requests it. The raw bytes are not signed, but the signed
+message before them carries their BLAKE3 hash.
 """
 
 import math
@@ -20,26 +21,26 @@ from paceline.specs.base import Spec
 MOST_MESSAGE_BYTES = 64 << 10
 _LENGTH_BYTES = 4
 _CHUNK_BYTES = 1 << 20
-"""Hashed while the processor still has it at hand; a peer that takes none in time is given up."""
+"""Small enough to hash while still in the CPU cache. The send timeout applies to each chunk."""
 
 
 class _Ask(Spec):
     generation: NonNegativeInt
-    """Of who asks."""
+    """The generation of the requester."""
     moment: Moment
 
 
 class AskPart(_Ask):
-    """What files and tensors there are in a rank's part."""
+    """Request for the description of a rank's part: its files and tensors."""
 
     kind: Literal["part"] = "part"
     rank: NonNegativeInt
     wait_seconds: float = Field(ge=0, le=600)
-    """How long to wait until it is there."""
+    """Maximum time to wait until the part exists."""
 
 
 class AskBytes(_Ask):
-    """Some of a rank's part, its files one behind the other, or of a row of parity."""
+    """Request for a byte range of a rank's concatenated part files, or of a parity row."""
 
     kind: Literal["bytes"] = "bytes"
     of: NonNegativeInt | Row
@@ -48,7 +49,7 @@ class AskBytes(_Ask):
 
 
 class Answer(Spec):
-    """So many bytes follow."""
+    """Announcement that `bytes` bytes follow."""
 
     kind: Literal["answer"] = "answer"
     bytes: NonNegativeInt
@@ -56,7 +57,7 @@ class Answer(Spec):
 
 
 class Refusal(Spec):
-    """There is no answer."""
+    """Refusal of a request, with the reason."""
 
     kind: Literal["refusal"] = "refusal"
     why: str
@@ -68,31 +69,31 @@ _ADAPTER: TypeAdapter[Question | Answer | Refusal] = TypeAdapter(_Message)
 
 
 class Wire:
-    """One connection; `called` for the end that has asked for it."""
+    """One connection; `called` is true on the end that opened it."""
 
     def __init__(
         self, connection: socket.socket, secret: bytes, *, called: bool, deadline: float
     ) -> None:
-        """All that is heard before `trust` has to come before the deadline."""
+        """Exchange nonces; until `trust`, everything must arrive before the deadline."""
         self._connection, self._deadline = connection, deadline
         mine = new_nonce()
-        connection.sendall(mine)  # fits into the socket's buffer
+        connection.sendall(mine)  # fits in the socket's buffer
         theirs = self._exactly(NONCE_BYTES)
         self._signing = Signing(secret, b"peer memory", mine=mine, theirs=theirs, called=called)
 
     def trust(self, patience_seconds: float) -> None:
-        """The other end knows the secret: from now on it is only not to be silent for so long."""
+        """Replace the deadline by a timeout per read, once the other end has proved the secret."""
         self._deadline = math.inf
         self._connection.settimeout(patience_seconds)
 
     def say(self, message: Spec) -> None:
-        """Send a message."""
+        """Send a signed message."""
         body = message.model_dump_json().encode()
         head = len(body).to_bytes(_LENGTH_BYTES, "big")
         self._connection.sendall(head + self._signing.sign(body) + body)
 
     def hear(self) -> Question | Answer | Refusal:
-        """The next message; an error of the connection where there is none any more."""
+        """Receive the next message; raise a connection error if the other end has closed."""
         length = int.from_bytes(self._exactly(_LENGTH_BYTES), "big")
         if length > MOST_MESSAGE_BYTES:
             raise Forged(f"a message of {length} bytes was announced")
@@ -105,13 +106,13 @@ class Wire:
             raise Forged(f"{error.error_count()} flaws in what should be a message") from None
 
     def send(self, parts: Iterable[memoryview]) -> None:
-        """Send bytes that were announced."""
+        """Send the announced bytes."""
         for part in parts:
             for begin in range(0, len(part), _CHUNK_BYTES):
                 self._connection.sendall(part[begin : begin + _CHUNK_BYTES])
 
     def receive(self, into: memoryview) -> str:
-        """Fill this with bytes that were announced; their BLAKE3 hash."""
+        """Fill `into` with the announced bytes and return their BLAKE3 hash."""
         digest, at = blake3(), 0
         while at < len(into):
             count = self._connection.recv_into(into[at : at + _CHUNK_BYTES])

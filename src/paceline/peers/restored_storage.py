@@ -1,4 +1,4 @@
-"""A state that is only in the memory of those who are left, read as a checkpoint is."""
+"""Read a state from the survivors' memory with the interface of checkpoint storage."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,11 +17,11 @@ from paceline.peers.peer_memory import PeerMemory
 Found = TypeVar("Found")
 
 _PATIENCE_SECONDS = 5.0
-"""What is asked for is there, or it never will be."""
+"""Short: requested data either exists already or never will."""
 
 
 class PartLost(OSError):
-    """A part of a state cannot be had any more from those who are left."""
+    """The survivors can neither supply nor rebuild a part of the state."""
 
 
 @contextmanager
@@ -34,11 +34,11 @@ def restored_storage(
     name: str,
     generation: int,
 ) -> Iterator[tuple[Manifest, Readable]]:
-    """A block in which the state of a moment can be read from the members that `holdings` is of.
+    """Open the state of a moment for reading from the members in `holdings`.
 
-    `name` is that of this member, whose memory is read without the network; `generation` is the one
-    that is about to begin: who is in a newer one does not answer. Who fails meanwhile is left out;
-    raises PartLost when too few are left, or when the memory is interrupted.
+    `name` is this member's name; its own memory is read without the network. `generation` is the
+    one about to begin; members in a newer generation refuse to answer. Members that fail are
+    excluded. Raises PartLost if too few members remain, or if the peer memory is interrupted.
     """
     calls = memory.calls(generation, _PATIENCE_SECONDS)
     try:
@@ -70,7 +70,7 @@ class _PeersState:
         }
 
     def manifest(self) -> Manifest:
-        """What a checkpoint of this state would say of itself."""
+        """Return the manifest that a checkpoint of this state would have."""
         whole = merged([each.part for each in self._described.values()])
         return self._described[0].head.model_copy(
             update={"files": whole.files, "tensors": whole.tensors, "scalars": whole.scalars}
@@ -78,19 +78,19 @@ class _PeersState:
 
     @contextmanager
     def reading(self, step: int, name: str) -> Iterator[Path]:
-        """A block in which a file can be read."""
+        """Open a file for reading."""
         if step != self._moment.step:
             raise FileNotFoundError(f"this is the state of step {self._moment.step}, not {step}")
         file = self._from_those_left(self._file, self._owners[name], name)
         yield file.path
 
     def _from_those_left(self, get: Callable[..., Found], *arguments: int | str) -> Found:
-        """Leave out who fails until what is wanted is there, or nobody is left to have it from."""
+        """Retry without each member that fails, until `get` succeeds or too few members remain."""
         while True:
             try:
                 return get(*arguments)
             except PeerFailed as failed:
-                self._calls.close()  # answers of others may still be on their way
+                self._calls.close()  # answers of other members may still be in transit
                 lost = {name for name in self._holdings if self._peers.get(name) == failed.peer}
                 for name in lost:
                     del self._holdings[name]
@@ -144,7 +144,7 @@ class _PeersState:
         return file
 
     def _leave_out_own(self, rank: int) -> None:
-        """What this member has of a rank is damaged: somebody else may have it."""
+        """Stop using this member's copy of a rank, which is damaged; another member may have it."""
         held = tuple(
             each.model_copy(
                 update={
@@ -158,7 +158,7 @@ class _PeersState:
         self._sources = Sources(self._moment, self._holdings)
 
     def _read(self, stretches: Sequence[Stretch]) -> list[bytearray]:
-        """All are asked before the first answer is waited for."""
+        """Read byte ranges; send all requests before waiting for the first answer."""
         blocks: list[bytearray] = []
         asked: list[tuple[Source, bytearray]] = []
         for each in stretches:
