@@ -1,8 +1,8 @@
-"""By how much a node's clock is ahead of that of worker 0's node.
+"""Offset of a node's clock from the clock of worker 0's node.
 
-A worker asks worker 0 for the time, and takes the answer of the quickest of some exchanges to have
-been given in the middle of it (F. Cristian, "Probabilistic clock synchronization", 1989). However
-unequal the ways there and back are, that is wrong by at most half of the exchange's time.
+A worker asks worker 0 for the time several times, takes the fastest round trip, and assumes that
+worker 0 answered in its middle (F. Cristian, "Probabilistic clock synchronization", 1989). The
+error is at most half the round-trip time, however asymmetric the network is.
 """
 
 import json
@@ -17,20 +17,20 @@ EXCHANGES = 10
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """What has to be taken from a clock's time to have that of worker 0's node."""
+    """Subtract this from a local time to get the time on worker 0's node."""
 
     seconds: float = 0.0
     uncertainty_seconds: float = 0.0
-    """It is right to within this."""
+    """Upper bound on the error of `seconds`."""
 
 
 def clock_offset(
     groups: Groups, ranks: Collection[int], now: Callable[[], float] = time.time
 ) -> ClockOffset:
-    """This worker's, where some workers call it together, worker 0 among them.
+    """Return this worker's clock offset. All `ranks`, which include 0, call this together.
 
-    One worker of each node asks, and tells the others of the node. Worker 0 answers one after the
-    other, so that an answer waits for nothing else.
+    One worker per node measures the offset and shares it with the other workers of its node.
+    Worker 0 serves one node at a time, so that no answer waits for another.
     """
     placement = groups.placement
     nodes = {rank // placement.local_workers: rank for rank in sorted(ranks, reverse=True)}

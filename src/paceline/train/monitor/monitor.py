@@ -1,4 +1,4 @@
-"""What a worker watches while it trains: its pace, its gradients, and what its replicas hold."""
+"""Checks during training: stragglers, non-finite gradients and diverged replicas."""
 
 import signal
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from paceline.user.training import Training
 
 
 class Monitor:
-    """Watches one worker."""
+    """One worker's checks for stragglers, non-finite gradients and corrupt replicas."""
 
     def __init__(
         self,
@@ -56,23 +56,25 @@ class Monitor:
 
     @property
     def squared_norm(self) -> torch.Tensor | None:
-        """That of the gradient of the whole model, where it is known."""
+        """Squared gradient norm of the whole model, if known."""
         return self._finite.squared_norm
 
     def learned(self, step: int, arranged: Arranged, learn: Callable[[], BatchLoss]) -> BatchLoss:
-        """What `learn` gave, which leaves a gradient in the parameters; once more if that is not
-        finite."""
+        """Run `learn`, which computes gradients, and return its loss.
+
+        If the gradient is not finite, run it once more.
+        """
         return self._finite.learned(step, arranged, learn)
 
     def stepped(self, step: int) -> None:
-        """A step is done, and not saved yet; all workers call this after each."""
+        """Run the checks after a step, before a checkpoint. All workers call this every step."""
         if self._stragglers is not None:
             self._stragglers.stepped(step)
         if self._check_every and step % self._check_every == 0:
             self._check_replicas(step)
 
     def close(self) -> None:
-        """Leave nothing under way in the process groups."""
+        """Wait for pending collectives."""
         if self._stragglers is not None:
             self._stragglers.close()
 
@@ -101,9 +103,9 @@ class Monitor:
             times=times,
             why=why,
         )
-        # What the training's own loop or its saving does would be as slow on another.
+        # A slow training loop or slow checkpointing would be as slow on another worker.
         if self._replace_slow and cause in ("computing", "data") and self._may_retire():
-            # As if it had been killed: the others take the step again, with who stands by.
+            # Die as if killed: the survivors regroup with a spare and repeat the step.
             signal.raise_signal(signal.SIGKILL)
 
     def _say_not_finite(self, step: int, ranks: list[int], message: str) -> None:

@@ -1,8 +1,8 @@
-"""A step whose gradient is not finite is not taken: it is computed once more.
+"""Detection of non-finite gradients: the step is computed once more before it is applied.
 
-If that goes well, something went wrong in the machine, and training goes on. If not, it is in the
-training itself, and ends. The gradient that replicas have averaged is the same on all of them, so
-that all decide alike without asking each other; only when it has happened do they ask who it was.
+If the second gradient is finite, the cause was a hardware error, and training continues. If not,
+the cause is the training itself, and the run ends. The averaged gradient is the same on all
+replicas, so all decide alike without communication; they communicate only to find the ranks.
 """
 
 import math
@@ -21,7 +21,7 @@ from paceline.train.gradients.accumulation import BatchLoss
 
 
 class FiniteGradients:
-    """Looks at every gradient before it is used."""
+    """A check of every gradient before the optimizer uses it."""
 
     def __init__(
         self,
@@ -35,21 +35,21 @@ class FiniteGradients:
         last_loss: Callable[[], float],
     ) -> None:
         self.squared_norm: torch.Tensor | None = None
-        """Of the gradient over the whole model, where it is clipped and was looked at."""
+        """Squared gradient norm of the whole model, if gradients are clipped and checked."""
         self._groups = groups
         self._clips = clips
         self._say = say
-        """Is told of a step that was computed again, because of whom, and what it was."""
+        """Report a repeated step: `(step, ranks, message)`."""
         self._last_loss = last_loss
         self._alone = sync.replicas_differ
-        """Whether a replica decides by itself, since its gradients are its own."""
+        """Whether each replica decides alone, because its gradients are not averaged."""
         self._whole = layout.workers == layout.replicas
         self._watches = layout.precision != "fp16" and _knows(layout, sync, clips=clips)
         self._put_back = restore_buffers
-        """Takes back what a forward has changed beside the gradients."""
+        """Undo the forward pass's changes to buffers."""
 
     def learned(self, step: int, arranged: Arranged, learn: Callable[[], BatchLoss]) -> BatchLoss:
-        """What `learn` gave, which leaves the gradient of a step in the parameters."""
+        """Run `learn`, which computes a step's gradients, and return its loss; retry once."""
         if not self._watches:
             return learn()
         learned = learn()
@@ -71,20 +71,20 @@ class FiniteGradients:
                 ranks if self._groups.placement.workers > 1 else [],
                 self._last_loss(),
             )
-        # Else replicas of their own go on: all hear of it by their losses, and end together.
+        # Otherwise independent replicas continue: telemetry shares the loss, and all end together.
         return learned
 
     def _is_finite(self, arranged: Arranged) -> bool:
         if self._clips:
             self.squared_norm = norm = arranged.squared_norm()
         else:
-            # Norms read every number once; of what is not finite, no norm is.
+            # A norm reads every value once, and is not finite if any value is not.
             gradients = _gradients(arranged)
             norms = foreach_norm(gradients) if gradients else ()
             norm = torch.stack(norms).sum() if norms else torch.zeros(())
         if norm.isfinite():
             return True
-        # The norm of large numbers overflows before they do, and who has all of them can tell.
+        # A norm can overflow while all values are finite; a worker with all of them can check.
         return self._whole and all(each.isfinite().all() for each in _gradients(arranged))
 
     def _forget(self, arranged: Arranged) -> None:
@@ -93,7 +93,7 @@ class FiniteGradients:
         self._put_back()
 
     def _who(self, learned: BatchLoss, *, own_gradient_is_bad: bool) -> tuple[list[int], float]:
-        """Whose loss or own gradient is not finite, and the sum of the losses that count."""
+        """Return the ranks with a non-finite loss or local gradient, and the sum of losses."""
         counted = float(learned.loss) if float(learned.weights) > 0 else 0.0
         placement = self._groups.placement
         if self._alone or placement.workers == 1:
@@ -103,7 +103,7 @@ class FiniteGradients:
 
 
 class _Noted:
-    """Whether a gradient was not finite on this worker before it was averaged with others."""
+    """Whether this worker's local gradient, before averaging, was not finite."""
 
     bad = False
 
@@ -130,10 +130,11 @@ def _gradients(arranged: Arranged) -> list[torch.Tensor]:
 
 
 def _knows(layout: Layout, sync: SyncSettings, *, clips: bool) -> bool:
-    """Whether all who use a gradient together see that it is not finite, without asking.
+    """Return whether all workers that share a gradient detect a non-finite one without asking.
 
-    Shards, slices and stages each see their part; they know of the others where the norm is summed
-    for clipping. What compression has lost of a bad gradient it would add to the next one.
+    Shards, tensor-parallel slices and pipeline stages see only their part; they learn of the others
+    when clipping sums the norm. Compression would carry a bad gradient into the next one through
+    its error feedback.
     """
     whole = layout.workers == layout.replicas
     if sync.replicas_differ:
@@ -151,7 +152,7 @@ def _what_happened(ranks: list[int], loss: float) -> str:
 
 
 def ranks_where(true: bool, groups: Groups) -> list[int]:
-    """The workers on which something is true, which all call together; none where one is alone."""
+    """Return the ranks where `true` holds, or none for a single worker. All ranks call this."""
     placement = groups.placement
     flags = torch.zeros(placement.workers, device=groups.device)
     flags[placement.rank] = float(true)
@@ -162,7 +163,7 @@ def ranks_where(true: bool, groups: Groups) -> list[int]:
 def not_finite(
     what: str, value: float, step: int, ranks: list[int], before: float
 ) -> PacelineError:
-    """What ends a training whose loss or gradient is not a number."""
+    """Return the error that ends a training with a non-finite loss or gradient."""
     of = f" on worker {', '.join(map(str, ranks))}" if ranks else ""
     was = f" (the loss was {before:.4g} one step before)" if math.isfinite(before) else ""
     return PacelineError(

@@ -1,4 +1,4 @@
-"""A few steps of a run, recorded by torch's profiler on several workers at once."""
+"""Profiling of a few steps with torch's profiler, on several workers at once."""
 
 import json
 import os
@@ -23,41 +23,41 @@ from paceline.specs import PacelineError, Run, Traced
 from paceline.train.monitor.clock_offset import ClockOffset, clock_offset
 
 WARM_UP_STEPS = 5
-"""Before the recorded ones, where the run has that many: the first steps allocate and connect."""
+"""Steps to skip before profiling, if the run is long enough: the first allocate and connect."""
 MOST_WORKERS = 16
-"""That record: of more, so many at equal distances. A file for each of thousands of workers would
-hold up a shared file system, and nobody could look at them."""
+"""Maximum number of profiled workers, evenly spaced over the ranks. Thousands of trace files would
+slow a shared file system, and no one could read them all."""
 
 
 def recording_ranks(workers: int) -> list[int]:
-    """The workers that record; worker 0 is one of them."""
+    """Return the ranks to profile; rank 0 is always one of them."""
     count = min(workers, MOST_WORKERS)
     return [number * workers // count for number in range(count)]
 
 
 class Tracing:
-    """Records some steps of a run; it is told of every step, on all workers."""
+    """Profiling of some steps of a run; all workers call it at every step."""
 
     def __init__(self, run: Run, groups: Groups, writer: EventWriter, steps: int) -> None:
         self._run = run
         self._groups = groups
         self._writer = writer
         self._steps = steps
-        """Still to record."""
+        """Steps left to profile."""
         self._begin = 0
-        """After which step recording begins."""
+        """Profiling begins after this step."""
         self._done = 0
         self._recorder: _Recorder | None = None
         self._offset = ClockOffset()
 
     def started(self, done: int, last: int) -> None:
-        """The first step begins, of those after `done` up to `last`."""
+        """Choose the steps to profile out of those after `done` up to `last`."""
         self._done = done
         self._begin = done + min(WARM_UP_STEPS, max(0, last - done - self._steps))
         self._start_if_due()
 
     def stepped(self) -> None:
-        """A step is done."""
+        """Count a step, and start or stop profiling if due."""
         self._done += 1
         if self._recorder is not None:
             self._steps -= 1
@@ -68,8 +68,7 @@ class Tracing:
         self._start_if_due()
 
     def end(self) -> None:
-        """Write what was recorded, if anything is being recorded: the run may end before the last
-        step that was to be."""
+        """Stop a running profiler and write its trace; the run may end before the planned step."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
@@ -101,14 +100,14 @@ class Tracing:
         if placement.rank in ranks:
             self._recorder = _Recorder(self._groups.device)
             self._offset = clock_offset(self._groups, ranks)
-        # A profiler starts in its own time: without this, the first step would show that.
+        # Start times of profilers differ: without this barrier, the first step would show it.
         self._groups.sum(torch.zeros(1, device=self._groups.device)).item()
         if self._recorder is not None:
             self._recorder.next_step(self._done + 1)
 
 
 class _Recorder:
-    """Records this worker's threads and its device from now on."""
+    """A running profiler of this worker's threads and device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -120,7 +119,7 @@ class _Recorder:
             )
         synchronise(device)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints when it starts and stops
-        # Exchanges of some modes run on a thread of their own.
+        # Some synchronization modes communicate on a separate thread.
         every_thread = ProfilerConfig(profile_all_threads=True)
         self._profiler = profile(experimental_config=every_thread)
         self._profiler.start()
@@ -128,13 +127,13 @@ class _Recorder:
         self._stack.enter_context(_marked_waits())
 
     def next_step(self, number: int) -> None:
-        """A step begins here, and the one before ends."""
+        """Mark the start of a step and the end of the one before."""
         self._close_step()
         self._step = record_function(f"{STEP}{number}")
         self._step.__enter__()
 
     def stop(self) -> dict[str, Any]:
-        """What torch's profiler has written."""
+        """Stop profiling and return torch's trace."""
         synchronise(self._device)
         self._close_step()
         self._stack.close()
@@ -152,8 +151,9 @@ class _Recorder:
 
 @contextmanager
 def _marked_waits() -> Iterator[None]:
-    """A block in which waiting for a collective leaves a mark in the trace: without it, what waits
-    inside of an operation, as the layers of FSDP do in their backward, would look like computing.
+    """Mark waits for collectives in the trace.
+
+    Without the marks, a wait inside an operation, as in FSDP's backward, looks like computation.
     """
     wait = dist.Work.wait
 

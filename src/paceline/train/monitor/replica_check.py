@@ -1,9 +1,9 @@
-"""Replicas that should hold the same compare what they hold, and the odd one out is repaired.
+"""Comparison of replicas that should be equal, and repair of the ones that differ.
 
-Averaged gradients and equal updates keep replicas equal to the bit. What differs was changed by
-something else: a bit that flipped in memory, a processor that computes wrong. Each worker sums the
-bits of its weights and of its optimizer's state as whole numbers, and eight bytes of each are
-compared. One changed number always shows; several would have to cancel each other in 64 bits.
+Averaged gradients and equal updates keep replicas bitwise equal, so a difference is corruption: a
+bit flip in memory or a processor that computes wrong. Each worker sums the bits of its weights and
+optimizer state as integers, and the workers compare 8-byte digests. A single changed value always
+shows; several would have to cancel out in 64 bits.
 """
 
 from collections import Counter, defaultdict
@@ -19,14 +19,14 @@ from paceline.parallel.step.step_clock import Clock
 from paceline.specs import Layout, PacelineError, SyncSettings
 
 _MIXER = 0x1E3779B97F4A7C15
-"""Odd, so that no multiple of it loses what a sum says; of the sums' numbers in the row."""
+"""Multiplier that makes the digest depend on the order; odd, so that it loses no bits."""
 _WORD_BYTES = 8
 _STRETCH_BYTES = 1 << 20
-"""Smaller tensors are added up together: calls for each of them would take most of the time."""
+"""Concatenate smaller tensors before summing: one call per tensor would take most of the time."""
 
 
 class ReplicasDisagree(PacelineError):
-    """Replicas hold different weights, and no majority says which of them are right."""
+    """Replicas hold different weights or optimizer state, and none has a majority."""
 
     def __init__(self, step: int, ranks: Sequence[int]) -> None:
         workers = ", ".join(map(str, ranks))
@@ -40,7 +40,7 @@ class ReplicasDisagree(PacelineError):
 
 
 def check_comparable(check_every: int, sync: SyncSettings) -> None:
-    """Refuse to compare replicas that differ by design."""
+    """Raise if replicas differ by design, so that a comparison makes no sense."""
     if check_every and sync.replicas_differ:
         raise PacelineError(
             f"check_every={check_every} was given together with mode={sync.mode}, in which replicas"
@@ -50,16 +50,15 @@ def check_comparable(check_every: int, sync: SyncSettings) -> None:
 
 
 class Replicas:
-    """This worker and those that hold the same part of other copies of the model."""
+    """This worker and the workers that hold the same part of other replicas."""
 
     def __init__(self, layout: Layout, groups: Groups, clock: Clock) -> None:
         self._layout, self._groups, self._clock = layout, groups, clock
 
     def repaired(self, step: int, tensors: Sequence[torch.Tensor]) -> list[int]:
-        """Compare these tensors after a step; who held something else than the majority, and now
-        holds the same.
+        """Compare tensors after a step, and repair and return the ranks outside the majority.
 
-        All replicas call this together. Raises where there is no majority.
+        All replicas call this together. Raise if there is no majority.
         """
         group = self._groups.same_part(self._layout)
         if group is None:
@@ -77,7 +76,7 @@ class Replicas:
         raise ReplicasDisagree(step, ranks)
 
     def tells(self, corrupt: Sequence[int]) -> bool:
-        """Whether this worker is the one of the majority that says so."""
+        """Return whether this worker reports the corruption: the majority's lowest rank."""
         group = self._groups.same_part(self._layout)
         assert group is not None
         right = (rank for rank in dist.get_process_group_ranks(group) if rank not in corrupt)
@@ -94,9 +93,9 @@ class Replicas:
 
 
 def common_tensors(arranged: Arranged, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """What replicas hold alike: the weights, and what the optimizer keeps of each.
+    """Return the tensors that are equal on all replicas: weights and their optimizer state.
 
-    No buffers: running statistics are a worker's own until they are used.
+    Buffers are not among them: running statistics differ between workers until they are used.
     """
     tensors: list[torch.Tensor] = []
     for parameter in arranged.parameters():
@@ -109,7 +108,7 @@ def common_tensors(arranged: Arranged, optimizer: torch.optim.Optimizer) -> list
 
 
 def digest(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
-    """Eight bytes that are others if one number in one of these tensors is another."""
+    """Return an 8-byte digest that changes if any single value in these tensors changes."""
     sums = [
         part.to(device, non_blocking=True)
         for stretch in _stretches(tensors)
@@ -120,7 +119,7 @@ def digest(tensors: Sequence[torch.Tensor], device: torch.device) -> torch.Tenso
 
 
 def odd_ones_out(digests: Sequence[int]) -> list[int] | None:
-    """The places that do not say what the majority says; None where there is no majority."""
+    """Return the indices whose digest differs from the majority's; None without a majority."""
     (right, count), *_ = Counter(digests).most_common()
     if 2 * count <= len(digests):
         return None
@@ -133,9 +132,9 @@ def repair(
     group: "dist.ProcessGroup",
     device: torch.device,
 ) -> None:
-    """Give all workers of a group the tensors of the one at a place in it, which all call."""
+    """Broadcast tensors from group rank `source`. All workers of the group call this."""
     for tensor in tensors:
-        # Some optimizers count steps on the host, where an accelerator's group does not reach.
+        # Some optimizers count steps in a CPU tensor, which an accelerator's group cannot send.
         passed = tensor.to(device).contiguous()
         dist.broadcast(passed, group=group, group_src=source)
         if passed is not tensor:
@@ -143,7 +142,7 @@ def repair(
 
 
 def _stretches(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """The bytes of these tensors; those of small ones behind each other."""
+    """Yield the tensors as bytes, with small tensors concatenated."""
     small: dict[torch.device, list[torch.Tensor]] = defaultdict(list)
     sizes: Counter[torch.device] = Counter()
     for tensor in tensors:
@@ -160,7 +159,7 @@ def _stretches(tensors: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def _sums_of_bits(data: torch.Tensor) -> list[torch.Tensor]:
-    """Bytes in words of eight, added up, and those of what is left."""
+    """Return the sum of the 8-byte words and the sum of the remaining bytes."""
     whole = len(data) // _WORD_BYTES * _WORD_BYTES
     words = data[:whole]
     if words.storage_offset() % _WORD_BYTES:

@@ -1,4 +1,4 @@
-"""What is known of a run's steps, and windows of steps that are being summed over the workers."""
+"""Progress of a run, and windows of steps that are being summed over the workers."""
 
 import math
 from dataclasses import dataclass, field
@@ -12,36 +12,36 @@ from paceline.specs import Part
 WINDOW_SECONDS = 0.5
 LONGEST_WINDOW_STEPS = 200
 OTHERS = 5
-"""Numbers that are summed beside the losses and their weights."""
+"""Number of values that are summed beside the losses and their weights."""
 
 
 @dataclass
 class Progress:
-    """What is known of the run so far, the same on every worker."""
+    """Progress of the run, equal on every worker."""
 
     steps: int = 0
     samples: int = 0
     seconds: float = 0.0
     loss: float = math.nan
-    """The last reported step's mean over its global batch."""
+    """Mean loss of the last reported step over its global batch."""
     stopped: bool = False
-    """Whether the workers were asked to stop and have agreed to."""
+    """Whether a worker was asked to stop, so that all stop at this step."""
     requeue: bool = False
-    """Whether that was for the time limit, and the run is to go on in another turn."""
+    """Whether the reason is the time limit, so that the job is requeued and the run continues."""
     save_agreed: bool = False
-    """Whether it is time to save by the clock of worker 0."""
+    """Whether a checkpoint is due, by worker 0's clock."""
     regroup: bool = False
-    """Whether somebody waits for a place, and all regroup at the edge of this step."""
+    """Whether a worker waits to join, so that all regroup after this step."""
 
 
 @dataclass
 class Unreported:
-    """Steps of this worker that are not summed over the workers yet, one entry each."""
+    """This worker's steps that are not summed over the workers yet, one entry per step."""
 
     losses: list[torch.Tensor] = field(default_factory=list)
     weights: list[float | torch.Tensor] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
-    """Of the global batch."""
+    """Samples in each step's global batch."""
     seconds: list[float] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -50,19 +50,19 @@ class Unreported:
     def add(
         self, loss: torch.Tensor, weight: float | torch.Tensor, samples: int, seconds: float
     ) -> None:
-        """One more step."""
+        """Append a step."""
         self.losses.append(loss)
         self.weights.append(weight)
         self.samples.append(samples)
         self.seconds.append(seconds)
 
     def put_before(self, earlier: "Unreported") -> None:
-        """Steps before these, whose sum did not come about."""
+        """Prepend earlier steps whose sum was interrupted."""
         for mine, theirs in zip(self._columns(), earlier._columns(), strict=True):
             mine[:0] = theirs
 
     def forget(self, count: int) -> None:
-        """The first of them have been reported."""
+        """Drop the first `count` steps, which have been reported."""
         for column in self._columns():
             del column[:count]
 
@@ -72,21 +72,21 @@ class Unreported:
 
 @dataclass(frozen=True)
 class Window:
-    """Steps that are being summed over the workers."""
+    """A window of steps that is being summed over the workers."""
 
     work: "dist.Work | None"
     packed: torch.Tensor
-    """Weighted losses, their weights, other numbers."""
+    """Weighted losses, their weights, and `OTHERS` more values."""
     losses: torch.Tensor
-    """This worker's own; 0 where it had none that counts. A number, or a row of them, a step."""
+    """This worker's losses: one value or one row per step, 0 where the weight is 0."""
     steps: Unreported
     parts: dict[Part, float]
-    """What this worker's time went to."""
+    """This worker's step breakdown, in seconds."""
 
     def means(self, before: float) -> list[float]:
-        """The mean loss of each step over its global batch, once it is summed.
+        """Return each step's mean loss over its global batch, after the sum completes.
 
-        Where nobody who is left knows a step's loss, that of the step before; `before` the first.
+        If no survivor has a step's loss, repeat the loss of the previous step, initially `before`.
         """
         found = []
         for loss, weight in self._sums():
@@ -95,7 +95,7 @@ class Window:
         return found
 
     def first_non_finite(self, means: list[float]) -> int | None:
-        """The first step whose mean is not finite; not one whose loss nobody knows."""
+        """Return the first step with a non-finite mean, ignoring steps without a loss."""
         if all(math.isfinite(mean) for mean in means):
             return None
         bad = enumerate(zip(means, self._sums(), strict=True))
@@ -105,21 +105,21 @@ class Window:
         )
 
     def _sums(self) -> list[tuple[float, float]]:
-        """The weighted loss of each step, and its weight.
+        """Return the weighted loss and the weight of each step.
 
-        Where parts of a batch stand by themselves, each was told by one worker, to which the others
-        added zeros: on any number of workers, the same numbers are added here in the same order.
+        With canonical parts, one worker contributes each part and the others add zeros: on any
+        number of workers, this adds the same values in the same order.
         """
         rows = self.packed[:-OTHERS].view(2, len(self.steps), -1).tolist()
         losses, weights = ([sum(row) for row in each] for each in rows)
         return list(zip(losses, weights, strict=True))
 
     def others(self) -> list[float]:
-        """The other numbers, once they are summed."""
+        """Return the other values, after the sum completes."""
         numbers: list[float] = self.packed[-OTHERS:].tolist()
         return numbers
 
 
 def window_steps(mean_step_seconds: float) -> int:
-    """Steps in a window of about half a second."""
+    """Return the number of steps in a window of about half a second."""
     return max(1, min(LONGEST_WINDOW_STEPS, round(WINDOW_SECONDS / max(mean_step_seconds, 1e-6))))

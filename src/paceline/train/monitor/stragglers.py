@@ -1,10 +1,10 @@
-"""A worker that holds the others up says so itself, and by what.
+"""Straggler detection: a worker that slows the others reports itself and the cause.
 
-Every few steps the workers sum how many of them were how fast: a histogram, as small with ten
-thousand workers as with two, from which each knows the median and how it compares. Nobody waits
-for that sum: it is read when it is there. The time of a window is that of its quickest step, so
-that a worker is called slow only if it was so in every step of several windows in a row: on
-processors that are shared, equal workers are slow in turn, and none of them is to be named.
+Every few steps the workers sum a histogram of their step times, which is as small with ten thousand
+workers as with two. From it, each worker knows the median and its own ratio to it. No step waits
+for the sum: a worker reads it when it is complete. A window's time is that of its fastest step, so
+a worker counts as a straggler only if every step of several consecutive windows was slow: on shared
+processors, equal workers are slow in turn, and none of them is a straggler.
 """
 
 import math
@@ -22,15 +22,15 @@ from paceline.specs import PARTS, Part
 from paceline.specs.runs.events import own_seconds
 
 WINDOW_STEPS, WINDOWS = 4, 4
-"""A worker that becomes slow is named after at most 20 steps: what is left of a window, four whole
-ones, and one in which their sum arrives."""
+"""A worker reports that it is slow after at most 20 steps: the rest of a window, four whole
+windows, and one in which their sum arrives."""
 SLOW, STEADY = 1.5, 1.2
-"""Times the median, above which a worker is slow, and below which it no longer is."""
+"""Ratios to the median: above the first a worker is slow, below the second it no longer is."""
 HOLDS_UP = 0.1
-"""Of a step; who is slow by less than this holds nobody up."""
+"""Fraction of a step; a worker that is slow by less than this delays no other."""
 
 _SHORTEST_SECONDS, _RATIO, _BUCKETS = 1e-5, 1.05, 384
-"""Of the histogram: from 10 µs to 23 minutes, so that the median is right to within 2.5 %."""
+"""Histogram from 10 µs to 23 minutes; its median is exact to within 2.5 %."""
 
 Cause = Literal["data", "computing", "saving", "loop"]
 _PARTS_OF: dict[Cause, tuple[Part, ...]] = {
@@ -49,11 +49,11 @@ _WORDS: dict[Cause, str] = {
 
 @dataclass(frozen=True)
 class _Window:
-    """Steps of this worker, and what is being summed over all of them."""
+    """A window of this worker's steps, and the pending sum over all workers."""
 
     step: int
     own: float
-    """Seconds of its quickest step in which this worker did not wait for others."""
+    """Seconds of the fastest step, without the time spent waiting for others."""
     seconds: float
     parts: dict[Part, float]
     summed: torch.Tensor
@@ -61,25 +61,24 @@ class _Window:
 
 
 class Stragglers:
-    """Watches how fast this worker is beside the others."""
+    """A comparison of this worker's step time with the other workers'."""
 
     def __init__(
         self, groups: Groups, clock: Clock, say: Callable[[int, float, Cause, str], None]
     ) -> None:
         self._groups, self._clock = groups, clock
         self._say = say
-        """Is told up to which step this worker is slow, how many times the median, and why: in a
-        word, and in a sentence."""
+        """Report that this worker is slow: `(step, ratio to the median, cause, sentence)`."""
         self._before = self._begin = clock.total()
         self._own: list[float] = []
         self._under_way: deque[_Window] = deque()
         self._causes: list[Cause] = []
-        """Of the windows in a row in which this worker was slow."""
+        """Causes of the consecutive windows in which this worker was slow."""
         self._steady_windows = 0
         self._named: Cause | None = None
 
     def stepped(self, step: int) -> None:
-        """A step is done; all workers call this after each."""
+        """Record a step and judge completed windows. All workers call this every step."""
         total = self._clock.total()
         self._own.append(_own(self._before, total))
         self._before = total
@@ -90,7 +89,7 @@ class Stragglers:
             self._judge(self._under_way.popleft())
 
     def close(self) -> None:
-        """Leave nothing under way."""
+        """Wait for pending sums."""
         while self._under_way:
             if (work := self._under_way.popleft().work) is not None:
                 work.wait()
@@ -126,7 +125,7 @@ class Stragglers:
             self._named = None
 
     def _tell(self, window: _Window, times: float, elsewhere: dict[Part, float]) -> None:
-        """Say it once, and again when it is certain that it has another cause."""
+        """Report a slow worker once, and again when the cause has changed for certain."""
         (cause, count), *_ = Counter(self._causes).most_common()
         changed = cause != self._named and (self._named is None or count == WINDOWS)
         if len(self._causes) < WINDOWS or not changed:
@@ -143,7 +142,7 @@ class Stragglers:
 
 
 def median_seconds(counted: list[float]) -> float:
-    """The median that a histogram of seconds tells; of two workers the quicker."""
+    """Return the median of a histogram of seconds; the faster of two workers."""
     half, seen = sum(counted) / 2, 0.0
     for bucket, count in enumerate(counted):
         seen += count

@@ -1,9 +1,8 @@
-"""What the workers tell each other about their steps: one small sum every half second.
+"""Progress shared between the workers: one small all-reduce every half second.
 
-Losses stay on the device as they come; a window of steps is then summed over the workers in one
-collective, which also carries whether anybody was asked to stop. So a step itself waits for
-nothing, and all workers decide the same at the same step. What is summed is as small with ten
-thousand workers as with two: how each of them fares it writes down itself.
+Losses stay on the device; one collective sums a window of steps over the workers, and also carries
+whether a worker was asked to stop. A step itself waits for nothing, and all workers decide alike at
+the same step. The sum does not grow with the number of workers: each writes its own state.
 """
 
 import math
@@ -34,13 +33,13 @@ from paceline.train.monitor.profiler import Tracing
 from paceline.train.monitor.step_windows import OTHERS, Progress, Unreported, Window, window_steps
 
 STATES_PER_SECOND, STATES_APART_SECONDS = 2000, 5.0
-"""What more than a thousand workers write together, if each still writes at least so often."""
+"""Limit on worker states that all workers write per second, and the longest interval per worker."""
 
 _ALL_SECONDS, _STOP, _SAVE, _REQUEUE, _REGROUP = range(OTHERS)
 
 
 class Telemetry:
-    """Collects a worker's steps and reports them window by window."""
+    """A worker's steps, reported in windows."""
 
     def __init__(
         self,
@@ -54,29 +53,29 @@ class Telemetry:
     ) -> None:
         self.progress = Progress()
         self.clock = clock_of(groups.device)
-        """What this worker's time goes to."""
+        """This worker's step breakdown."""
         self.stop_asked = False
         """Whether this worker was asked to stop; a signal handler sets it."""
         self.requeue_asked = False
-        """Whether that was for a time limit; a signal handler sets it."""
+        """Whether the reason is a time limit; a signal handler sets it."""
         self._groups = groups
         self._writer = writer
         self._wants_to_save, self._wants_to_regroup = wants_to_save, wants_to_regroup
         self._waits = waits
-        """Whether a window is summed while training stands still, or during the next window: where
-        workers take steps of their own, they need not wait for each other here either."""
+        """Whether training waits for a window's sum. If not, the sum overlaps with the next window:
+        workers that take local steps need not wait for each other here either."""
         self._tracing = tracing
         self._started: dict[str, Any] | None = None
         self._summing: list[Window] = []
         self._unsaid: list[Window] = []
-        """Windows since this worker last wrote how it did."""
+        """Windows since this worker last wrote its state."""
         self._said_at = -math.inf
         self._window_steps = 1
         self._open = Unreported()
         self._edge = time.perf_counter()
 
     def started(self, *, parameters: int, batch: int, steps: int, startup_seconds: float) -> None:
-        """The first step begins."""
+        """Write that training starts, before the first step."""
         self._started = {"parameters": parameters, "batch": batch, "steps": steps}
         placement, interface = self._groups.placement, self._groups.interface
         if self._writer and placement.leads_node:
@@ -104,15 +103,15 @@ class Telemetry:
         self._edge = time.perf_counter()
 
     def resumed(self, steps: int, samples: int, seconds: float) -> None:
-        """Earlier starts of the run have come so far."""
+        """Continue from the progress of an earlier start of the run."""
         progress = self.progress
         progress.steps, progress.samples, progress.seconds = steps, samples, seconds
         progress.regroup = False
         self._summing, self._open = [], Unreported()
-        self._window_steps = 1  # the same on those who have been there and those who come
+        self._window_steps = 1  # the same on survivors and new workers
 
     def reported(self) -> dict[str, Any]:
-        """How far the workers have reported together, in words that JSON can hold."""
+        """Return the progress that all workers have reported, as JSON values."""
         done = self.progress
         return {
             "steps": done.steps,
@@ -123,8 +122,9 @@ class Telemetry:
         }
 
     def regrouped(self, reported: dict[str, Any], batches: Batches, done: int) -> None:
-        """Go on in another generation, of which one worker had reported so much before; what is
-        not reported of the steps that are done is, with what those who are left know of them."""
+        """Continue in a new generation from one worker's `reported` progress.
+
+        Backfill unreported steps up to `done` from the survivors' data."""
         progress = self.progress
         while self._summing:
             self._open.put_before(self._summing.pop().steps)
@@ -140,15 +140,15 @@ class Telemetry:
         self._edge = time.perf_counter()
 
     def restarted(self, seconds: float) -> None:
-        """The first step of another generation begins."""
+        """Write that training starts in a new generation."""
         if self._started is not None:
             self.started(**self._started | {"startup_seconds": seconds})
 
     def stepped(
         self, loss: torch.Tensor, weight: float | torch.Tensor, global_samples: int
     ) -> None:
-        """One step is done: this worker's mean loss, and what it weighs in the global mean; or, of
-        every part of the batch, its loss and weight, with zeros for what other workers have."""
+        """Record a step: this worker's mean loss and its weight in the global mean; or one loss and
+        weight per canonical part, with zeros for the parts of other workers."""
         now = time.perf_counter()
         self._open.add(loss, weight, global_samples, now - self._edge)
         self._edge = now
@@ -158,7 +158,7 @@ class Telemetry:
             self._tracing.stepped()
 
     def report(self) -> None:
-        """Sum the open window over the workers, write it, and act on what it says."""
+        """Sum the open window over the workers, write it, and act on the result."""
         earlier = len(self._summing)
         if self._open:
             losses, packed = self._pack()
@@ -171,14 +171,14 @@ class Telemetry:
             self.report_all()
 
     def report_all(self) -> None:
-        """Report all steps up to now, and wait until the others have, too."""
+        """Report all steps so far, and wait until all workers have."""
         if self._open:
             self.report()
         while self._summing:
             self._read()
 
     def _read(self) -> None:
-        """The earliest window that is being summed; it stays known where that is interrupted."""
+        """Finish the earliest pending window, which stays pending if the sum is interrupted."""
         window = self._summing[0]
         if window.work is not None:
             with self.clock.during("communication"):
@@ -200,15 +200,15 @@ class Telemetry:
         self._window_steps = window_steps(others[_ALL_SECONDS] / self._groups.placement.workers)
 
     def agreed(self, step: int, sync: SyncSettings, why: str) -> None:
-        """From a step on, replicas agree in another way."""
+        """Record that the synchronization mode changes from this step on."""
         self.tell(Agreed, step=step, sync=sync, why=why)
 
     def evaluated(self, step: int, samples: int, loss: float, metrics: dict[str, float]) -> None:
-        """The model was evaluated on a dataset."""
+        """Record an evaluation of the model."""
         self.tell(Evaluated, step=step, samples=samples, loss=loss, metrics=metrics)
 
     def finished(self, outcome: Outcome) -> None:
-        """The last step is done: say how it ended."""
+        """Write the last state and how the training ended."""
         if self._tracing:
             self._tracing.end()
         self._write_state()
@@ -222,7 +222,7 @@ class Telemetry:
         )
 
     def tell(self, kind: Any, **fields: Any) -> None:
-        """Write an event that worker 0 says for all."""
+        """Write an event on worker 0, for all workers."""
         if self._groups.placement.rank == 0:
             self.say(kind, **fields)
 
@@ -238,7 +238,7 @@ class Telemetry:
             self._writer.write(kind(**common | fields))
 
     def _pack(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """This worker's losses, and what is summed: weighted losses, weights, other numbers."""
+        """Return this worker's losses, and the tensor to sum: weighted losses, weights, others."""
         device = self._groups.device
         weights = torch.stack(
             [
@@ -252,7 +252,7 @@ class Telemetry:
         first = self._groups.placement.rank == 0
         others[_SAVE] = first and self._wants_to_save()
         others[_REGROUP] = first and self._wants_to_regroup()
-        # A share that counts for nothing must add nothing, whatever its borrowed sample gave.
+        # A local batch of weight 0 must add nothing, whatever the loss of its padding sample is.
         losses = torch.where(weights > 0, torch.stack(self._open.losses).float(), 0.0)
         summed = (
             (losses * weights).flatten(),
@@ -272,7 +272,7 @@ class Telemetry:
             self._write_state()
 
     def _write_state(self) -> None:
-        """How this worker did since it last said so."""
+        """Write this worker's mean step time and breakdown since its last state."""
         windows, self._unsaid, self._said_at = self._unsaid, [], time.perf_counter()
         if self._writer is None or not windows:
             return
@@ -304,5 +304,5 @@ class Telemetry:
 
 
 def _short(seconds: float) -> float:
-    """To the tenth of a microsecond: files of events are mostly digits."""
+    """Round to 0.1 µs: most of an event file is digits."""
     return round(seconds, 7)
