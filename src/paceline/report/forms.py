@@ -1,4 +1,4 @@
-"""The forms that a report has: a page, paper, pictures, tables."""
+"""The output formats of a report: HTML, PDF, images, CSV and LaTeX."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,14 +39,14 @@ SUFFIX: dict[Form, str] = {
 
 @dataclass(frozen=True)
 class Report:
-    """A report; each form is computed when asked for."""
+    """A report; each form is computed on demand."""
 
     html: Callable[[], str]
-    """One page that opens anywhere."""
+    """A self-contained page."""
     brief: Callable[[], Brief]
     """The first screen, charts and tables, for PDF and image files."""
     csv: Callable[[], str]
-    """A row for each step, point or run."""
+    """One row per step, point or run."""
     table: Callable[[], Table]
     """The figures, for a paper."""
     to_dict: Callable[[], dict[str, Any]]
@@ -54,7 +54,7 @@ class Report:
 
 
 def run_report(run: Run, cluster: Cluster | None = None) -> Report:
-    """Report on one run; `cluster` has prices and power of the devices."""
+    """Report on one run; `cluster` provides device prices and power."""
     read = cache(lambda: ReportedRun.read(run, cluster))
 
     def csv() -> str:
@@ -85,7 +85,7 @@ def comparison_report(runs: Sequence[Run], cluster: Cluster | None = None) -> Re
 
 
 def study_report(result: StudyResult) -> Report:
-    """Report on a scaling study, or on a study of quality."""
+    """Report on a scaling study or a quality study."""
     quality = result.quality is not None
     rows = quality_rows if quality else study_rows
     return Report(
@@ -98,9 +98,9 @@ def study_report(result: StudyResult) -> Report:
 
 
 def write(report: Report, form: Form, output: Path | None = None) -> Path:
-    """Write a report in one form; where to, if that is not given, follows from the form."""
+    """Write a report in one form; the default output path depends on the form."""
     output = output or Path(f"report{SUFFIX[form]}")
-    # Said before anything is read, which may take a while.
+    # Check before reading, which may take a while.
     _check(output, form)
     try:
         match form:

@@ -1,4 +1,4 @@
-"""The pictures of compared runs, as Vega-Lite specifications written with Altair."""
+"""The charts of compared runs, as Vega-Lite specifications written with Altair."""
 
 import math
 from collections.abc import Callable
@@ -24,12 +24,12 @@ from paceline.specs import units
 MOST_LINES = 12
 MOST_BARS = 20
 POINTS = 100
-"""Of a line."""
+"""Maximum number of points per line."""
 DASHES = ([1, 0], [5, 3])
 
 
 def comparison_pictures(found: Comparison, altair: ModuleType) -> list[Picture]:
-    """Loss over samples, throughput, and the parts of a step."""
+    """Return charts of loss over samples, throughput, and step breakdown."""
     if not found.trained:
         return []
     return [_loss(found, altair), _throughput(found, altair), *_parts(found, altair)]
@@ -86,7 +86,7 @@ def _loss(found: Comparison, altair: ModuleType) -> Picture:
 
 
 def _line(each: Compared) -> list[dict[str, Any]]:
-    """Means of stretches; what is not finite leaves a gap."""
+    """Return the means of up to `POINTS` intervals; a mean that is not finite leaves a gap."""
     edges = np.linspace(0, len(each.loss), min(POINTS, len(each.loss)) + 1).astype(int)
     return [
         {
@@ -166,7 +166,7 @@ def _fastest(found: Comparison) -> tuple[list[Compared], str]:
 def _first_and(
     found: Comparison, most: int, badness: Callable[[Compared], float], which: str
 ) -> tuple[list[Compared], str]:
-    """All runs that took a step; of many the first and the best, and what that leaves out."""
+    """Return the runs that took a step (of many, the first and the best) and a note on the rest."""
     trained = found.trained
     if len(trained) <= most:
         return trained, ""

@@ -1,4 +1,4 @@
-"""Several runs beside each other: which is fastest, which learns most from as many samples."""
+"""Compare several runs: which is fastest, and which reaches the lowest loss at equal samples."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from paceline.report.run.step_breakdown import Breakdown, breakdown
 from paceline.specs import Cluster, Layout, PacelineError, Run
 
 WINDOW = 0.05
-"""Of the samples that all runs have seen: so many at their end, over which losses are compared."""
+"""Compare losses over this last fraction of the samples that all runs have seen."""
 _OWN = {"name", "folder", "python", "port", "first_generation", "estimate", "rejected"}
-"""Settings that say nothing of how a run trains."""
+"""Settings that do not affect how a run trains."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One of the runs."""
+    """One of the compared runs."""
 
     number: int
     name: str
@@ -32,20 +32,20 @@ class Compared:
     figures: Summary
     breakdown: Breakdown | None
     all_figures: dict[str, Any]
-    """Those of all sections, as `--json` prints them."""
+    """Figures of all sections, as `--json` prints them."""
     layout: Layout
     settings: dict[str, str]
     seen: NDArray[np.int64]
-    """Samples so far, after each step."""
+    """Cumulative samples after each step."""
     loss: NDArray[np.float64]
 
     @property
     def per_worker(self) -> float:
-        """Samples per second by the number of workers."""
+        """Samples/s per worker."""
         return self.figures.samples_per_second / max(1, self.figures.workers)
 
     def loss_at(self, samples: int) -> float | None:
-        """The mean loss of the steps up to so many samples, over the window."""
+        """Return the mean loss over the window that ends at `samples`."""
         last = int(np.searchsorted(self.seen, samples, side="right"))
         first = int(np.searchsorted(self.seen, (1 - WINDOW) * samples, side="right"))
         window = self.loss[min(first, last - 1) : last] if last else self.loss[:0]
@@ -55,45 +55,45 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All of them, in the order in which they were given."""
+    """All compared runs, in the order given."""
 
     runs: list[Compared]
 
     @cached_property
     def trained(self) -> list[Compared]:
-        """Those that took a step."""
+        """Runs that took at least one step."""
         return [each for each in self.runs if each.figures.steps]
 
     @cached_property
     def equal_samples(self) -> int:
-        """Samples that all of them have seen; 0 where no run took a step."""
+        """Samples that all runs have seen; 0 if no run took a step."""
         return min((int(each.seen[-1]) for each in self.trained if len(each.seen)), default=0)
 
     @cached_property
     def losses(self) -> dict[int, float | None]:
-        """By the number of the run: its loss after as many samples as all of them have seen."""
+        """Each run's loss at `equal_samples`, by run number."""
         return {each.number: each.loss_at(self.equal_samples) for each in self.runs}
 
     @property
     def fastest(self) -> Compared | None:
-        """By samples per second."""
+        """The run with the most samples/s."""
         return max(self.trained, key=lambda each: each.figures.samples_per_second, default=None)
 
     @property
     def best(self) -> Compared | None:
-        """The lowest loss after as many samples."""
+        """The run with the lowest loss at equal samples."""
         known = [each for each in self.trained if self.losses[each.number] is not None]
         return min(known, key=lambda each: self.losses[each.number] or 0.0, default=None)
 
     def efficiency(self, each: Compared) -> float | None:
-        """Samples per second and worker, over those of the first run that took a step."""
+        """Return samples/s per worker relative to the first run that took a step."""
         if not self.trained or not self.trained[0].per_worker or not each.figures.steps:
             return None
         return each.per_worker / self.trained[0].per_worker
 
     @cached_property
     def differs(self) -> dict[str, dict[str, list[int]]]:
-        """Settings of plan and job that are not the same in all runs: which runs have which."""
+        """Plan and job settings that differ between runs: run numbers by setting and value."""
         keys = sorted({key for each in self.runs for key in each.settings})
         found: dict[str, dict[str, list[int]]] = {}
         for key in keys:
@@ -105,7 +105,7 @@ class Comparison:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the comparison as plain data, for programs."""
         fastest, best = self.fastest, self.best
         return {
             "equal_samples": self.equal_samples,
@@ -127,7 +127,7 @@ class Comparison:
 
 
 def runs_in(paths: Sequence[Path]) -> list[Run]:
-    """The runs of these folders: each is a run, or has runs in it."""
+    """Open the runs in these folders; each folder is a run or contains runs."""
     found: dict[Path, Run] = {}
     for path in paths:
         if Run(path).job_file.is_file() or not path.is_dir():
@@ -145,7 +145,7 @@ def runs_in(paths: Sequence[Path]) -> list[Run]:
 
 
 def compared(runs: Sequence[Run], cluster: Cluster | None = None) -> Comparison:
-    """Read them all."""
+    """Read all runs and compare them."""
     often = Counter(run.name for run in runs)
     return Comparison(
         [

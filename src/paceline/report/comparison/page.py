@@ -1,4 +1,4 @@
-"""Compared runs as one HTML file: who is ahead, by what, and what they differ in."""
+"""Compared runs as one HTML file: which leads, by how much, and which settings differ."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ WORDS = ("Run", "Layout", "Sync", "Limit", "Status")
 
 
 def render_comparison(found: Comparison) -> str:
-    """The page, complete in itself: nothing is loaded from elsewhere."""
+    """Return the page as self-contained HTML that loads nothing else."""
     said = comparison_brief(found)
     return (
         environment()
@@ -37,7 +37,7 @@ def render_comparison(found: Comparison) -> str:
 
 
 def comparison_brief(found: Comparison) -> Brief:
-    """What matters most of the runs, in whatever form."""
+    """Return the comparison's key results, independent of the output format."""
     altair, _ = drawing_packages()
     return Brief(
         title=f"{units.count(len(found.runs), 'run')} compared",
@@ -66,7 +66,7 @@ def _sentence(found: Comparison) -> str:
 
 
 def _best(found: Comparison, best: Compared) -> str:
-    """The run of lowest loss; no run by itself where they agree to the digits that are shown."""
+    """Name the run with the lowest loss, or say that all losses agree to the digits shown."""
     known = [units.loss(loss) for loss in found.losses.values() if loss is not None]
     return "all alike" if len(known) > len(set(known)) == 1 else _named(best)
 
@@ -116,7 +116,7 @@ def _notes(found: Comparison) -> list[str]:
 
 
 def runs_table(found: Comparison) -> Table:
-    """A line for each run; of very many, the first and the fastest."""
+    """Return a row per run; of very many, only the first and the fastest."""
     shown = found.runs
     if len(shown) > MOST_ROWS:
         by_rate = sorted(shown[1:], key=lambda each: -each.figures.samples_per_second)
@@ -139,7 +139,7 @@ def runs_table(found: Comparison) -> Table:
 
 
 def comparison_rows(found: Comparison) -> list[dict[str, str | int | float | None]]:
-    """Every run in numbers; what is unknown is None."""
+    """Return every run's figures as numbers; an unknown value is None."""
     return [
         {
             "number": each.number,
@@ -163,7 +163,7 @@ def comparison_rows(found: Comparison) -> list[dict[str, str | int | float | Non
 
 
 def layout_words(layout: Layout) -> str:
-    """`2 replicas x 2 shards`."""
+    """Format as `2 replicas x 2 shards`."""
     parts = {
         "replica": layout.replicas,
         "shard": layout.shards,

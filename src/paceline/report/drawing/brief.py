@@ -1,4 +1,4 @@
-"""What a report says, whatever form it has."""
+"""The contents of a report, independent of its output format."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from paceline.report.drawing.chart import Picture
 from paceline.report.drawing.tables import Table
 
 Tile = tuple[str, str, str, str]
-"""Label, figure, a small line below it, and a status that colors it, or nothing."""
+"""Label, figure, a small line below it, and a status that colors it (may be empty)."""
 
 
 def _no_charts(altair: ModuleType) -> Sequence[Picture]:
@@ -19,7 +19,7 @@ def _no_charts(altair: ModuleType) -> Sequence[Picture]:
 
 @dataclass(frozen=True)
 class Content:
-    """What one section adds to a report.
+    """The part that one section contributes to a report.
 
     On the page and in the PDF, title, words and tables form the section itself; the rest goes to
     the first screen, to the charts, and to the table of figures.
@@ -42,7 +42,7 @@ class Content:
     notes: Sequence[str] = ()
     """Warnings on the first screen."""
     alert: tuple[str, str] | None = None
-    """What failed, and its message, at the top of the page with a link to this section."""
+    """The failure and its message, for the top of the page, with a link to this section."""
 
     @property
     def shown(self) -> bool:
@@ -62,6 +62,6 @@ class Brief:
     remarks: Sequence[str] = ()
     """Findings."""
     notes: Sequence[str] = ()
-    """Warnings: what a reader must know to trust the figures."""
+    """Warnings that affect how far the figures can be trusted."""
     sections: Sequence[Content] = ()
-    """What follows the tables."""
+    """Sections that follow the tables."""

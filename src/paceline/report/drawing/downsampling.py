@@ -1,4 +1,4 @@
-"""Columns of steps made small enough to draw, without hiding what they hold."""
+"""Reduce per-step columns to a drawable size without hiding extremes."""
 
 import math
 from collections.abc import Sequence
@@ -10,33 +10,33 @@ from numpy.typing import ArrayLike, NDArray
 
 MOST_POINTS = 1000
 STRETCHES = 250
-"""Of a longer run; more would lie closer than a line is thick."""
+"""Number of intervals for a longer run; more would be narrower than the line is thick."""
 Row = dict[str, float | int | None]
 Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A quantity over the steps: each step, or stretches of steps with their extremes.
+    """A quantity over the steps: each step, or intervals of steps with their extremes.
 
-    Rows hold `step` and `last` (of the stretch), `samples` (so far), `mean`, `low`, `high`, and
-    `trend`: the thick line. What is not finite is `None` and leaves a gap.
+    Rows hold `step` and `last` (of the interval), `samples` (cumulative), `mean`, `low`, `high`,
+    and `trend`: the thick line. A value that is not finite is `None` and leaves a gap.
     """
 
     rows: list[Row]
     steps_per_row: int
     trend_steps: int
-    """How many steps around it a point of the thick line stands for."""
+    """Number of steps that each point of the thick line summarizes."""
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many steps took how long; all steps are counted."""
+    """The distribution of step times; all steps are counted."""
 
     rows: list[Row]
     """`low`, `high` (the bar's edges) and `steps`."""
     steps_beyond: int
-    """Steps longer than the last bar's edge, not drawn."""
+    """Number of steps beyond the last bar's edge, not drawn."""
 
 
 def curve(
@@ -45,7 +45,7 @@ def curve(
     samples: Sequence[int],
     weights: Sequence[float] | None = None,
 ) -> Curve:
-    """A column over its steps; a stretch's mean is weighted, by a rate's seconds for example."""
+    """Reduce a column over its steps; `weights` apply to interval means, as seconds for a rate."""
     count = len(step)
     width = 1 if count <= MOST_POINTS else math.ceil(count / STRETCHES)
     reach = count // 40 if width == 1 else 0
@@ -66,7 +66,7 @@ def curve(
                 "mean": mean,
                 "low": _rounded(part.min()) if len(part) else None,
                 "high": _rounded(part.max()) if len(part) else None,
-                # Where the step itself has no value the thick line has its gap, too.
+                # The thick line also has a gap at a step without a value.
                 "trend": mean if mean is None or not reach else _median(column, start, reach),
             }
         )
@@ -74,7 +74,7 @@ def curve(
 
 
 def histogram(values: ArrayLike) -> Histogram:
-    """The distribution; a few far longer steps are counted but not drawn, lest they squeeze it."""
+    """Return the distribution; far longer steps count but are not drawn, to keep it legible."""
     column = np.asarray(values, dtype=np.float64)
     if not len(column):
         return Histogram([], 0)
@@ -82,7 +82,7 @@ def histogram(values: ArrayLike) -> Histogram:
     if edge - low < 1e-9:
         # All steps took the same time: one bar, with room beside it.
         low, edge = sorted((0.9 * low, 1.1 * low + 1e-9))
-    # Rice's rule, within what can be told apart on a screen.
+    # Rice's rule, limited to bars that a screen can resolve.
     bars = min(40, max(10, math.ceil(2 * len(column) ** (1 / 3))))
     counts, edges = np.histogram(column, bars, (low, edge))
     rows: list[Row] = [
@@ -93,7 +93,7 @@ def histogram(values: ArrayLike) -> Histogram:
 
 
 def long_edge(values: ArrayLike) -> float:
-    """Where a drawing of step times ends: their longest, unless a few are far longer than most."""
+    """Return the upper limit for a chart of step times: the longest, except for a few outliers."""
     column = np.asarray(values, dtype=np.float64)
     if len(column) < 10:
         return float(column.max())
@@ -101,7 +101,7 @@ def long_edge(values: ArrayLike) -> float:
 
 
 def _median(column: Column, at: int, reach: int) -> float | None:
-    """A median, not a mean: one long step is not to bend the line for the steps around it."""
+    """Return the median around a step; unlike a mean, one long step does not distort it."""
     around = column[max(0, at - reach) : at + reach + 1]
     return _rounded(float(np.median(around[np.isfinite(around)])))
 
@@ -112,5 +112,5 @@ def _mean(part: Column, weights: Column) -> float | None:
 
 
 def _rounded(value: float) -> float:
-    """More digits than a drawing shows, fewer than make up most of the page."""
+    """Round to more digits than a chart shows, but few enough to keep the page small."""
     return float(f"{value:.6g}")

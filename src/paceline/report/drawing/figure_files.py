@@ -1,4 +1,4 @@
-"""Pictures for papers and slides: black on white, each a file of its own."""
+"""Charts for papers and slides: black on white, one file each."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,20 +10,20 @@ from paceline.report.drawing.chart import Picture, drawing_packages
 PictureForm = Literal["svg", "png"]
 WIDTH_PIXELS = 480
 PNG_SCALE = 3.0
-"""Some 300 dots per inch where a picture is as wide as a column of text."""
+"""About 300 dpi for a chart as wide as a text column."""
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
-"""Where none of these is installed, vl-convert has one of its own."""
+"""If none of these is installed, vl-convert falls back to its built-in font."""
 
 
 def on_paper(picture: Picture) -> dict[str, Any]:
-    """The picture's specification with a size of its own, and colours that need no page."""
+    """Return the chart's specification with a fixed size and with colors that need no page."""
     spec: dict[str, Any] = _black(picture.spec)
     config = spec["config"] | {"font": FONT}
     return spec | {"width": WIDTH_PIXELS, "background": "white", "config": config}
 
 
 def write_pictures(pictures: Sequence[Picture], folder: Path, form: PictureForm) -> list[Path]:
-    """A file for each, named by what it shows."""
+    """Write one file per chart, named by its key, and return the files."""
     _, vl_convert = drawing_packages()
     folder.mkdir(parents=True, exist_ok=True)
     files = []
@@ -38,7 +38,7 @@ def write_pictures(pictures: Sequence[Picture], folder: Path, form: PictureForm)
 
 
 def as_svg(picture: Picture, vl_convert: ModuleType) -> str:
-    """One picture as text of an SVG file."""
+    """Return a chart as the text of an SVG file."""
     svg: str = vl_convert.vegalite_to_svg(on_paper(picture))
     return svg
 

@@ -1,7 +1,7 @@
 """A report as PDF, for a committee or an archive; needs no browser, so it works on a login node.
 
-Pages are laid out here as SVG, which vl-convert turns into PDF with the fonts that it uses; what
-is text stays text, and pictures stay lines.
+This module lays pages out as SVG, and vl-convert turns them into PDF with their fonts, so text
+stays text and charts stay vector graphics.
 """
 
 import base64
@@ -25,9 +25,9 @@ WIDTH, HEIGHT, MARGIN = 595.0, 842.0, 42.0
 INNER = WIDTH - 2 * MARGIN
 GAP = 14.0
 LONGEST_CELL = 60
-"""Characters in a cell of a table."""
+"""Maximum number of characters in a table cell."""
 MOST_TILES = 5
-"""In a row."""
+"""Maximum number of tiles in a row."""
 TEXT, QUIET, RULE = "#1a1d21", "#5a626c", "#dde1e6"
 GROUNDS = {"finished": "#e2f4ee", "stopped": "#fcf1d8", "slow": "#fcf1d8", "failed": "#fdeade"}
 CARD, NOTE = "#f6f7f9", "#fcf1d8"
@@ -35,7 +35,7 @@ NARROW, WIDE = set(" .,:;'|!ijlftrI()[]/-"), set("mwMW%@")
 
 
 def to_pdf(brief: Brief) -> bytes:
-    """First what matters, then the pictures, then the tables."""
+    """Return the report as PDF: the key results, then the charts, then tables and sections."""
     try:
         import pypdf  # noqa: PLC0415
     except ImportError as error:
@@ -52,7 +52,7 @@ def to_pdf(brief: Brief) -> bytes:
         _section(sheets, section)
     written = pypdf.PdfWriter()
     for page in sheets.pages(brief.title):
-        # SVG counts pixels, of which vl-convert makes as many points.
+        # vl-convert turns each SVG pixel into one point.
         written.append(io.BytesIO(vl_convert.svg_to_pdf(page)))
     written.add_metadata({"/Title": plain(brief.title), "/Producer": "Paceline"})
     out = io.BytesIO()
@@ -61,20 +61,20 @@ def to_pdf(brief: Brief) -> bytes:
 
 
 class _Sheets:
-    """Pages that are filled from top to bottom."""
+    """Pages, filled from top to bottom."""
 
     def __init__(self) -> None:
         self._pages: list[list[str]] = [[]]
         self.y = MARGIN
 
     def room(self, height: float) -> None:
-        """A new page, unless this one has room for so much."""
+        """Start a new page unless this one has `height` left."""
         if self.y + height > HEIGHT - MARGIN - GAP and self.y > MARGIN:
             self._pages.append([])
             self.y = MARGIN
 
     def mark(self, text: str) -> None:
-        """A piece of SVG."""
+        """Append a piece of SVG."""
         self._pages[-1].append(text)
 
     def words(
@@ -88,7 +88,7 @@ class _Sheets:
         weight: int = 400,
         end: bool = False,
     ) -> None:
-        """A line of text, from `x` on or up to it."""
+        """Write a line of text that starts at `x`, or ends there if `end`."""
         anchor = ' text-anchor="end"' * end
         self.mark(
             f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{color}"'
@@ -96,21 +96,21 @@ class _Sheets:
         )
 
     def paragraph(self, text: str, size: float, *, color: str = TEXT, weight: int = 400) -> None:
-        """Lines as wide as the page."""
+        """Write lines as wide as the page."""
         for line in _lines(text, size, INNER):
             self.room(1.4 * size)
             self.words(MARGIN, self.y + size, line, size, color=color, weight=weight)
             self.y += 1.4 * size
 
     def box(self, x: float, width: float, height: float, color: str) -> None:
-        """A coloured ground."""
+        """Draw a colored background box."""
         self.mark(
             f'<rect x="{x:.1f}" y="{self.y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="4"'
             f' fill="{color}"/>'
         )
 
     def pages(self, title: str) -> list[str]:
-        """All of them, numbered."""
+        """Return all pages, numbered."""
         made = []
         for number, marks in enumerate(self._pages, 1):
             foot = f"{_printable(title)} – {number} of {len(self._pages)}"
@@ -128,7 +128,7 @@ def _first_screen(sheets: _Sheets, brief: Brief) -> None:
     sheets.y += 4
     sheets.paragraph(brief.sentence, 10)
     sheets.y += GAP
-    # Rows of about as many.
+    # Balance the rows.
     columns = math.ceil(len(brief.tiles) / math.ceil(len(brief.tiles) / MOST_TILES))
     width = (INNER - (columns - 1) * 8) / columns
     for first in range(0, len(brief.tiles), columns):
@@ -157,7 +157,7 @@ def _first_screen(sheets: _Sheets, brief: Brief) -> None:
 
 
 def _pictures(sheets: _Sheets, pictures: Sequence[Picture], vl_convert: ModuleType) -> None:
-    """Two beside each other."""
+    """Draw charts in pairs, side by side."""
     width = (INNER - 2 * GAP) / 2
     for first in range(0, len(pictures), 2):
         pair = [(each, as_svg(each, vl_convert)) for each in pictures[first : first + 2]]
@@ -169,7 +169,7 @@ def _pictures(sheets: _Sheets, pictures: Sequence[Picture], vl_convert: ModuleTy
             x = MARGIN + at * (width + 2 * GAP)
             sheets.words(x, sheets.y + 10, each.title, 10, weight=700)
             data = base64.b64encode(svg.encode()).decode()
-            # As an image, lest names inside of one picture meet those of another.
+            # Embed as an image, so that ids of one chart do not clash with those of another.
             sheets.mark(
                 f'<image x="{x:.1f}" y="{sheets.y + 16:.1f}" width="{width:.1f}"'
                 f' height="{heights[at]:.1f}" href="data:image/svg+xml;base64,{data}"/>'
@@ -199,7 +199,7 @@ def _table(sheets: _Sheets, table: Table, *, heading: bool = True) -> None:
     cut = [[shortened(cell, LONGEST_CELL) for cell in row] for row in table.rows]
     lines = [table.names, *cut]
     wide = [max(_width(line[at], 1.0) for line in lines) for at in range(len(table.names))]
-    # As large as fits, but for a gap of one letter and a half.
+    # The largest size that fits with a gap of 1.5 letters between columns.
     size = min(8.5, INNER / (sum(wide) + 1.5 * len(wide)))
     ends = [sum(wide[: at + 1]) * size + 1.5 * size * at for at in range(len(wide))]
     if heading:
@@ -220,7 +220,7 @@ def _table(sheets: _Sheets, table: Table, *, heading: bool = True) -> None:
 
 
 def _height(svg: str, width: float) -> float:
-    """Of a picture that is so wide."""
+    """Return the height of a chart that is `width` wide."""
     found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     assert found is not None
     return width * float(found[2]) / float(found[1])
@@ -238,7 +238,7 @@ def _lines(text: str, size: float, width: float) -> list[str]:
 
 
 def _width(text: str, size: float) -> float:
-    """About what a text is wide in Arial and its likes; rather too much than too little."""
+    """Estimate the width of a text in Arial and similar fonts, rather too wide than too narrow."""
     wide = sum(0.34 if sign in NARROW else 0.9 if sign in WIDE else 0.58 for sign in text)
     return wide * size
 
@@ -248,5 +248,5 @@ def _fitting(text: str, size: float, width: float) -> float:
 
 
 def _printable(text: str) -> str:
-    """SVG is XML, which has no place for control signs."""
+    """Replace control characters, which XML and therefore SVG does not allow."""
     return "".join(sign if sign.isprintable() else " " for sign in plain(text))

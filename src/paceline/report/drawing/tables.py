@@ -26,11 +26,11 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """A table as people read it."""
+    """A table formatted for display."""
 
     title: str
     names: Sequence[str]
-    """The columns."""
+    """Column headings."""
     rows: Sequence[Sequence[str]]
     words: Sequence[str] = ()
     """The columns that are aligned left; all others are aligned right, as numbers."""

@@ -1,4 +1,4 @@
-"""What all pages share: the template environment, and the JavaScript that draws charts."""
+"""The template environment and the chart JavaScript that all pages share."""
 
 from functools import cache
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the live view says of what went wrong while the run went on."""
+"""The live view's lines about faults that the run survived."""
 
 from paceline.report.reading.failure import plain
 from paceline.report.reading.run_state import RunState
@@ -15,7 +15,7 @@ LAST_FAULTS = 2
 
 
 def fault_lines(state: RunState) -> list[str]:
-    """How many workers are left, what was lost, and the last faults; nothing without any."""
+    """Return the worker count, the lost time and the last faults; empty without survived faults."""
     if not survived_faults(state):
         return []
     figures = fault_figures(state)
@@ -23,7 +23,7 @@ def fault_lines(state: RunState) -> list[str]:
 
 
 def faults_in_short(state: RunState) -> list[str]:
-    """The same in a few words, for a line in a log."""
+    """Return the worker count and goodput in a few words, for a log line."""
     if not survived_faults(state):
         return []
     figures = fault_figures(state)

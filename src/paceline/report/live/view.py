@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-# rich is imported in the functions: commands that show nothing live should not wait for it.
+# rich is imported in the functions: commands without a live view should not wait for it.
 
 RECENT_STEPS = 50
 MOST_ROWS = 16
 LINES_AROUND_TABLE = 10
 PLAIN_LINE_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
-"""So long after a worker failed the others may still say why; a launcher's last word ends it."""
+"""How long after a failure other workers may still report its cause, unless the launcher ended."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _STATUS_STYLE = {
     "waiting": "yellow",
@@ -45,9 +45,9 @@ _WORD_STYLE = {"ok": "green", "slow": "yellow", "silent": "yellow", "failed": "b
 
 
 def view(state: RunState, *, width: int = 80, rows: int = MOST_ROWS) -> "RenderableType":
-    """One screen on a run: where it stands, how it learns, how its workers do.
+    """Return one screen about a run: its status, its loss and throughput, and its workers.
 
-    With more than `rows` workers only those that failed, are silent or are slowest are listed.
+    With more than `rows` workers, list only the failed, silent and slowest ones.
     """
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -75,17 +75,17 @@ def watch(
     until: Callable[[], bool] | None = None,
     tell: Callable[[list[AnyEvent]], None] | None = None,
 ) -> RunState:
-    """Show a run until it is over or `until()` is true; a run that is over is shown once.
+    """Show a run until it is over or `until()` is true; show a run that is already over once.
 
-    Where there is no terminal a plain line is printed every ten seconds, the screen at the end.
-    `tell` gets all events as they are read.
+    Without a terminal, print a plain line every ten seconds and the screen at the end.
+    `tell` receives all events as they are read.
     """
     states = _follow(RunReader(run, tell), interval_seconds, until)
     return _show_screen(states, console) if console.is_terminal else _show_lines(states, console)
 
 
 def line(state: RunState) -> str:
-    """The run in one plain line, for logs."""
+    """Return the run's status in one plain line, for logs."""
     total = state.planned_steps
     parts: list[str] = [state.status]
     if state.step:
@@ -102,7 +102,7 @@ def line(state: RunState) -> str:
 
 
 def left_seconds(state: RunState) -> float | None:
-    """Time to the last step at the pace of the recent steps; the first ones are often slow."""
+    """Return the time to the last step at the recent pace, because first steps are often slow."""
     if not state.step or state.planned_steps is None:
         return None
     recent = state.seconds[-RECENT_STEPS:]
@@ -110,7 +110,7 @@ def left_seconds(state: RunState) -> float | None:
 
 
 def sparkline(values: list[float], columns: int) -> str:
-    """Values as a row of blocks, the mean of each stretch; a blank where none is finite."""
+    """Draw values as a row of blocks, each the mean of an interval; blank if none is finite."""
     columns = min(columns, len(values))
     means = []
     for column in range(columns):
@@ -179,7 +179,7 @@ def _learning(state: RunState) -> "Text":
 
 
 def _recovery(state: RunState) -> str:
-    """How the run came back, and how much of it is safe."""
+    """Return how the run resumed, and the step of its last checkpoint."""
     restarts = [each for each in state.interruptions if each.regrouped is None]
     parts = [plain(_resumed(restarts))]
     if state.checkpoints:
@@ -192,7 +192,7 @@ def _recovery(state: RunState) -> str:
 
 
 def _resumed(interruptions: Sequence[Interruption]) -> str:
-    """Say how the run came back from its last restart; nothing without one."""
+    """Describe the resume after the last restart; empty without one."""
     if not interruptions:
         return ""
     last = interruptions[-1]
@@ -249,7 +249,7 @@ def _workers(found: list[Standing], rows: int) -> "list[Text | Table]":
 
 
 def _recent_rate(state: RunState) -> float:
-    """Samples a second: over the recent steps while the run goes on, over all when it is over."""
+    """Return samples/s: over recent steps while the run trains, over all steps once it is over."""
     if state.over and state.finished is not None and state.finished.seconds > 0:
         return state.finished.samples / state.finished.seconds
     steps = len(state.step) if state.over else RECENT_STEPS
@@ -261,7 +261,7 @@ def _follow(
     reader: RunReader, interval_seconds: float, until: Callable[[], bool] | None
 ) -> Iterator[RunState]:
     while True:
-        # Asked before reading, so that all that was written before it turned true is read.
+        # Ask before reading, so that the last pass reads all events written before it turned true.
         last = until is not None and until()
         began = time.monotonic()
         state = reader.refresh()
@@ -269,12 +269,12 @@ def _follow(
         yield state
         if last or _settled(state):
             return
-        # Thousands of nodes on a shared file system are not asked twice a second.
+        # Do not poll thousands of nodes' files on a shared file system twice a second.
         time.sleep(max(interval_seconds, 4 * reading_seconds))
 
 
 def _settled(state: RunState) -> bool:
-    """Over, and nothing that would explain it is to be expected."""
+    """Return whether the run is over and no event that explains its end is still expected."""
     return state.over and (state.ended is not None or state.quiet_seconds > SETTLE_SECONDS)
 
 

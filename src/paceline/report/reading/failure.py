@@ -1,4 +1,4 @@
-"""Why a run failed: the worker that failed first, and the last lines it printed."""
+"""Find why a run failed: the worker that failed first, and the last lines of its log."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from paceline.specs import JOINS, Run, worker_in_words
 
 LOG_LINES = 15
 TAIL_BYTES = 1 << 20
-"""A log can be gigabytes long; the last lines of a rank are looked for in this much of it."""
+"""Bytes read from the end of a log, which can be gigabytes long, to find a rank's last lines."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -20,7 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True)
 class FailureCause:
-    """The worker that failed first; `node` and `rank` are unset where nothing names them."""
+    """The worker that failed first; `node` and `rank` are None where no source names them."""
 
     node: str | None
     rank: int | None
@@ -30,17 +30,17 @@ class FailureCause:
 
     @property
     def where(self) -> str:
-        """The worker in words."""
+        """The worker's rank and node in words."""
         if self.rank is None:
             return "the job" if self.node is None else f"node {self.node}"
         return worker_in_words(self.rank) + (f" on node {self.node}" if self.node else "")
 
 
 def cause(state: RunState, run: Run) -> FailureCause | None:
-    """What made the run fail; nothing while no worker failed and the job ended well.
+    """Return the cause of the run's failure, or None if no worker failed and the job ended well.
 
-    A worker that raised an error is the cause before one that was killed, and that one before a
-    worker that merely lost its peer.
+    A worker that raised an error takes precedence over one that was killed, and a killed worker
+    over one that only lost its peer.
     """
     failures = sorted(state.failures, key=lambda failure: (failure.lost_peer, failure.time))
     if failures and not failures[0].lost_peer:
@@ -61,12 +61,12 @@ def cause(state: RunState, run: Run) -> FailureCause | None:
 
 
 def plain(text: str) -> str:
-    """Text from a user's program without what would move or colour a terminal."""
+    """Remove terminal control sequences and colors from text that a user's program wrote."""
     return _CONTROL.sub("", _ANSI.sub("", text))
 
 
 def _from_batch_log(run: Run, victims: set[int]) -> FailureCause | None:
-    """Ask the run's scheduler what its job's log says about failed tasks."""
+    """Return the first failed task that the scheduler recognizes in the job's log."""
     name = run.job.scheduler
     if name is None or name not in SCHEDULERS:  # the report may be made on another machine
         return None

@@ -1,5 +1,5 @@
-"""One generation of a run's workers, built from its events: whatever order the nodes' files are
-read in."""
+"""One generation of a run's workers, built from its events in whatever order the nodes' files are
+read."""
 
 import math
 import time
@@ -35,49 +35,49 @@ from paceline.specs import (
 
 @dataclass
 class Worker:
-    """One worker as last heard of."""
+    """The latest known state of one worker."""
 
     rank: int
     node: str
     heard_at: float
     """When its last event was written, on this process's monotonic clock."""
     begin: int = 0
-    """The step that its start of the run went on from."""
+    """The step that its start of the run continued from."""
     state: WorkerState | None = None
-    """Nothing before the first window of steps is over."""
+    """None until the first window of steps ends."""
     _first: WorkerState | None = field(default=None, repr=False)
     _steps: int = field(default=0, repr=False)
-    """Steps after the first window."""
+    """Number of steps after the first window."""
     _seconds: float = field(default=0.0, repr=False)
-    """What they took."""
+    """Total duration of those steps."""
     _parts: dict[Part, float] = field(default_factory=dict, repr=False)
-    """What that time went to."""
+    """Total duration of those steps, by part of the step breakdown."""
 
     @property
     def age_seconds(self) -> float:
-        """How long nothing has been heard from it."""
+        """Seconds since the worker's last event."""
         return max(0.0, time.monotonic() - self.heard_at)
 
     @property
     def mean_step_seconds(self) -> float | None:
-        """Over all windows of this start, each weighted by its steps."""
+        """Mean seconds per step over all windows of this start, weighted by number of steps."""
         if self._first is None:
             return None
-        # Where the first window began is sometimes learnt from another node's file, and later.
+        # Another node's file may tell later at which step the first window began.
         first_steps = max(1, self._first.step - self.begin)
         seconds = self._first.step_seconds * first_steps + self._seconds
         return seconds / (first_steps + self._steps)
 
     @property
     def mean_parts(self) -> dict[Part, float]:
-        """Seconds of a step by what they went to, as `mean_step_seconds`; but for the first window,
-        in which much is done once for all, unless there is no other."""
+        """Mean seconds per step for each part of the step breakdown; excludes the first window,
+        which contains one-time work, unless it is the only one."""
         if not self._steps:
             return self._first.parts if self._first else {}
         return {part: seconds / self._steps for part, seconds in self._parts.items()}
 
     def take(self, state: WorkerState, heard_at: float) -> None:
-        """The worker's next window of steps."""
+        """Add the worker's next window of steps."""
         if self.state is None:
             self._first = state
         elif state.step > self.state.step:
@@ -93,7 +93,7 @@ class Worker:
 
 @dataclass
 class Columns:
-    """Steps in their order, one entry each."""
+    """Per-step values in step order, one entry per step."""
 
     step: list[int] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
@@ -103,13 +103,13 @@ class Columns:
     """Unix seconds at the end of each step, by the clock of worker 0's node."""
 
     def cut(self, step: int) -> None:
-        """Forget what comes after a step."""
+        """Drop all steps after `step`."""
         kept = bisect_right(self.step, step)
         for column in (self.step, self.loss, self.seconds, self.samples, self.time):
             del column[kept:]
 
     def add(self, event: Steps) -> None:
-        """The next steps; one that was there before is taken again."""
+        """Append the next steps; a step that is already present is replaced."""
         self.cut(event.first - 1)
         count = min(len(event.loss), len(event.seconds), len(event.samples))
         seconds = event.seconds[:count]
@@ -120,11 +120,11 @@ class Columns:
         self.time += islice(accumulate(seconds, initial=event.time - sum(seconds)), 1, None)
 
     def seconds_after(self, step: int) -> float:
-        """What the steps after a step took."""
+        """Return the total duration of the steps after `step`."""
         return math.fsum(self.seconds[bisect_right(self.step, step) :])
 
     def extend(self, later: "Columns") -> None:
-        """The steps of a later start."""
+        """Append the steps of a later start."""
         self.step += later.step
         self.loss += later.loss
         self.seconds += later.seconds
@@ -134,12 +134,12 @@ class Columns:
 
 @dataclass
 class Start:
-    """All that is known of one generation of a run's workers: from a start of the run, or from a
-    regroup inside of one, to what ended it."""
+    """The events of one generation of a run's workers, from a start of the run or a regroup within
+    one until the generation ends."""
 
     generation: int
     regrouped: Regrouped | None = None
-    """How it began inside the living processes of the one before; unset for a start of the run."""
+    """The regroup that formed it from the previous generation's processes; None for a start."""
     faults: list[Lost | Slow | Refused] = field(default_factory=list)
     started: list[Started] = field(default_factory=list)
     columns: Columns = field(default_factory=Columns)
@@ -147,39 +147,39 @@ class Start:
     failures: list[Failed] = field(default_factory=list)
     checkpoints: list[Saved] = field(default_factory=list)
     saved_at: float | None = None
-    """When the last of them was complete, on this process's monotonic clock."""
+    """When the last checkpoint was completed, on this process's monotonic clock."""
     trouble: list[NotSaved | Damaged] = field(default_factory=list)
     agreements: list[Agreed] = field(default_factory=list)
-    """Changes of the way in which replicas agree."""
+    """Changes of the synchronization mode."""
     usage: dict[str, NodeUse] = field(default_factory=dict)
-    """What each node's workers used."""
+    """Resource usage of each node's workers."""
     traced: list[Traced] = field(default_factory=list)
-    """What workers have recorded of a few steps."""
+    """Profiles that workers recorded of a few steps."""
     evaluations: list[Evaluated] = field(default_factory=list)
     finished: Finished | None = None
     ended: Ended | None = None
     _resumed: int | None = field(default=None, repr=False)
     _worker_0_started: bool = field(default=False, repr=False)
     _begin: int = field(default=0, repr=False)
-    """The step of `resumed` that the workers know."""
+    """The value of `resumed` that the workers' `begin` has."""
     _trained_time: float = field(default=0.0, repr=False)
     _told_time: float = field(default=0.0, repr=False)
 
     @property
     def trained(self) -> bool:
-        """Whether it came to train; the line that said so may be among the unreadable ones."""
+        """Whether it started to train; the line with its `Started` event may be unreadable."""
         return bool(self.started or self.columns.step or self.workers or self.regrouped)
 
     @property
     def resumed(self) -> int | None:
-        """The step that it went on from, 0 for the beginning; None while that is not known."""
+        """The step it continued from, 0 for the beginning; None while unknown."""
         if self.regrouped is not None:
             return self.regrouped.step
         if self._resumed is not None:
             return self._resumed
         if self.columns.step:
             return self.columns.step[0] - 1
-        # Worker 0's node says that it resumed before it says that it started.
+        # Worker 0's node writes `Resumed` before `Started`.
         return 0 if self._worker_0_started else None
 
     @property
@@ -193,22 +193,22 @@ class Start:
 
     @property
     def last_time(self) -> float:
-        """When it last got on, in Unix seconds.
+        """When it last made progress, in Unix seconds.
 
-        A failure is often noticed long after nothing was trained any more, so it counts only where
-        there is nothing else.
+        A failure is often detected long after training stopped, so the time of a failure counts
+        only if there is no other event.
         """
         return self._trained_time or self._told_time
 
     @property
     def number_of_workers(self) -> int | None:
-        """How many workers trained."""
+        """Number of workers that trained."""
         if self.regrouped is not None:
             return self.regrouped.workers
         return self.started[0].workers if self.started else len(self.workers) or None
 
     def use(self, event: Usage) -> None:
-        """Add what a node's workers used."""
+        """Add a node's resource usage."""
         self.usage.setdefault(event.node, NodeUse(event.node)).take(event)
 
     def take(self, event: AnyEvent, heard_at: float) -> None:
@@ -276,7 +276,7 @@ class Start:
             self.faults.append(event)
 
     def _take_trouble(self, event: NotSaved | Damaged) -> None:
-        """Each worker that found the same flaw says so; once is enough."""
+        """Add a checkpoint problem once, although each worker that finds it reports it."""
         alike = {"time": 0.0, "node": ""}
         if event.model_copy(update=alike) not in (
             known.model_copy(update=alike) for known in self.trouble

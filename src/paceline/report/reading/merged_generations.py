@@ -1,4 +1,4 @@
-"""The generations of a run told as one story: which steps count, and what lay between."""
+"""Merge the generations of a run: which steps count, and which interruptions lie between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,53 +15,53 @@ class Interruption:
     """An end of training that was not the end of the run."""
 
     generation: int
-    """Of the workers that it interrupted."""
+    """The generation that it interrupted."""
     cause: str
     reached: int
-    """The last step before it that is known of."""
+    """The last known step before it."""
     at: float
-    """When training last got on, in Unix seconds."""
+    """When training last made progress, in Unix seconds."""
     workers: int | None
     resumed: int | None = None
-    """The step that the next start went on from, 0 for the beginning; None before it did."""
+    """The step that the next start continued from, 0 for the beginning; None until it does."""
     back_at: float | None = None
     """When the next start began to train."""
     workers_after: int | None = None
     regrouped: Regrouped | None = None
-    """How those who were left went on; unset where the run was started again."""
+    """The survivors' regroup; None if the run was restarted."""
     again_seconds: float = 0.0
-    """What the steps had taken that were taken again."""
+    """Original duration of the steps that were repeated."""
     unwritten_seconds: float = 0.0
-    """Estimated: what steps had taken that count, but of which nobody could write any more."""
+    """Estimated duration of steps that count but that no survivor could report."""
 
     @property
     def lost_steps(self) -> int | None:
-        """Steps that had to be taken again."""
+        """Number of steps that had to be repeated."""
         return None if self.resumed is None else max(0, self.reached - self.resumed)
 
     @property
     def away_seconds(self) -> float | None:
-        """How long nothing was trained."""
+        """Seconds without training."""
         return None if self.back_at is None else max(0.0, self.back_at - self.at)
 
     @property
     def lost_seconds(self) -> float | None:
-        """How much longer the run takes because of it."""
+        """How much longer the run takes because of it, in seconds."""
         away = self.away_seconds
         return None if away is None else away + self.again_seconds
 
 
 @dataclass(frozen=True)
 class Story:
-    """What all generations of a run have come to."""
+    """All generations of a run, merged."""
 
     columns: Columns
-    """The steps that count: those that a later generation took again are the later one's."""
+    """The steps that count; of a repeated step, only the later generation's."""
     interruptions: list[Interruption]
 
 
 def told(starts: Sequence[Start]) -> Story:
-    """The story of generations in their order.
+    """Merge generations, given in their order.
 
     A start that ended before it trained interrupted nothing: it belongs to the interruption before
     it.
@@ -89,7 +89,7 @@ def told(starts: Sequence[Start]) -> Story:
 
 
 def one_start(generations: Sequence[Start]) -> Sequence[Start]:
-    """The last of them that began inside the same processes."""
+    """Return the last generations that ran within the same processes."""
     first = len(generations) - 1
     while first > 0 and generations[first].regrouped is not None:
         first -= 1
@@ -97,13 +97,13 @@ def one_start(generations: Sequence[Start]) -> Sequence[Start]:
 
 
 def finished(start: Sequence[Start]) -> Finished | None:
-    """The last word of the workers of a start, whichever of its generations it names."""
+    """Return the `Finished` event of a start, from the latest generation that has one."""
     return next((each.finished for each in reversed(start) if each.finished), None)
 
 
 def _resumed(start: Start, before: Start | None) -> int | None:
-    """The step that it went on from; where workers were lost before, nobody may have written yet
-    that the others regrouped, and silence does not mean the beginning."""
+    """Return the step that a generation continued from. After a lost worker the regroup may not be
+    written yet, so a generation without steps counts as unknown rather than as the beginning."""
     silent = start.regrouped is None and not start.columns.step and not start.resumed
     if silent and before is not None and any(isinstance(each, Lost) for each in before.faults):
         return None
@@ -126,7 +126,8 @@ def _restart(before: Sequence[Start], after: Start | None, columns: Columns) -> 
 
 
 def _regroup(before: Start, regrouped: Regrouped, columns: Columns, cause: str) -> Interruption:
-    """A regroup; of steps that no worker 0 lived to write, only their number is known."""
+    """Return the interruption for a regroup; if worker 0 died before it reported its last steps,
+    only their number is known, and their duration is estimated."""
     written = columns.step[-1] if columns.step else 0
     reached = max(written, regrouped.step + regrouped.steps_again)
     recent = columns.seconds[-RECENT_STEPS:]
@@ -152,7 +153,7 @@ def _regroup(before: Start, regrouped: Regrouped, columns: Columns, cause: str) 
 
 
 def _cause_of_regroup(generations: Sequence[Start], regrouped: Regrouped) -> str:
-    """Who was lost first; several were often lost by the same."""
+    """Describe the worker that was lost first; one cause often takes several."""
     lost = [each for start in generations for each in start.faults if isinstance(each, Lost)]
     if not lost:
         return regrouped.why
@@ -165,7 +166,7 @@ def _cause_of_regroup(generations: Sequence[Start], regrouped: Regrouped) -> str
 
 
 def _cause_of_end(start: Sequence[Start]) -> str:
-    """Why a start ended before the run's end, in a few words."""
+    """Return in a few words why a start ended before the end of the run."""
     done = finished(start)
     if done is not None:
         causes = {"interrupted": "time limit", "preempted": "preempted", "stopped": "stopped"}
@@ -182,12 +183,12 @@ def _cause_of_end(start: Sequence[Start]) -> str:
 
 
 def first_failure(failures: Sequence[Failed]) -> Failed | None:
-    """The one that was not a consequence of others, if there is one."""
+    """Return the first failure, preferring one that is not the consequence of another."""
     return min(failures, key=lambda each: (each.lost_peer, each.time), default=None)
 
 
 def _awaits_another(start: Sequence[Start]) -> bool:
-    """Whether the scheduler ended it and it is in the queue again."""
+    """Return whether the scheduler ended it and queued it again."""
     done = finished(start)
     ended = any(each.ended is not None for each in start)
     return done is not None and done.outcome in ("interrupted", "preempted") and not ended

@@ -1,4 +1,4 @@
-"""Read a run's folder, as often as wanted, and say what is known of the run."""
+"""Read a run's folder repeatedly and build the run's state from it."""
 
 import contextlib
 import time
@@ -12,7 +12,7 @@ from paceline.specs import AnyEvent, Run, event_adapter
 
 
 class RunReader:
-    """Reads a run's events incrementally: each `refresh` reads only what is new."""
+    """Reads a run's events incrementally: each `refresh` reads only new lines."""
 
     def __init__(self, run: Run, tell: Callable[[list[AnyEvent]], None] | None = None) -> None:
         self._events = run.events
@@ -22,9 +22,9 @@ class RunReader:
         self._tell = tell
 
     def refresh(self) -> RunState:
-        """Read what is new in `events/*.jsonl`; the same state object, brought up to date.
+        """Read the new lines of `events/*.jsonl`, and update and return the one state object.
 
-        Who asked to be told gets the events themselves.
+        Pass the new events to the `tell` callback, if there is one.
         """
         now_monotonic, now_unix = time.monotonic(), time.time()
         told: list[AnyEvent] = []
@@ -32,7 +32,7 @@ class RunReader:
             # File by file: the events of a large run would not fit into memory together.
             for event in self._new_events(file):
                 # Nodes' clocks may differ from ours, so an event counts as written when we see it.
-                # Only what was there before we looked is dated by the clock that wrote it.
+                # Only events from before our first look are dated by the clock that wrote them.
                 age = max(0.0, now_unix - event.time) if self._first_look else 0.0
                 self._state.take(event, now_monotonic - age)
                 if self._tell is not None:
@@ -58,7 +58,7 @@ class RunReader:
             with file.open("rb") as stream:
                 stream.seek(offset)
                 text = stream.read()
-            # What follows the last line's end is still being written: next time.
+            # The text after the last newline is still being written; the next call reads it.
             whole = text.rfind(b"\n") + 1
             self._offsets[file] = offset + whole
             return [line for line in text[:whole].split(b"\n") if line.strip()]

@@ -1,5 +1,4 @@
-"""What is known of a run so far, built event by event: one story, however often it was started or
-its workers regrouped."""
+"""The state of a run so far, built event by event and merged over all restarts and regroups."""
 
 import math
 import time
@@ -44,20 +43,20 @@ Status = Literal["waiting", "running", "finished", "stopped", "failed"]
 
 @dataclass
 class RunState:
-    """All that the events said so far about a run: its newest generation of workers, and what those
-    before it have come to.
+    """The state of a run from the events so far: its newest generation of workers, and the merged
+    result of all generations.
 
     Columns (`step`, `loss`, `seconds`, `samples`, `time`) have one entry for each step that counts:
-    steps which a later generation took again are those of the later one. Workers and failures are
-    those of the newest generation, the last words those of the newest start.
+    of a repeated step, only the later generation's. Workers and failures belong to the newest
+    generation; `finished` and `ended` belong to the newest start.
     """
 
     job: Job
     plan: Plan
     unreadable_lines: int = 0
-    """Whole lines that were no event: a node was cut off while it wrote."""
+    """Complete lines that are no valid event, for example because a node died while it wrote."""
     heard_at: float | None = None
-    """When training last said something, on this process's monotonic clock."""
+    """When the last event of training was written, on this process's monotonic clock."""
     _starts: dict[int, Start] = field(default_factory=lambda: {0: Start(0)}, repr=False)
     _generations: Generations = field(default_factory=Generations, repr=False)
     _told: Story | None = field(default=None, repr=False)
@@ -68,7 +67,7 @@ class RunState:
         if event.generation not in self._starts:
             self._starts[event.generation] = Start(event.generation)
             self._starts = dict(sorted(self._starts.items()))
-        if isinstance(event, Usage):  # no word from training, which may hang meanwhile
+        if isinstance(event, Usage):  # no sign of progress: training may hang meanwhile
             self._starts[event.generation].use(event)
             return
         if self.heard_at is None or heard_at > self.heard_at:
@@ -83,42 +82,42 @@ class RunState:
 
     @property
     def restarts(self) -> int:
-        """How often the run was started again."""
+        """Number of times the run was restarted."""
         return self._generations.restarts(self.generation)
 
     def start_number(self, generation: int) -> int:
-        """In which start of the run, counted from 1, a generation trained."""
+        """Return in which start of the run, counted from 1, a generation trained."""
         return 1 + self._generations.restarts(generation)
 
     @property
     def started(self) -> list[Started]:
-        """What each node said when its workers began to train: the newest that was said."""
+        """The nodes' `Started` events, from the newest start's latest generation that has any."""
         return next((each.started for each in reversed(self._start) if each.started), [])
 
     @property
     def startup_seconds(self) -> float | None:
-        """From the start of the process to the first step, of the slowest node."""
+        """Seconds from process start to the first step, on the slowest node."""
         said = next((each.started for each in self._start if each.started), [])
         return max((each.startup_seconds for each in said), default=None)
 
     @property
     def number_of_workers(self) -> int | None:
-        """How many workers train now, or did last; unknown before any was heard of."""
+        """Number of workers that train now or trained last; None before any worker reports."""
         return self._newest.number_of_workers
 
     @property
     def workers(self) -> dict[int, Worker]:
-        """The workers by rank."""
+        """The workers of the newest generation, by rank."""
         return self._newest.workers
 
     @property
     def failures(self) -> list[Failed]:
-        """Workers that ended by an error."""
+        """Workers of the newest generation that ended with an error."""
         return self._newest.failures
 
     @property
     def last_failures(self) -> list[Failed]:
-        """Those since the newest generation began; a launcher names the start's first one."""
+        """Failures since the newest generation began; a launcher's name its start's first one."""
         began = self._newest.began_time or 0.0
         late = [each for start in self._start[:-1] for each in start.failures if each.time >= began]
         return [*self.failures, *late]
@@ -130,32 +129,32 @@ class RunState:
 
     @property
     def finished(self) -> Finished | None:
-        """The workers' last word."""
+        """The newest start's `Finished` event, written by its workers."""
         return finished(self._start)
 
     @property
     def ended(self) -> Ended | None:
-        """The launcher's last word."""
+        """The newest start's `Ended` event, written by its launcher."""
         return next((each.ended for each in reversed(self._start) if each.ended), None)
 
     @property
     def step(self) -> list[int]:
-        """The numbers of the steps, from 1."""
+        """Step numbers, from 1."""
         return self._story.columns.step
 
     @property
     def loss(self) -> list[float]:
-        """The mean over each step's global batch."""
+        """Mean loss over each step's global batch."""
         return self._story.columns.loss
 
     @property
     def seconds(self) -> list[float]:
-        """How long each step took."""
+        """Duration of each step, in seconds."""
         return self._story.columns.seconds
 
     @property
     def samples(self) -> list[int]:
-        """How many samples each step saw."""
+        """Number of samples in each step."""
         return self._story.columns.samples
 
     @property
@@ -170,82 +169,82 @@ class RunState:
 
     @property
     def regroups(self) -> list[Regrouped]:
-        """How the workers that were left went on, each time."""
+        """All regroups of the run."""
         return [each.regrouped for each in self._all if each.regrouped]
 
     @property
     def faults(self) -> list[Lost | Slow | Refused]:
-        """Workers that were lost, slow or wrong, in all generations; as they were read."""
+        """Lost workers, stragglers and refused steps of all generations, in reading order."""
         return [fault for each in self._all for fault in each.faults]
 
     @property
     def checkpoints(self) -> list[Saved]:
-        """Complete checkpoints of all starts, whether they are still kept or not."""
+        """Complete checkpoints of all starts, including those deleted since."""
         return [each for start in self._all for each in start.checkpoints]
 
     @property
     def checkpoint_age_seconds(self) -> float | None:
-        """How long ago the last checkpoint was complete."""
+        """Seconds since the last checkpoint was completed."""
         saved_at = next((each.saved_at for each in self._all[::-1] if each.saved_at), None)
         return None if saved_at is None else max(0.0, time.monotonic() - saved_at)
 
     @property
     def trouble(self) -> list[NotSaved | Damaged]:
-        """Checkpoints that could not be written or not be trusted, in all starts."""
+        """Checkpoints that could not be written or are damaged, in all starts."""
         return [each for start in self._all for each in start.trouble]
 
     @property
     def agreements(self) -> list[Agreed]:
-        """Changes of the way in which replicas agree, in all starts."""
+        """Changes of the synchronization mode, in all starts."""
         return [each for start in self._all for each in start.agreements]
 
     @property
     def usage(self) -> list[NodeUse]:
-        """What each node's workers used, start by start."""
+        """Resource usage of each node's workers, start by start."""
         return [each for start in self._all for each in start.usage.values()]
 
     @property
     def traced(self) -> list[Traced]:
-        """What workers of the newest start that recorded any have recorded, by rank."""
+        """Profiles of the newest generation that recorded any, by rank."""
         recorded = next((start.traced for start in self._all[::-1] if start.traced), [])
         return sorted(recorded, key=lambda each: each.rank)
 
     @property
     def evaluations(self) -> list[Evaluated]:
-        """What `trainer.evaluate` found, in all starts."""
+        """Results of `trainer.evaluate`, in all starts."""
         return [each for start in self._all for each in start.evaluations]
 
     @property
     def trained_seconds(self) -> float:
-        """What all steps took together, also those that had to be taken again."""
+        """Total duration of all steps, including repeated ones."""
         return math.fsum(seconds for start in self._all for seconds in start.columns.seconds)
 
     @property
     def began_time(self) -> float | None:
-        """When the first start that came to train began to, in Unix seconds."""
+        """When the first start that trained began to train, in Unix seconds."""
         return next((each.began_time for each in self._all if each.began_time is not None), None)
 
     @property
     def first_step_time(self) -> float | None:
-        """When the first step of all began, in Unix seconds."""
+        """When the run's first step began, in Unix seconds."""
         taken = next((each.columns for each in self._all if each.columns.step), None)
         return None if taken is None else taken.time[0] - taken.seconds[0]
 
     @property
     def planned_steps(self) -> int | None:
-        """Steps that the run will take; unknown before the first worker started."""
+        """Number of steps that the run will take; None before the first worker starts."""
         return next((each.started[0].steps for each in self._all[::-1] if each.started), None)
 
     @property
     def quiet_seconds(self) -> float:
-        """How long nothing has been heard from any node."""
+        """Seconds since the last event from any node."""
         return 0.0 if self.heard_at is None else max(0.0, time.monotonic() - self.heard_at)
 
     @property
     def status(self) -> Status:
-        """Where the run stands, in one word."""
+        """The run's status in one word."""
         if self.generation < self.job.first_generation:
-            return "waiting"  # it was resumed, and nothing has been heard of that yet
+            return "waiting"  # it was resumed, and no worker has reported yet
         if any(not failure.lost_peer for failure in self.failures):
             return "failed"
         if self.finished is not None:
@@ -257,15 +256,15 @@ class RunState:
         return "running" if self._newest.trained else "waiting"
 
     def _ended_well(self, outcome: Outcome) -> Status:
-        """The status of a run whose workers have said how it ended."""
+        """Return the status of a run with a `Finished` event."""
         match outcome:
             case "interrupted" | "preempted":
                 return "stopped" if self.ended else "waiting"
             case "stopped":
-                # A scheduler's warning signal makes its exit code.
+                # The exit code then comes from the scheduler's warning signal.
                 return "stopped"
             case "finished":
-                # A bad code means that something broke after the last step.
+                # A nonzero exit code means that something broke after the last step.
                 return "failed" if self._exit_code else "finished"
 
     @property
@@ -274,7 +273,7 @@ class RunState:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be expected."""
+        """Whether no more events are expected."""
         return self.status in ("finished", "stopped", "failed")
 
     @property

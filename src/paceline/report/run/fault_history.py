@@ -1,4 +1,4 @@
-"""All faults of a run, in order: who, what, why, and what each cost."""
+"""All faults of a run in order: the worker, the kind, the reason and the cost of each."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class FaultEvent(Spec):
     who: str
     why: str
     lost_seconds: float | None = None
-    """Time without training, in repeated steps, or in a refused step; unset where unknown."""
+    """Time without training, in repeated steps, or in a refused step; None if unknown."""
     source: Source | None = None
     """Where the workers restored their state from."""
     joined: int = 0
@@ -42,7 +42,7 @@ class FaultFigures(Spec):
     workers: int
     planned_workers: int
     lost_workers: int
-    """Number of losses."""
+    """Number of times that a worker was lost."""
     joined_workers: int
     regroups: int
     slow_workers: int
@@ -50,7 +50,7 @@ class FaultFigures(Spec):
     refused_steps: int
     steps_again: int
     events: list[FaultEvent]
-    """In order."""
+    """In chronological order."""
 
     @property
     def seen(self) -> bool:
@@ -202,7 +202,7 @@ class _Reached:
 
 
 def source_words(source: Source) -> str:
-    """Say where the workers of a generation restored their state from."""
+    """Return in words where a generation's workers restored their state from."""
     return {
         "members": "survivors",
         "peers": "peer copies",
@@ -217,6 +217,6 @@ def survived_faults(state: RunState) -> bool:
 
 
 def planned_words(state: RunState, workers: int) -> str:
-    """`4 planned, ` where regroups left another number of workers than planned."""
+    """Return `4 planned, ` if regroups changed the number of workers from the plan's."""
     changed = state.regroups and workers != state.job.workers
     return f"{state.job.workers:,} planned, " if changed else ""

@@ -1,4 +1,4 @@
-"""The figures that every run has; the sections add theirs."""
+"""The figures that every run has; sections add their own."""
 
 import math
 import re
@@ -33,11 +33,11 @@ class Summary(Spec):
     """From the beginning of the first step to the end of the last."""
     samples_per_second: float
     final_loss: float | None
-    """Mean of the last step over its global batch; unset before the first step and where the loss
-    is NaN or infinite."""
+    """Mean of the last step over its global batch; None before the first step and if the loss is
+    NaN or infinite."""
     first_loss: float | None
     nonfinite_losses: int
-    """Steps whose loss was NaN or infinite."""
+    """Number of steps with a NaN or infinite loss."""
     workers: int
     nodes: int
     hosts: list[str]
@@ -46,7 +46,7 @@ class Summary(Spec):
     median_step_seconds: float | None
     flops_share: float | None
     """Model FLOPs utilization (MFU): FLOPs of the matrix products of forward and backward, over the
-    devices' peak; unset where the plan does not have both."""
+    devices' peak; None if the plan lacks either."""
     sync: str
     """The plan's synchronization mode, in the syntax of `--sync`."""
     agreements: list[Agreement]
@@ -105,7 +105,7 @@ def summary(state: RunState) -> Summary:
 
 
 def flops_share(plan: Plan, devices: int, samples_per_second: float) -> float | None:
-    """Return the model FLOPs utilization; `None` where the plan lacks FLOPs or the peak."""
+    """Return the model FLOPs utilization, or None if the plan lacks FLOPs or the peak."""
     said = plan.estimate
     if said is None or said.layout.precision != plan.layout.precision or not samples_per_second:
         return None
@@ -115,7 +115,7 @@ def flops_share(plan: Plan, devices: int, samples_per_second: float) -> float | 
 
 
 def by_number(name: str) -> list[tuple[int, str]]:
-    """A sort key that puts n2 before n10."""
+    """Return a sort key that puts n2 before n10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 

@@ -8,7 +8,7 @@ from paceline.specs import Refused, units
 from paceline.specs.base import Spec
 
 ENOUGH_STEPS = 1000
-"""Of which the median is taken: those of a long run take too long to sort for a live view."""
+"""Use about this many steps for the median: sorting a long run is too slow for a live view."""
 
 
 class GoodputFigures(Spec):
@@ -16,20 +16,20 @@ class GoodputFigures(Spec):
     that add up to it."""
 
     share: float | None
-    """`training_seconds` over `wall_seconds`; unset before the first step."""
+    """`training_seconds` over `wall_seconds`; None before the first step."""
     wall_seconds: float
     training_seconds: float
-    """In steps that count."""
+    """Time in steps that count."""
     regroup_seconds: float
-    """Without training until the survivors continued."""
+    """Time without training until the survivors continued."""
     restart_seconds: float
-    """Without training until the run was restarted, time in the queue included."""
+    """Time without training until the run was restarted, including time in the queue."""
     again_seconds: float
-    """In steps that were repeated later."""
+    """Time in steps that were repeated later."""
     refused_seconds: float
-    """In refused steps; estimated at the median step time each."""
+    """Time in refused steps, estimated at the median step time each."""
     other_seconds: float
-    """Between steps, without a fault."""
+    """Time between steps, without a fault."""
 
     @property
     def lost_seconds(self) -> float:
@@ -51,11 +51,11 @@ def goodput_figures(state: RunState) -> GoodputFigures:
     again = math.fsum(each.again_seconds for each in found)
     unwritten = math.fsum(each.unwritten_seconds for each in found)
     counted = math.fsum(state.seconds) + unwritten
-    # Clocks may jump, and those of two nodes differ: what was measured within one process is sure.
+    # Clocks may jump and differ between nodes; durations within one process are reliable.
     wall = max(_between(state), counted + again + math.fsum(away.values()))
     rest = max(0.0, wall - again - math.fsum(away.values()))
     refused = min(rest, refused_step_seconds(state) * _refused(state))
-    # Workers measure from step to step, so a step that follows a refused one has that in it.
+    # Workers measure from step to step, so a refused step's time is in the step after it.
     training = min(counted, max(0.0, rest - refused))
     return GoodputFigures(
         share=min(1.0, training / wall) if wall > 0 else None,
@@ -76,7 +76,7 @@ def refused_step_seconds(state: RunState) -> float:
 
 
 def goodput_sentence(figures: GoodputFigures) -> str:
-    """Say how much time was productive and what took the rest; nothing before the first step."""
+    """Return a sentence about productive and lost time; empty before the first step."""
     if figures.share is None:
         return ""
     lost = {
@@ -97,7 +97,7 @@ def goodput_sentence(figures: GoodputFigures) -> str:
 
 
 def _between(state: RunState) -> float:
-    """From the beginning of the first step to the end of the last, or to the last return."""
+    """Return the time from the first step's beginning to the last step's end or last resume."""
     began = state.first_step_time
     if began is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""The pictures of a scaling study, as Vega-Lite specifications written with Altair."""
+"""The charts of a scaling study, as Vega-Lite specifications written with Altair."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from paceline.specs.measurements.study import families
 
 MOST_TICKS = 8
 MOST_NAMES = 3
-# Beside its colour, for who prints in grey.
+# In addition to its color, for grayscale prints.
 FAMILY_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 LAWS = {
     "usl": ("solid the Universal Scalability Law", [1, 0]),
@@ -32,7 +32,7 @@ Rows = list[dict[str, Any]]
 
 
 def over_workers(result: StudyResult, altair: ModuleType) -> list[Picture]:
-    """Speed-up and efficiency; predictions and batches to keep it where there are any."""
+    """Return speed-up and efficiency charts, and prediction and isoefficiency charts if known."""
     drawing = _drawing(result, altair)
     always = [_speedup(drawing), _efficiency(drawing)]
     return [*always, *_prediction(drawing), *_isoefficiency(drawing)]
@@ -40,21 +40,21 @@ def over_workers(result: StudyResult, altair: ModuleType) -> list[Picture]:
 
 @dataclass(frozen=True)
 class _Axes:
-    """Workers, and what is drawn over them."""
+    """The x axis (workers), and the y axis for a field."""
 
     x: Any
-    y: Callable[[str], Any]  # of a field
+    y: Callable[[str], Any]  # takes a field name
     floor: float
 
 
 @dataclass(frozen=True)
 class _Drawing:
-    """What the pictures of a study have in common."""
+    """Data and helpers that the charts of a study share."""
 
     altair: ModuleType
     result: StudyResult
     points: list[tuple[str, str, PointResult]]
-    """The name and the family of those with finished runs, of the families that are drawn."""
+    """Name, family and result of each point with finished runs, for the families drawn."""
     families: list[str]
     left_out: str
 
@@ -62,7 +62,7 @@ class _Drawing:
         return self.altair.Chart(self.altair.Data(values=rows))
 
     def axes(self, rows: Rows, title: str, *, percents: bool = False, log: bool = False) -> _Axes:
-        """Workers in powers of two; values too, or from nothing to the highest."""
+        """Return axes: workers in powers of two; values in powers of two if `log`, else from 0."""
         alt = self.altair
         x_scale, x_axis, _ = self._octaves([row["workers"] for row in rows])
         x = alt.X("workers:Q", title="Workers", scale=x_scale, axis=x_axis)
@@ -70,7 +70,7 @@ class _Drawing:
         if log:
             scale, axis, floor = self._octaves(values)
         else:
-            # A very wide interval must not flatten all else.
+            # A very wide interval must not flatten the rest of the chart.
             highest = max(*values, *(row.get("high", 0.0) for row in rows))
             floor, top = 0.0, 1.08 * min(highest, 1.5 * max(values))
             scale = alt.Scale(domain=[floor, top], nice=False)
@@ -78,20 +78,20 @@ class _Drawing:
         return _Axes(x, lambda name: alt.Y(f"{name}:Q", title=title, scale=scale, axis=axis), floor)
 
     def _octaves(self, values: list[float]) -> tuple[Any, Any, float]:
-        """A scale and an axis of the powers of two around these, and the scale's beginning."""
+        """Return a scale and axis in powers of two around `values`, and the scale's lower end."""
         first = math.floor(math.log2(min(values)))
         last = max(first + 1, math.ceil(math.log2(max(values))))
         every = math.ceil((last - first) / MOST_TICKS)
-        # Room for the marks that stand at the edges.
+        # Leave room for marks at the edges.
         floor = 0.92 * 2.0**first
         scale = self.altair.Scale(type="log", base=2, domain=[floor, 2.0**last / 0.92], nice=False)
         ticks = [2.0**power for power in range(first, last + 1, every)]
-        # Without a count of its own, the style's would leave out some of them.
+        # Without an explicit tickCount, the style's count would drop some ticks.
         axis = self.altair.Axis(values=ticks, tickCount=len(ticks), format=",~r")
         return scale, axis, floor
 
     def look(self, *, shaped: bool = False) -> dict[str, Any]:
-        """Colours, and shapes for points; a legend only where there are several families."""
+        """Return colors, and shapes for points; add a legend only for several families."""
         alt, names = self.altair, [plain(family) for family in self.families]
         legend = None
         if len(names) > 1:
@@ -111,7 +111,7 @@ class _Drawing:
     def rows(
         self, of: Callable[[PointResult], Interval | None], say: Callable[[float], str]
     ) -> Rows:
-        """What was measured, with its interval where there is one."""
+        """Return a row per point: the measurement, and its interval if there is one."""
         rows = []
         for name, family, each in self.points:
             found = of(each)
@@ -125,7 +125,7 @@ class _Drawing:
         return rows
 
     def predictions(self, rows: Rows, say: Callable[[float], str]) -> Rows:
-        """What these rows would be, had the planner been right."""
+        """Return the given rows with the planner's prediction in place of the measurement."""
         found = []
         for row, (_, _, each) in zip(rows, self.points, strict=True):
             if each.predicted_samples_per_second and each.samples_per_second:
@@ -135,8 +135,8 @@ class _Drawing:
         return found
 
     def measured(self, rows: Rows, axes: _Axes) -> list[Any]:
-        """Points over their intervals."""
-        # A logarithmic axis has no place for what is not above nothing.
+        """Return layers with points over their interval bars."""
+        # A logarithmic axis cannot show values at or below 0.
         bars = [{**row, "low": max(row["low"], axes.floor)} for row in rows if "low" in row]
         upright = self.data(bars).mark_rule(strokeWidth=2, clip=True)
         said = {"said": "measured", "interval": "95 % interval"}
@@ -146,7 +146,7 @@ class _Drawing:
         ]
 
     def predicted(self, rows: Rows, axes: _Axes) -> Any:
-        """Hollow points."""
+        """Return a layer of hollow points."""
         said = {"said": "predicted"}
         return self._marks(rows, axes, said, filled=False, size=130, strokeWidth=1.5)
 
@@ -157,17 +157,17 @@ class _Drawing:
         return marks.encode(x=axes.x, y=axes.y("value"), tooltip=tooltip, **self.look(shaped=True))
 
     def lines(self, rows: Rows, axes: _Axes, **look: Any) -> Any:
-        """Thin lines, one for each family."""
+        """Return a layer of thin lines, one per family."""
         marks = self.data(rows).mark_line(strokeWidth=1.5, clip=True, **look)
         return marks.encode(x=axes.x, y=axes.y("value"), **self.look())
 
     def picture(self, key: str, title: str, caption: str, label: str, layers: list[Any]) -> Picture:
-        """Layers over each other, with their words."""
+        """Return a chart of stacked layers with its title and captions."""
         chart = self.altair.layer(*layers).properties(width="container", height=HEIGHT_PIXELS)
         return Picture(key, title, caption + self.left_out, label, finish(chart, label))
 
     def intervals(self, rows: Rows) -> str:
-        """What bars stand for, or why there are none."""
+        """Return what the bars mean, or why there are none."""
         single = [len(each.runs) == 1 for *_, each in self.points]
         if not any("low" in row for row in rows):
             return " One run each: no intervals." if all(single) else " No intervals."
@@ -276,7 +276,7 @@ def _isoefficiency(drawing: _Drawing) -> list[Picture]:
     rows: Rows = []
     for reach in drawing.result.reaches:
         known = [each for each in reach.batch_for if 0 < each[1] < math.inf]
-        # One place makes no line.
+        # A single point makes no line.
         if reach.family in drawing.families and reach.bound == bound and len(known) > 1:
             rows += [_row(*each, reach.family) for each in known]
     if not rows:
@@ -297,5 +297,5 @@ def _row(workers: float, value: float, family: str) -> dict[str, Any]:
 
 
 def _short(value: float) -> float:
-    """As many digits as a picture can show."""
+    """Round to the digits that a chart can show."""
     return float(f"{value:.5g}")

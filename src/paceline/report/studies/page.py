@@ -1,4 +1,4 @@
-"""A scaling study as one HTML file: how well, what limits, what next; opens anywhere, offline."""
+"""A scaling study as one self-contained HTML file: its results, its limits and the findings."""
 
 import textwrap
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from paceline.specs.measurements.study import FARTHEST, families
 MOST_RUNS = 200
 MOST_FAILURES = 20
 MOST_CHARACTERS = 200
-"""Of a message, before its end is cut off."""
+"""Maximum length of a message before it is cut."""
 BAD_EFFICIENCY = 0.5
 COMPUTING: tuple[Part, ...] = ("forward", "backward", "pipeline", "optimizer")
 LAW_NAMES = {
@@ -49,7 +49,7 @@ LAW_NAMES = {
 
 
 def render_study(result: StudyResult) -> str:
-    """The page of a study, complete in itself: nothing is loaded from elsewhere."""
+    """Return the study's page as self-contained HTML that loads nothing else."""
     named = _named(result)
     runs = [(name, run) for name, each in named for run in each.runs]
     failures = [(name, why) for name, each in named for why in each.failures]
@@ -76,7 +76,7 @@ def render_study(result: StudyResult) -> str:
 
 
 def study_brief(result: StudyResult) -> Brief:
-    """What matters most of a study, in whatever form."""
+    """Return the study's key results, independent of the output format."""
     return Brief(
         title=result.study.name,
         sentence=_sentence(result),
@@ -89,7 +89,7 @@ def study_brief(result: StudyResult) -> Brief:
 
 
 def _pictures(result: StudyResult) -> list[Picture]:
-    """Nothing where no run has finished."""
+    """Return the study's charts; empty if no run has finished."""
     if _headline(result) is None:
         return []
     altair, _ = drawing_packages()
@@ -103,7 +103,7 @@ def _named(result: StudyResult) -> list[tuple[str, PointResult]]:
 
 
 def _headline(result: StudyResult) -> PointResult | None:
-    """The point on the most workers; of several, the fastest."""
+    """Return the point with the most workers; among several, the fastest."""
     finished = [each for each in result.points if each.samples_per_second]
     return max(finished, key=lambda each: (each.point.workers, _rate(each)), default=None)
 
@@ -182,7 +182,7 @@ def _limit(each: PointResult) -> tuple[str, str]:
 
 
 def _share(run: Measured, limit: Limit) -> float | None:
-    """What the limit has of a step; None where the run does not say what steps go to."""
+    """Return the limit's share of a step, or None if the run has no step breakdown."""
     whole = sum(run.seconds.values())
     if not whole:
         return None
@@ -218,12 +218,12 @@ def _end(result: StudyResult, reach: Reach) -> str:
 
 
 def _notes(result: StudyResult) -> list[str]:
-    """What a reader must know to trust the figures."""
+    """Return warnings that affect how far the figures can be trusted."""
     repeat, notes, absent = result.study.repeat, [], []
     for name, each in _named(result):
         lacking = repeat - len(each.runs)
         if each.failures:
-            # Runs that fail alike are one failure, so what is counted is what finished.
+            # Runs that fail alike are recorded as one failure, so count the finished runs.
             why = textwrap.shorten(plain(each.failures[0]), MOST_CHARACTERS, placeholder=" …")
             done = f"only {len(each.runs)} of" if each.runs else "none of"
             notes.append(f"{name}: {done} {units.count(repeat, 'run')} finished – {why}")
@@ -250,11 +250,11 @@ def _key(point: Point) -> tuple[int, int, str, int]:
 
 
 def _parts_picture(result: StudyResult, altair: ModuleType) -> list[Picture]:
-    """A bar for each point, divided by what its steps go to."""
+    """Return a chart with a bar per point, divided by step breakdown."""
     known = [(name, means) for name, each in _named(result) if (means := _mean_parts(each))]
     if not known:
         return []
-    # The first, the last, and those between at even distances.
+    # Take the first, the last, and evenly spaced points between them.
     last = min(MOST_BARS, len(known)) - 1
     shown = [known[round(at * (len(known) - 1) / max(1, last))] for at in range(last + 1)]
     order = [part for part in COLORS if any(part in means for _, means in shown)]

@@ -1,4 +1,4 @@
-"""The picture of a plan: samples per second over the nodes, with its interval."""
+"""The chart of a plan: samples/s over nodes, with the prediction interval."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ WIDTH_PIXELS = 560
 
 
 def scaling_picture(said: "Answer") -> str:
-    """An SVG: predicted throughput, the interval around it, and ideal scaling beside it."""
+    """Return an SVG of predicted throughput, its interval, and ideal scaling."""
     altair, vl_convert = drawing_packages()
     first = said.curve[0]
     each = first.samples_per_second / first.nodes

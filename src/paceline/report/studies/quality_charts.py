@@ -1,4 +1,4 @@
-"""The pictures of a study of quality: differences beside the margin, and loss over samples."""
+"""The charts of a quality study: differences relative to the margin, and loss over samples."""
 
 import math
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from paceline.specs import Comparison, Quality, StudyResult, Verdict, units
 
 MOST_MEASURES = 4
 MOST_POINTS = 40
-"""Rows of a picture of differences."""
+"""Maximum number of rows in a chart of differences."""
 ROW_PIXELS = 40
 DASHES = ([1, 0], [6, 3], [2, 3], [8, 3, 2, 3], [12, 4], [1, 2])
 LONG_CURVE = 20
-"""A loss that falls to less than so manyth of itself is drawn on a logarithmic scale."""
+"""Use a logarithmic scale if the highest mean loss is over this many times the lowest."""
 GREY = "#8A8A8A"
 LOOKS: dict[Verdict, tuple[str, str]] = {
     "same": (GREEN, "circle"),
@@ -40,7 +40,7 @@ Rows = list[dict[str, Any]]
 
 
 def quality_pictures(result: StudyResult, altair: ModuleType) -> list[Picture]:
-    """One of differences for each measure, the loss first; then the loss over the samples."""
+    """Return a chart of differences per measure, loss first, with the loss curves second."""
     quality = result.quality
     assert quality
     names = point_names([each.point for each in result.points])
@@ -71,7 +71,7 @@ def _differences(
     base = names[quality.base]
     rows = [_row(name, one) for name, one in found[:MOST_POINTS]]
     farthest = max(abs(row[end]) for row in rows for end in ("value", "low", "high"))
-    # Linear within the margin and logarithmic beyond: both ends of what matters can be read.
+    # Linear within the margin and logarithmic beyond, so that both ranges stay readable.
     margin = quality.margin
     edge = 1.3 * max(farthest, 2 * margin)
     ticks = _ticks(margin, edge)
@@ -137,14 +137,14 @@ def _row(name: str, one: Comparison) -> dict[str, Any]:
 
 
 def _ticks(margin: float, edge: float) -> list[float]:
-    """Nothing, the margin, and ten times that until the edge, on both sides."""
+    """Return ticks at 0, at the margin and at its powers of ten up to the edge, on both sides."""
     beyond = range(math.floor(math.log10(edge / margin)) + 1)
     sizes = [_short(margin * 10.0**power) for power in beyond]
     return [*(-each for each in sizes[::-1]), 0.0, *sizes]
 
 
 def _curves(names: Sequence[str], quality: Quality, altair: ModuleType) -> list[Picture]:
-    """The base first, then others as far as colours go."""
+    """Chart the loss curves: the base first, then others until the colors run out."""
     order = [quality.base, *(n for n in range(len(names)) if n != quality.base)]
     known = [(names[number], quality.points[number]) for number in order]
     known = [(name, each) for name, each in known if each.curve]

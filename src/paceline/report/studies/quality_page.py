@@ -1,4 +1,4 @@
-"""A study of quality as one HTML file: does it learn as well?"""
+"""A quality study as one HTML file: whether each point learns as well as the base."""
 
 from collections import Counter
 from statistics import fmean
@@ -16,7 +16,7 @@ MOST_RUNS = 200
 
 
 def render_quality(result: StudyResult) -> str:
-    """The page, complete in itself: nothing is loaded from elsewhere."""
+    """Return the page as self-contained HTML that loads nothing else."""
     quality = result.quality
     assert quality
     names = point_names([each.point for each in result.points])
@@ -48,7 +48,7 @@ def render_quality(result: StudyResult) -> str:
 
 
 def quality_brief(result: StudyResult) -> Brief:
-    """What matters most of a study of quality, in whatever form."""
+    """Return the quality study's key results, independent of the output format."""
     assert result.quality
     return Brief(
         title=result.study.name,
@@ -61,7 +61,7 @@ def quality_brief(result: StudyResult) -> Brief:
 
 
 def _pictures(result: StudyResult, quality: Quality) -> list[Picture]:
-    """Nothing where no run has finished."""
+    """Return the study's charts; empty if no run has finished."""
     if not any(each.runs for each in quality.points):
         return []
     altair, _ = drawing_packages()

@@ -1,4 +1,4 @@
-"""A study of quality in numbers: flat rows, and a table for a paper."""
+"""A quality study in numbers: flat rows, and a table for a paper."""
 
 from paceline.report.drawing.tables import Table
 from paceline.report.studies.quality_words import difference, said, value
@@ -7,7 +7,7 @@ from paceline.specs import StudyResult, units
 
 
 def quality_rows(result: StudyResult) -> list[Row]:
-    """One row for each measure of each point that is held against the base."""
+    """Return one row for each measure of each point that is compared with the base."""
     quality = result.quality
     assert quality
     return [
@@ -29,7 +29,7 @@ def quality_rows(result: StudyResult) -> list[Row]:
 
 
 def quality_table(result: StudyResult) -> Table:
-    """The same as people read it."""
+    """Return the same data as a formatted table."""
     quality, study = result.quality, result.study
     assert quality
     names = point_names([each.point for each in result.points])

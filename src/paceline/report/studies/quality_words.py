@@ -1,4 +1,4 @@
-"""What a study of quality found, as people say it: the same in the terminal and on the page."""
+"""The results of a quality study in words, shared by the terminal and the page."""
 
 from paceline.report.studies.study_tables import point_names
 from paceline.specs import Comparison, Interval, StudyResult, units
@@ -21,23 +21,23 @@ def said(found: Comparison) -> str:
 
 
 def difference(found: Interval) -> str:
-    """`+0.012 ± 0.034`; without the latter where there was one seed."""
+    """Format as `+0.012 ± 0.034`; without the interval for a single seed."""
     return f"{found.value:+.3g}" + (f" ± {short(found.half)}" if found.half is not None else "")
 
 
 def value(found: Interval) -> str:
-    """`0.0512 ± 0.0007`."""
+    """Format as `0.0512 ± 0.0007`."""
     half = f" ± {short(found.half)}" if found.half is not None else ""
     return units.loss(found.value) + half
 
 
 def short(number: float) -> str:
-    """Three digits that say something."""
+    """Format with three significant digits."""
     return f"{number:.3g}"
 
 
 def quality_findings(result: StudyResult) -> list[str]:
-    """A sentence for each point, after one that says what they are held against."""
+    """Return a sentence that names the base of the comparison, then one per point."""
     quality = result.quality
     assert quality
     names = point_names([each.point for each in result.points])

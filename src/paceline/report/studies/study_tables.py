@@ -1,4 +1,4 @@
-"""The points of a study in numbers: flat rows, CSV, a table for a paper, and how they are said."""
+"""The points of a study in numbers: flat rows, a table for a paper, and how to name them."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ USUAL_BOUND = 0.8
 
 
 def study_rows(result: StudyResult) -> list[Row]:
-    """One row for each point; what was not measured is None."""
+    """Return one row per point; a value that was not measured is None."""
     return [
         {
             **point_columns(each),
@@ -31,7 +31,7 @@ def study_rows(result: StudyResult) -> list[Row]:
 
 
 def point_columns(each: PointResult) -> Row:
-    """What a row says of its point."""
+    """Return the columns that identify a point."""
     return {
         "workers": each.point.workers,
         "nodes": each.point.nodes,
@@ -42,7 +42,7 @@ def point_columns(each: PointResult) -> Row:
 
 
 def study_table(result: StudyResult) -> Table:
-    """The points as people read them."""
+    """Return the points as a formatted table."""
     study, rows = result.study, study_rows(result)
     several = any(each.point.family for each in result.points)
     lines = [
@@ -69,17 +69,17 @@ def study_table(result: StudyResult) -> Table:
 
 
 def bound_of(result: StudyResult) -> float:
-    """The efficiency below which a study calls it bad."""
+    """Return the efficiency below which the study considers scaling poor."""
     return result.reaches[0].bound if result.reaches else USUAL_BOUND
 
 
 def limit_of(runs: Sequence[Measured]) -> Limit | None:
-    """What most of the runs name; of several, what was named first."""
+    """Return the limit that most runs name; in a tie, the one named first."""
     return Counter(run.limit for run in runs).most_common(1)[0][0] if runs else None
 
 
 def point_names(points: Sequence[Point]) -> list[str]:
-    """`8 nodes, sync=local:every=8` for each; the batch tells apart those alike in all else."""
+    """Name each point, as `8 nodes, sync=local:every=8`; the batch distinguishes equal names."""
     names = [plain(", ".join(filter(None, (each.where, each.family)))) for each in points]
     often = Counter(names)
     return [
@@ -89,22 +89,22 @@ def point_names(points: Sequence[Point]) -> list[str]:
 
 
 def where(study: Study) -> str:
-    """`here`, `on Slurm`, `on the testbed box`."""
+    """Return where the study ran: `here`, `on Slurm`, `on the testbed box`."""
     return "here" if study.cluster == "here" else f"on {plain(study.cluster)}"
 
 
 def factor(value: float) -> str:
-    """`6.67`, `43.1` or `1,204`."""
+    """Format as `6.67`, `43.1` or `1,204`."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def exact_percent(share: float) -> str:
-    """`83.4 %`, where the ends of an interval lie close together."""
+    """Format as `83.4 %`, for intervals with ends that lie close together."""
     return f"{100 * share:.1f} %"
 
 
 def between(found: Interval, form: Callable[[float], str]) -> str:
-    """`6.52 to 6.81`, or nothing where there is no interval."""
+    """Format as `6.52 to 6.81`; empty without an interval."""
     if found.low is None or found.high is None:
         return ""
     return f"{form(found.low)} to {form(found.high)}"
