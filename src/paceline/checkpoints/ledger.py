@@ -1,8 +1,8 @@
-"""Which samples entered every step, for tests and for the doubtful.
+"""The sample ledger: a record of the samples that entered every step, for tests and audits.
 
-One file for each generation of workers and each part of the batch. A worker writes before anybody
-can learn from its samples; a later generation takes back the steps after the one that it went on
-from, so what remains is what the weights have learnt from.
+There is one file per generation and data-parallel rank. A worker records its samples before any
+worker can learn from them. A later generation invalidates the steps after the step from which it
+resumed. The remaining steps are the ones in the weights.
 """
 
 import json
@@ -22,7 +22,7 @@ _Kind = TypeVar("_Kind", bound=Spec)
 
 
 class _Head(Spec):
-    """The first line of a file."""
+    """The first line of a ledger file."""
 
     resumed: NonNegativeInt
     parts: PositiveInt
@@ -30,7 +30,7 @@ class _Head(Spec):
 
 
 class _Line(Spec):
-    """One worker's part of a step."""
+    """One worker's samples in a step."""
 
     step: NonNegativeInt
     epoch: NonNegativeInt
@@ -39,17 +39,17 @@ class _Line(Spec):
 
 @dataclass
 class _Step:
-    """All parts of a step."""
+    """All workers' samples in a step."""
 
     start: str
     epoch: int
     left: int
-    """Parts that nobody has written down."""
+    """Number of workers whose samples are not recorded."""
     ids: list[int] = field(default_factory=list)
 
 
 class Ledger:
-    """Writes down one worker's samples."""
+    """Records one worker's samples."""
 
     def __init__(
         self, folder: Path, *, generation: int, part: int, parts: int, resumed: int, samples: int
@@ -60,15 +60,15 @@ class Ledger:
         self._write({"resumed": resumed, "parts": parts, "samples": samples})
 
     def entering(self, step: int, epoch: int, ids: tuple[int, ...]) -> None:
-        """A step is about to be taken on these samples."""
+        """Record the samples of a step before the step runs."""
         self._write({"step": step, "epoch": epoch, "ids": ids})
 
     def sync(self) -> None:
-        """Bring it to disk: before a checkpoint says that these steps count."""
+        """Flush the ledger to disk, before a checkpoint commits these steps."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """The last step was taken."""
+        """Close the file after the last step."""
         self._file.close()
 
     def _write(self, line: dict[str, Any]) -> None:
@@ -77,39 +77,39 @@ class Ledger:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What an epoch's steps saw."""
+    """The samples that an epoch's steps used."""
 
     epoch: int
     steps: int
     samples: int
-    """Samples of the dataset."""
+    """Number of samples in the dataset."""
     once: int
     repeated: tuple[int, ...]
-    """Samples that were seen more than once."""
+    """Samples that were used more than once."""
     missing: int
-    """Samples that were not seen."""
+    """Number of samples that were not used."""
     incomplete_steps: tuple[int, ...]
-    """Steps of which some worker's part was not written down."""
+    """Steps for which some worker's samples are not recorded."""
 
     @property
     def exact(self) -> bool:
-        """Whether every sample was seen exactly once."""
+        """Whether every sample was used exactly once."""
         return not self.repeated and not self.missing and not self.incomplete_steps
 
 
 def read_ledger(folder: Path) -> list[EpochRecord]:
-    """What the steps that count have seen, epoch by epoch."""
+    """Return the samples used by the steps that count, per epoch."""
     steps: dict[int, _Step] = {}
     samples = 0
     for path in sorted(folder.glob("start-*-part-*.jsonl")):
         lines = _lines(path)
         first = next(lines, None)
-        if first is None:  # its worker was killed before it could write
+        if first is None:  # the worker was killed before it could write
             continue
         head = _parsed(_Head, path, *first)
         start = path.name.split("-part-")[0]
         samples = head.samples
-        # What was not resumed from was never learnt from.
+        # A new generation invalidates the steps after the one from which it resumed.
         steps = {
             number: step
             for number, step in steps.items()
@@ -139,7 +139,7 @@ def _epoch(epoch: int, steps: dict[int, _Step], samples: int) -> EpochRecord:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """All whole lines: a worker may have been killed in the middle of its last one."""
+    """Yield all complete lines. A killed worker may have left its last line incomplete."""
     text = path.read_bytes()
     yield from enumerate(text[: text.rfind(b"\n") + 1].splitlines(), start=1)
 

@@ -1,7 +1,7 @@
-"""What a checkpoint says of itself: JSON, with the BLAKE3 hash of every file. Nothing is unpickled.
+"""The manifest of a checkpoint: JSON, with the BLAKE3 hash of every file. Nothing is unpickled.
 
-Whoever can write to where checkpoints are can also write a manifest and seal it: what it says leads
-nowhere outside of its checkpoint.
+An attacker with write access to the checkpoint storage can also write a manifest and its hash. So a
+manifest can name only files inside its own checkpoint.
 """
 
 import hashlib
@@ -17,15 +17,15 @@ from paceline.specs.base import Spec
 
 MANIFEST = "manifest.json"
 SEAL = "manifest.json.sha256"
-"""The manifest's own hash, as `sha256sum` writes it; a checkpoint without one does not count."""
+"""File with the manifest's hash, as `sha256sum` writes it. A checkpoint without it is ignored."""
 
 FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=200)]
-"""Of a file beside the manifest, never of one elsewhere."""
+"""Name of a file beside the manifest, never a path elsewhere."""
 Shape = tuple[NonNegativeInt, ...]
 
 
 class FileRecord(Spec):
-    """A file of a checkpoint."""
+    """A file of a checkpoint: its size and hash."""
 
     bytes: NonNegativeInt
     blake3: str
@@ -41,7 +41,7 @@ class StoredPiece(Spec):
 
 
 class StoredTensor(Spec):
-    """A whole tensor, wherever its pieces are."""
+    """A full tensor: its shape, its dtype and the locations of its pieces."""
 
     shape: Shape
     dtype: str
@@ -58,46 +58,46 @@ class StoredTensor(Spec):
 
 
 class Scalar(Spec):
-    """A number of an optimizer's state."""
+    """A number in the optimizer state."""
 
     value: float | int
     dtype: str | None = None
-    """What kind of tensor it was, if it was one."""
+    """The tensor's dtype, if the number was a tensor."""
 
 
 class Part(Spec):
-    """What one worker has written of a checkpoint."""
+    """The part of a checkpoint that one worker has written."""
 
     files: dict[FileName, FileRecord] = Field(default_factory=dict)
     tensors: dict[str, StoredTensor] = Field(default_factory=dict)
     scalars: dict[str, Scalar] = Field(default_factory=dict)
     error: str | None = None
-    """Why it could not."""
+    """Why the worker could not write its part."""
 
 
 class Contents(Spec):
-    """What belongs to a training's state, but for the numbers in its tensors."""
+    """The contents of a training state, except the values of its tensors."""
 
     step: int
-    """Steps that were taken."""
+    """Optimizer steps completed."""
     values: dict[str, Any]
-    """What is no tensor: options of the optimizer, the schedule, the scale of the loss."""
+    """Everything else that is not a tensor: optimizer options, schedule, loss scale."""
     tensors: dict[str, StoredTensor]
     scalars: dict[str, Scalar]
 
 
 class Manifest(Contents):
-    """A checkpoint: where it stands in the training, and what is stored where."""
+    """A checkpoint's manifest: its progress in the training, and where its data is stored."""
 
     format: int = 1
     samples: int
-    """Samples that they saw."""
+    """Samples used by these steps."""
     seconds: float
-    """How long they took."""
+    """Duration of these steps."""
     data: dict[str, int]
-    """What the order of the samples depends on."""
+    """The settings that determine the sample order."""
     metrics: dict[str, float]
-    """Figures of the last evaluation before."""
+    """Metrics of the last evaluation."""
     files: dict[FileName, FileRecord]
 
     @classmethod
@@ -111,7 +111,7 @@ class Manifest(Contents):
         metrics: dict[str, float] | None = None,
         values: dict[str, Any] | None = None,
     ) -> Self:
-        """Where a state stands, before anything of it is stored."""
+        """Return a manifest with the training's progress only, before any data is stored."""
         return cls(
             step=step,
             samples=samples,
@@ -135,12 +135,12 @@ class Manifest(Contents):
 
     @property
     def bytes(self) -> int:
-        """The size of all files."""
+        """Total size of all files."""
         return sum(record.bytes for record in self.files.values())
 
 
 def merged(parts: list[Part]) -> Part:
-    """All workers' parts as one; refused where they do not make up whole tensors."""
+    """Merge all workers' parts; raise an error if they do not cover every tensor."""
     files: dict[str, FileRecord] = {}
     scalars: dict[str, Scalar] = {}
     for part in parts:
@@ -158,7 +158,7 @@ def merged(parts: list[Part]) -> Part:
 
 
 def together(stored: Iterable[tuple[str, StoredTensor]]) -> dict[str, StoredTensor]:
-    """Tensors by their names, each with all of its pieces, which may be told one by one."""
+    """Collect each tensor's pieces under its name; the input may list pieces one by one."""
     found: dict[str, StoredTensor] = {}
     for name, each in stored:
         known = found.setdefault(name, each.model_copy(update={"pieces": []}))
@@ -171,5 +171,5 @@ def _numbers_there(stored: StoredTensor) -> int:
 
 
 def seal_of(manifest: bytes) -> bytes:
-    """The manifest's hash, in the form that `sha256sum --check` reads."""
+    """Return the manifest's hash in the format of `sha256sum --check`."""
     return f"{hashlib.sha256(manifest).hexdigest()}  {MANIFEST}\n".encode()

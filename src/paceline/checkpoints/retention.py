@@ -1,4 +1,4 @@
-"""Which checkpoints stay and which go."""
+"""Checkpoint retention: choose which checkpoints to delete."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from paceline.specs import Saving
 
 
 def expired(checkpoints: Mapping[int, Mapping[str, float]], saving: Saving) -> set[int]:
-    """The steps whose checkpoints may go, of all steps with the figures of each."""
+    """Return the steps whose checkpoints may be deleted, given the metrics of every checkpoint."""
     steps = sorted(checkpoints)
     kept = set(steps[-saving.keep_last :])
     if saving.keep_every:

@@ -1,4 +1,4 @@
-"""Saving while training goes on: copied at the edge of a step, then hashed and written aside."""
+"""Asynchronous checkpoint saving: copy between steps, then hash and write in the background."""
 
 import threading
 import time
@@ -21,38 +21,38 @@ from paceline.specs.base import Spec
 
 _POLL_SECONDS = 0.02
 _PEERS_TIMEOUT_SECONDS = 600.0
-"""How long worker 0 waits for what the others write of a checkpoint."""
+"""How long worker 0 waits for the other workers' parts of a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of a training at the edge of a step, as far as this worker writes it."""
+    """The part of the training state that this worker writes, as it is between two steps."""
 
     head: Manifest
-    """All but the files; the same on every worker."""
+    """The manifest without files; identical on every worker."""
     sections: dict[str, list[Piece]]
-    """Tensors that change and stay together."""
+    """Tensors by section; tensors in a section change together."""
     scalars: dict[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a complete checkpoint took."""
+    """The size and duration of a complete checkpoint."""
 
     bytes: int
     linked_bytes: int
-    """Of these, what had not changed on this worker since the checkpoint before."""
+    """Bytes of this worker's files that were unchanged since the previous checkpoint."""
     seconds: float
-    """From the edge of the step until it was complete."""
+    """Time from the end of the step until the checkpoint was complete."""
     stall_seconds: float
-    """How long this worker stood still for it."""
+    """How long this worker's training was blocked."""
 
 
 class Saver:
-    """Writes one worker's part of every checkpoint; worker 0 completes them.
+    """Writes one worker's part of every checkpoint; worker 0 commits the checkpoints.
 
-    `tell` hears from every complete checkpoint what it took, on worker 0, and on any worker why one
-    could not be written.
+    `tell` receives the cost of every complete checkpoint on worker 0, and the reason of a failed
+    one on any worker.
     """
 
     def __init__(
@@ -73,13 +73,14 @@ class Saver:
         self._before: tuple[int, dict[str, FileRecord]] | None = None
         """The last checkpoint that this worker wrote, and its files."""
         self._changing: set[str] = set()
-        """Files that have changed once, and are no longer compared before they are written."""
+        """Files that have changed once; they are written without comparing them first."""
         self._figures: dict[int, dict[str, float]] | None = None
         self.last: int | None = None
         """The step of the last complete checkpoint, as far as this worker knows."""
 
     def save(self, snapshot: Snapshot) -> None:
-        """Begin to save; the tensors may change again when this returns."""
+        """Start a save, after waiting for the previous one. The tensors may change after this
+        returns."""
         began = time.perf_counter()
         self.wait()
         staged = self._staging.copied(snapshot.sections)
@@ -92,13 +93,14 @@ class Saver:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until this worker has no more to write, and worker 0's checkpoint is complete."""
+        """Wait until this worker has written its part; on worker 0, until the checkpoint is
+        complete."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def abandon(self) -> None:
-        """Give up what is being saved: workers that it needs are gone."""
+        """Abandon the save in progress, because workers that it needs are lost."""
         self._abandoned.set()
 
     def _write(self, snapshot: Snapshot, began: float, stall_seconds: float) -> None:
@@ -128,7 +130,8 @@ class Saver:
         )
 
     def _hand_in(self, snapshot: Snapshot, draft: Draft) -> dict[str, FileRecord]:
-        """Write this worker's part and tell worker 0, which waits for it, also when it failed."""
+        """Write this worker's part and report to worker 0, which waits for it, even after a
+        failure."""
         part = Part(error="it was not written")
         try:
             part, _ = self._write_part(snapshot, draft)
@@ -140,7 +143,7 @@ class Saver:
         return part.files
 
     def _complete(self, snapshot: Snapshot, draft: Draft) -> tuple[Manifest, int]:
-        """Write worker 0's part and, with the others', make it a checkpoint; or leave nothing."""
+        """Write worker 0's part and commit the checkpoint with all parts; remove it on failure."""
         try:
             own, linked_bytes = self._write_part(snapshot, draft)
             whole = merged([own, *self._parts_of_others(draft)])
@@ -149,7 +152,7 @@ class Saver:
             )
             draft.commit(_json(manifest))
         except Exception:
-            draft.abandon()  # a disk that is full has no room for it
+            draft.abandon()  # the disk may be full
             raise
         return manifest, linked_bytes
 
@@ -171,7 +174,7 @@ class Saver:
         if self._before and before and file.name not in self._changing:
             record = file.record()
             if record == before:
-                with suppress(OSError):  # that checkpoint is gone, or was never completed
+                with suppress(OSError):  # that checkpoint was deleted or never committed
                     draft.link(file.name, self._before[0])
                     return record, True
             self._changing.add(file.name)
@@ -211,7 +214,7 @@ class Saver:
             try:
                 self._storage.remove(step)
             except OSError:
-                continue  # another time
+                continue  # retry after the next checkpoint
             del self._figures[step]
 
 
@@ -224,7 +227,7 @@ def _json(spec: Spec) -> bytes:
 
 
 def describe(error: Exception) -> str:
-    """Why something could not be done, in words."""
+    """Return the reason of a failure as text."""
     if isinstance(error, OSError | PacelineError):
         return str(error)
     return f"{type(error).__name__}: {error}"

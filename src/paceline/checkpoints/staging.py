@@ -1,4 +1,4 @@
-"""Copies of tensors that change again, in memory that is kept for the next time."""
+"""Staging buffers: copies of tensors that training is about to change, in reused memory."""
 
 import torch
 
@@ -6,17 +6,19 @@ from paceline.checkpoints.tensor_extent import Box, Piece
 
 
 class Staging:
-    """Where one snapshot at a time is copied to: getting memory anew would cost more than the
-    copying."""
+    """Buffers for one snapshot at a time. Allocating new memory would take longer than the copy."""
 
     def __init__(self) -> None:
         self._staged: dict[str, list[Piece]] = {}
 
     def copied(self, sections: dict[str, list[Piece]]) -> dict[str, list[Piece]]:
-        """The same pieces, whose tensors nobody but the next call changes; the same object as from
-        the call before, unless the pieces are others."""
+        """Copy the pieces into buffers that stay unchanged until the next call.
+
+        The result is the same object as before, unless the pieces' names, shapes or dtypes have
+        changed.
+        """
         if _kinds(sections) != _kinds(self._staged):
-            self._staged = {}  # frees it first
+            self._staged = {}  # free the old buffers first
             self._staged = {name: list(map(_room, pieces)) for name, pieces in sections.items()}
         for name, pieces in sections.items():
             for staged, piece in zip(self._staged[name], pieces, strict=True):

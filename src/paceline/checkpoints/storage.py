@@ -1,7 +1,7 @@
-"""Where checkpoints live: a folder that all nodes share, or a bucket.
+"""Checkpoint storage: a folder that all nodes share, or a bucket.
 
-A checkpoint is drafted, and becomes visible all at once. In a folder that is a rename; in a bucket,
-which has none, the seal is written last, and what has no seal does not count.
+A checkpoint is written as a draft and becomes visible atomically. A folder uses a rename. A bucket
+has no rename: the manifest's hash file is written last, and a checkpoint without it is ignored.
 """
 
 import os
@@ -23,58 +23,58 @@ _GENERATION = re.compile(r"step-(\d{10})")
 
 
 class Draft(Protocol):
-    """A checkpoint that is being written, by all workers."""
+    """A checkpoint that all workers are writing."""
 
     def write(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         """Write a file; it is on disk when this returns."""
 
     def link(self, name: str, step: int) -> None:
-        """Take a file over, unchanged, from the checkpoint of another step."""
+        """Reuse an unchanged file from the checkpoint of another step."""
 
     def names(self) -> set[str]:
-        """The files that are there."""
+        """Return the names of the files written so far."""
 
     def read(self, name: str) -> bytes:
-        """A small file of it."""
+        """Return the contents of a small file."""
 
     def delete(self, name: str) -> None:
-        """Remove a file of it."""
+        """Delete a file."""
 
     def commit(self, manifest: bytes) -> None:
-        """Make it a checkpoint, all at once."""
+        """Commit the draft: make it a checkpoint, atomically."""
 
     def abandon(self) -> None:
-        """Remove it."""
+        """Delete the draft."""
 
 
 class Readable(Protocol):
-    """Where the files of a state can be read, by its step and their names."""
+    """Storage from which the files of a state can be read, by step and name."""
 
     def reading(self, step: int, name: str) -> AbstractContextManager[Path]:
-        """A block in which a file can be read."""
+        """Open a file for reading, for the duration of a block."""
 
 
 class Storage(Readable, Protocol):
     """All checkpoints of a run."""
 
     def steps(self) -> list[int]:
-        """The steps that there are checkpoints of, the oldest first."""
+        """Return the steps that have a checkpoint, oldest first."""
 
     def draft(self, step: int, attempt: int) -> Draft:
-        """A new checkpoint; all workers of an attempt at the run get the same."""
+        """Return the draft of a new checkpoint, shared by all workers of an attempt at the run."""
 
     def clear_drafts(self) -> None:
-        """Remove what earlier attempts left unfinished."""
+        """Delete unfinished drafts of earlier attempts."""
 
     def set_aside(self, step: int) -> None:
-        """Keep a damaged checkpoint from being taken again; its files stay to be looked at."""
+        """Exclude a damaged checkpoint from future restores, but keep its files for inspection."""
 
     def remove(self, step: int) -> None:
-        """Remove a checkpoint."""
+        """Delete a checkpoint."""
 
 
 def opened(place: str | Path) -> "Folder | Bucket":
-    """The storage at a path or a URL."""
+    """Return the storage at a path or URL."""
     if "://" not in str(place) or str(place).startswith("file://"):
         return Folder(Path(str(place).removeprefix("file://")))
     return Bucket(str(place))
@@ -96,32 +96,32 @@ class Folder:
         path.mkdir(parents=True, exist_ok=True)
 
     def steps(self) -> list[int]:
-        """The steps that there are checkpoints of, the oldest first."""
+        """Return the steps that have a checkpoint, oldest first."""
         return _found(entry.name for entry in os.scandir(self._path))
 
     def draft(self, step: int, attempt: int) -> Draft:
-        """A new checkpoint."""
+        """Return the draft of a new checkpoint."""
         return _FolderDraft(self._path, step, attempt)
 
     def clear_drafts(self) -> None:
-        """Remove what earlier attempts left unfinished."""
+        """Delete unfinished drafts of earlier attempts."""
         for entry in os.scandir(self._path):
             if entry.name.startswith((".draft-", ".gone-")):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
     @contextmanager
     def reading(self, step: int, name: str) -> Iterator[Path]:
-        """A block in which a file can be read."""
+        """Open a file for reading, for the duration of a block."""
         yield self._path / _name(step) / name
 
     def set_aside(self, step: int) -> None:
-        """Keep a damaged checkpoint from being taken again; only the last one so kept stays."""
+        """Exclude a damaged checkpoint from future restores; keep only the last damaged one."""
         for old in self._path.glob("damaged-*"):
             shutil.rmtree(old, ignore_errors=True)
         (self._path / _name(step)).rename(self._path / f"damaged-{_name(step)}")
 
     def remove(self, step: int) -> None:
-        """Remove a checkpoint: first out of sight, so that half of one is never taken."""
+        """Delete a checkpoint. Hide it first, so that no worker restores a partial one."""
         gone = self._path / f".gone-{_name(step)}"
         (self._path / _name(step)).rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
@@ -139,10 +139,11 @@ class _FolderDraft:
             )
 
     def write(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        # Under another name at first: whoever waits for this file must not find half of it.
+        # Write under a temporary name: a worker that waits for this file must not see a partial
+        # one.
         unfinished = self._path / f".{name}"
         unfinished.unlink(missing_ok=True)
-        with unfinished.open("xb") as file:  # never through a link that somebody put there
+        with unfinished.open("xb") as file:  # never follow a link that someone placed there
             for chunk in chunks:
                 file.write(chunk)
             file.flush()
@@ -182,7 +183,7 @@ def _sync_folder(path: Path) -> None:
 
 
 class Bucket:
-    """Checkpoints in an object store, through fsspec; its settings come from the environment."""
+    """Checkpoints in an object store, through fsspec, which is configured by the environment."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -197,17 +198,17 @@ class Bucket:
         self._path = path.rstrip("/")
 
     def steps(self) -> list[int]:
-        """The steps that there are checkpoints of, the oldest first."""
+        """Return the steps that have a checkpoint, oldest first."""
         self._files.invalidate_cache()
         return _found(path.split("/")[-2] for path in self._files.glob(f"{self._path}/*/{SEAL}"))
 
     def draft(self, step: int, attempt: int) -> Draft:
-        """A new checkpoint."""
-        del attempt  # nothing is taken from a draft that this attempt did not write itself
+        """Return the draft of a new checkpoint."""
+        del attempt  # an attempt uses only the files that it wrote itself
         return _BucketDraft(self._files, self._path, step)
 
     def clear_drafts(self) -> None:
-        """Remove what earlier attempts left unfinished."""
+        """Delete unfinished drafts of earlier attempts."""
         complete = set(self.steps())
         with suppress(FileNotFoundError):
             for path in self._files.ls(self._path, detail=False):
@@ -216,19 +217,19 @@ class Bucket:
 
     @contextmanager
     def reading(self, step: int, name: str) -> Iterator[Path]:
-        """A block in which a file can be read, from a copy on this node's disk."""
+        """Download a file to this node's disk for reading, for the duration of a block."""
         with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
             copy = Path(folder) / name
             self._files.get_file(f"{self._path}/{_name(step)}/{name}", str(copy))
             yield copy
 
     def set_aside(self, step: int) -> None:
-        """Keep a damaged checkpoint from being taken again."""
+        """Exclude a damaged checkpoint from future restores."""
         with suppress(FileNotFoundError):
             self._files.rm_file(f"{self._path}/{_name(step)}/{SEAL}")
 
     def remove(self, step: int) -> None:
-        """Remove a checkpoint, its seal first."""
+        """Delete a checkpoint, its hash file first."""
         self.set_aside(step)
         self._files.rm(f"{self._path}/{_name(step)}", recursive=True)
 

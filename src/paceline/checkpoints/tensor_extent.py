@@ -1,4 +1,4 @@
-"""Which part of a whole tensor a worker holds: what lets a checkpoint be read in another layout."""
+"""Extents: a worker's part of a full tensor, so that checkpoints can be read in another layout."""
 
 import zlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 _SMALLEST_PART_BYTES = 4 << 20
-"""What several workers hold alike they write in parts, but not in smaller ones than this."""
+"""Workers that hold the same tensor divide the write, but into parts no smaller than this."""
 
 
 class Box(NamedTuple):
@@ -20,19 +20,19 @@ class Box(NamedTuple):
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """This rectangle as an index of the tensor that it lies in."""
+        """The rectangle as an index into its tensor."""
         return tuple(
             slice(begin, begin + length)
             for begin, length in zip(self.offset, self.shape, strict=True)
         )
 
     def within(self, origin: tuple[int, ...]) -> "Box":
-        """The same rectangle as seen from another origin."""
+        """Return the same rectangle relative to another origin."""
         offset = tuple(a - b for a, b in zip(self.offset, origin, strict=True))
         return Box(offset, self.shape)
 
     def overlap(self, other: "Box") -> "Box | None":
-        """What two rectangles of one tensor share."""
+        """Return the intersection of two rectangles of one tensor, or None."""
         begins = tuple(map(max, self.offset, other.offset))
         ends = [
             min(a + length_a, b + length_b)
@@ -42,7 +42,8 @@ class Box(NamedTuple):
         return Box(begins, shape) if all(length > 0 for length in shape) else None
 
     def split(self, count: int) -> "list[Box]":
-        """Parts of nearly equal size, along the longest dimension; fewer where that is short."""
+        """Split along the longest dimension into nearly equal parts; fewer if that dimension is
+        short."""
         if count == 1 or not self.shape:
             return [self]
         dimension = max(range(len(self.shape)), key=lambda each: self.shape[each])
@@ -60,30 +61,30 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class Piece:
-    """A rectangle of a named tensor, with what this worker has of it."""
+    """A rectangle of a named tensor, with this worker's data for it."""
 
     name: str
     whole: tuple[int, ...]
-    """The shape of the whole tensor."""
+    """The shape of the full tensor."""
     box: Box
     tensor: torch.Tensor
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Where a tensor that a worker holds lies in the whole one."""
+    """The position of a worker's local tensor in the full tensor."""
 
     whole: tuple[int, ...]
     parts: tuple[tuple[Box, tuple[int, ...]], ...]
-    """Rectangles of the whole tensor, and where each begins in what is held."""
+    """Rectangles of the full tensor, each with its offset in the local tensor."""
     copies: int = 1
-    """How many workers hold the same."""
+    """Number of workers that hold the same data."""
     copy: int = 0
-    """Which of them this one is."""
+    """This worker's index among them."""
 
     @classmethod
     def everything(cls, shape: tuple[int, ...]) -> "Extent":
-        """All of a tensor."""
+        """Return the extent of a full tensor."""
         origin = (0,) * len(shape)
         return cls(shape, ((Box(origin, shape), origin),))
 
@@ -91,7 +92,8 @@ class Extent:
     def slice(
         cls, held: tuple[int, ...], dimension: int, pieces: list[range], length: int
     ) -> "Extent":
-        """Several ranges along a dimension, held behind each other."""
+        """Return the extent of several ranges along a dimension, concatenated in the local
+        tensor."""
         whole = (*held[:dimension], length, *held[dimension + 1 :])
         begins = accumulate((len(piece) for piece in pieces), initial=0)
         parts = []
@@ -103,7 +105,7 @@ class Extent:
         return cls(whole, tuple(parts))
 
     def rows(self, begin: int, length: int) -> "Extent":
-        """Only these rows of what is held."""
+        """Return the extent of these rows of the local tensor."""
         kept = []
         for box, here in self.parts:
             first, last = max(here[0], begin), min(here[0] + box.shape[0], begin + length)
@@ -114,17 +116,17 @@ class Extent:
         return replace(self, parts=tuple(kept))
 
     def among(self, copies: int, copy: int) -> "Extent":
-        """The same, held by so many times as many workers."""
+        """Return the same extent, held by `copies` times as many workers."""
         return Extent(self.whole, self.parts, self.copies * copies, self.copy * copies + copy)
 
     def held(self, name: str, local: torch.Tensor) -> Iterator[Piece]:
-        """What a worker holds, rectangle by rectangle."""
+        """Yield all of a worker's rectangles."""
         for box, here in self.parts:
             yield Piece(name, self.whole, box, _cut(local, Box(here, box.shape)))
 
     def written(self, name: str, local: torch.Tensor) -> Iterator[Piece]:
-        """What a worker writes of it: workers that hold the same divide it among them."""
-        # By the name, so that small tensors, too, are spread over the workers.
+        """Yield the pieces that a worker writes. Workers that hold the same data divide it."""
+        # Start at an index that depends on the name, to spread small tensors over the workers, too.
         first = zlib.crc32(name.encode())
         for piece in self.held(name, local):
             count = min(self.copies, max(1, piece.tensor.nbytes // _SMALLEST_PART_BYTES))
@@ -135,5 +137,6 @@ class Extent:
 
 
 def _cut(tensor: torch.Tensor, box: Box) -> torch.Tensor:
-    """What lies in a rectangle of a tensor, which is often all of it: indexing takes longer."""
+    """Return a rectangle of a tensor. Skip the indexing if it is the whole tensor: that is
+    faster."""
     return tensor if box.shape == tuple(tensor.shape) else tensor[box.slices]

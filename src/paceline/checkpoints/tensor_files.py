@@ -1,4 +1,4 @@
-"""Tensors in safetensors files, written piece by piece so that nothing is copied to be hashed."""
+"""Tensors in safetensors files, written piece by piece to avoid a copy for hashing."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,8 +13,8 @@ from paceline.specs import PacelineError
 
 _SMALLEST_FILE_BYTES = 16 << 20
 _MOST_FILES = 16
-"""Several files are hashed side by side, and one that did not change need not be written; but
-parallel file systems suffer from many small ones."""
+"""Several files allow parallel hashing, and unchanged files need not be written again. But many
+small files slow down parallel file systems."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -35,7 +35,7 @@ _KINDS = {
 
 
 class TensorFile:
-    """The contents of one file: its header, and the bytes of its tensors behind it."""
+    """The contents of one file: a header, then the bytes of its tensors."""
 
     def __init__(self, name: str, pieces: list[Piece]) -> None:
         self.name = name
@@ -44,32 +44,32 @@ class TensorFile:
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Size of the file."""
         return len(self._header) + sum(piece.tensor.nbytes for piece in self._pieces)
 
     @cached_property
     def chunks(self) -> list[memoryview]:
-        """What stands in it, one after the other."""
+        """The file's contents, in order."""
         flat = (piece.tensor.reshape(-1).view(torch.uint8) for piece in self._pieces)
         return [memoryview(self._header), *(each.numpy().data for each in flat)]
 
     def record(self) -> FileRecord:
-        """Its size and its hash."""
+        """Return the file's size and hash."""
         digest = blake3()
         for _ in self.hashed_chunks(digest):
             pass
         return FileRecord(bytes=self.bytes, blake3=digest.hexdigest())
 
     def hashed_chunks(self, digest: blake3) -> Iterator[memoryview]:
-        """What stands in it, each part hashed while the processor still has it at hand."""
+        """Yield the file's contents, and hash each chunk while it is in the CPU cache."""
         for chunk in self.chunks:
             for begin in range(0, len(chunk), _CHUNK_BYTES):
                 part = chunk[begin : begin + _CHUNK_BYTES]
-                digest.update(part)  # gives Python's lock up meanwhile
+                digest.update(part)  # releases the GIL
                 yield part
 
     def stored(self) -> Iterator[tuple[str, StoredTensor]]:
-        """Which pieces of which tensors it has."""
+        """Yield the tensor pieces in this file."""
         for piece in self._pieces:
             where = StoredPiece(
                 file=self.name, key=_key(piece), offset=piece.box.offset, shape=piece.box.shape
@@ -81,7 +81,7 @@ class TensorFile:
 
 
 def in_files(section: str, worker: int, pieces: Sequence[Piece]) -> Iterator[TensorFile]:
-    """Pieces divided into files that are named by what they have and whose it is."""
+    """Divide pieces into files, named by section, worker and number."""
     total = sum(piece.tensor.nbytes for piece in pieces)
     limit = max(_SMALLEST_FILE_BYTES, total // _MOST_FILES)
     number, size, some = 0, 0, list[Piece]()
@@ -96,7 +96,7 @@ def in_files(section: str, worker: int, pieces: Sequence[Piece]) -> Iterator[Ten
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """The name of a tensor's type, as torch has it."""
+    """Return the name of a tensor's dtype, as torch spells it."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
@@ -129,5 +129,5 @@ def _header(pieces: list[Piece]) -> bytes:
         }
         begin = end
     text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)  # so that the tensors begin where a processor likes it
+    text += b" " * (-len(text) % 8)  # align the tensor data to 8 bytes
     return len(text).to_bytes(8, "little") + text

@@ -1,4 +1,4 @@
-"""From a checkpoint that was checked to the tensors of this worker, whoever wrote them."""
+"""Load a verified checkpoint into this worker's tensors, whichever workers wrote it."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from paceline.specs import PacelineError
 
 
 def fill(pieces: Iterable[Piece], manifest: Manifest, storage: Readable) -> None:
-    """Read what a checkpoint has of these pieces into their tensors, each file once."""
+    """Load the checkpoint's data into these pieces' tensors, reading each file once."""
     wanted: dict[str, list[tuple[Piece, StoredPiece, Box]]] = defaultdict(list)
     for piece in pieces:
         _check_form(piece, manifest)

@@ -1,4 +1,4 @@
-"""The newest checkpoint that can be trusted: every file is hashed before anything is read."""
+"""Find the newest intact checkpoint. Every file is hashed before any data is loaded."""
 
 import stat
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from paceline.checkpoints.storage import Storage
 from paceline.specs import PacelineError
 
 HASHING_THREADS = 4
-"""Files at a time: while some are hashed, others wait for the disk."""
+"""Files to hash in parallel: some are hashed while others wait for the disk."""
 
 _CHUNK_BYTES = 1 << 20
 
 MOST_MANIFEST_BYTES = 4 << 30
-"""Of a manifest, which is read whole: hundreds of bytes for each piece of a tensor."""
+"""Maximum size of a manifest, which is read whole: hundreds of bytes per tensor piece."""
 
 
 class Damaged(Exception):
-    """A checkpoint is not what was written; the message names the file and the cause."""
+    """A checkpoint differs from what was written; the message names the file and the cause."""
 
 
 def manifest_of(storage: Storage, step: int) -> Manifest:
-    """What a checkpoint says of itself; raises Damaged where that cannot be trusted."""
+    """Return a checkpoint's manifest; raise Damaged if its hash or contents are wrong."""
     text, seal = (_small_file(storage, step, name) for name in (MANIFEST, SEAL))
     if seal_of(text) != seal:
         raise Damaged(f"{MANIFEST} is not what was sealed: its SHA-256 differs from that in {SEAL}")
@@ -40,7 +40,7 @@ def manifest_of(storage: Storage, step: int) -> Manifest:
 
 
 def check_file(storage: Storage, step: int, manifest: Manifest, name: str) -> None:
-    """Hash one file of a checkpoint; raises Damaged where it is not what was written."""
+    """Hash one file of a checkpoint; raise Damaged if it differs from what was written."""
     record = manifest.files[name]
     try:
         with storage.reading(step, name) as path:
@@ -61,10 +61,10 @@ def newest_good(
     all_agree: Callable[[bool], bool],
     tell: Callable[[int, str], None],
 ) -> Manifest | None:
-    """The newest checkpoint of which every file is as written; None where there is none at all.
+    """Return the manifest of the newest intact checkpoint; None if there are no checkpoints.
 
-    All workers call this together and each checks its share of the files. A damaged checkpoint is
-    told of and set aside, and the one before it is tried.
+    All workers call this together, and each verifies some of the files. A damaged checkpoint is
+    reported and excluded, then the one before it is tried.
     """
     steps = storage.steps()
     for step in reversed(steps):
@@ -105,7 +105,7 @@ def _small_file(storage: Storage, step: int, name: str) -> bytes:
 
 
 def _size(path: Path) -> int:
-    """In bytes; from a pipe or a device one could read for ever."""
+    """Return a file's size in bytes; refuse pipes and devices, which may never end."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise Damaged(f"{path.name} is no file")
