@@ -16,7 +16,7 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     def to_toml(self) -> str:
-        """This spec as TOML; what is unset is left out."""
+        """Return this spec as TOML, without unset fields."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def write(self, path: Path) -> None:
@@ -25,12 +25,12 @@ class Spec(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a spec from a TOML file; what is wrong in it is said by key."""
+        """Read a spec from a TOML file; errors name the wrong keys."""
         return cls.checked(cls.read_toml(path), path)
 
     @classmethod
     def read_toml(cls, path: Path) -> dict[str, Any]:
-        """What a TOML file says, before it is a spec."""
+        """Return the contents of a TOML file, not yet validated as a spec."""
         try:
             return tomllib.loads(path.read_text())
         except FileNotFoundError:
@@ -42,7 +42,7 @@ class Spec(BaseModel):
                 f"{path} cannot be read: {error.strerror}",
                 fix=f"give the path of a {cls.__name__.lower()} file",
             ) from None
-        # Beside what is no TOML: no text at all, numbers of thousands of digits, endless nests.
+        # Besides invalid TOML: binary data, integers with thousands of digits, too deep nesting.
         except (ValueError, RecursionError) as error:
             raise PacelineError(
                 f"{path} is not valid TOML: {error}", fix="mend that line"
@@ -50,7 +50,7 @@ class Spec(BaseModel):
 
     @classmethod
     def checked(cls, written: dict[str, Any], path: Path) -> Self:
-        """The spec that was written in a file."""
+        """Return the validated spec; `path` is named in errors."""
         try:
             return cls.model_validate(written)
         except ValidationError as error:

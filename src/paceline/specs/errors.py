@@ -1,19 +1,19 @@
-"""What Paceline raises when a person can mend the cause, and the exit codes beside 0."""
+"""Errors that the user can fix, and the exit codes besides 0."""
 
 STOPPED_EXIT_CODE = 3
-"""A run that was asked to stop and did so at the edge of a step: neither finished nor failed."""
+"""A run was asked to stop and stopped at a step boundary: neither finished nor failed."""
 
 OUT_OF_MEMORY_EXIT_CODE = 4
-"""A worker whose memory ran out: started again in the same way, it would end so again."""
+"""A worker ran out of memory: the same start would fail again."""
 
 TOO_FEW_EXIT_CODE = 5
-"""Too few workers were left to go on; from its last checkpoint the run can."""
+"""Too few workers survive to continue; the run can restart from its last checkpoint."""
 
 
 class PacelineError(Exception):
-    """A mistake or a state that the user can mend; shown as a sentence, never as a traceback.
+    """A mistake or a state that the user can fix; shown as a sentence, never as a traceback.
 
-    `problem` says what was set and what it conflicts with; `fix` says what to do.
+    `problem` names the setting and what it conflicts with; `fix` says what to do.
     """
 
     exit_code = 2
@@ -25,10 +25,10 @@ class PacelineError(Exception):
 
 
 class RunOver(Exception):
-    """The run ended while this worker waited for a rank in it."""
+    """The run ended while this worker waited for a rank."""
 
 
 class RunFailed(PacelineError):
-    """A run started and did not finish: the workers failed, or the job was ended."""
+    """A run started but did not finish: its workers failed, or its job was ended."""
 
     exit_code = 1

@@ -1,11 +1,10 @@
-"""A number with what surrounds it."""
+"""A number with its confidence interval."""
 
 from paceline.specs.base import Spec
 
 
 class Interval(Spec):
-    """A number, and what holds it in 19 of 20 cases; without an interval where there was one
-    measurement only."""
+    """A number with its 95 % confidence interval; no interval after a single measurement."""
 
     value: float
     low: float | None = None
@@ -13,5 +12,5 @@ class Interval(Spec):
 
     @property
     def half(self) -> float | None:
-        """What stands behind ±."""
+        """Half-width of the interval, as printed after ±."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2

@@ -1,4 +1,4 @@
-"""What a cluster is made of: devices, links and how many of them, each figure with its source."""
+"""A cluster's hardware: devices, links and their number, each figure with its source."""
 
 from typing import Literal
 
@@ -8,66 +8,67 @@ from paceline.specs.base import Spec
 from paceline.specs.errors import PacelineError
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp4"]
-"""What matrix products are computed in."""
+"""Number format of matrix products."""
 
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "send"]
-"""What workers do together, as in `Transfer.operation`."""
+"""Measured collectives and sends, as in `Transfer.operation`."""
 
 
 class MatmulRate(Spec):
-    """What a product of two square matrices reached."""
+    """Measured rate of a product of two square matrices."""
 
     size: PositiveInt
-    """Rows, and columns, of each matrix."""
+    """Rows and columns of each matrix."""
     precision: Precision
     flops_per_second: PositiveFloat
 
 
 class CollectiveCost(Spec):
-    """A line through what a collective took: latency + (bytes - free bytes) / rate."""
+    """A line fitted to the time of a collective: latency + (bytes - free bytes) / rate."""
 
     operation: Operation
     members: PositiveInt
     members_per_node: PositiveInt
     latency_seconds: NonNegativeFloat
     bytes_per_second: PositiveFloat
-    """Of the whole tensor that is summed, gathered, scattered or sent."""
+    """Rate in bytes of the whole tensor that is summed, gathered, scattered or sent."""
     free_bytes: NonNegativeFloat = 0.0
-    """That pass with the latency alone: what buffers and token buckets on the way take at once."""
+    """Bytes that cost only the latency: buffers and token buckets on the way take them at once."""
 
 
 class Device(Spec):
-    """One accelerator, as its maker and those who measured it describe it."""
+    """One accelerator, with published and measured figures."""
 
     name: str
     kind: Literal["accelerator", "cpu"] = "accelerator"
     peak_flops: dict[Precision, PositiveFloat]
-    """Dense matrix products per second, without sparsity."""
+    """Dense FLOP/s by precision, without sparsity."""
     memory_bytes: PositiveInt
     memory_bytes_per_second: PositiveFloat
     units: PositiveInt
     """Multiprocessors or compute units, which a matrix product must be large enough to fill."""
     matmul_efficiency: float = Field(gt=0, le=1)
-    """Of the peak, what the best of all matrix sizes reaches."""
+    """Fraction of the peak that the best matrix size reaches."""
     sustained: float = Field(default=1.0, gt=0, le=1)
-    """Of that, what training reaches that goes on for hours: hot, and held to its power limit."""
+    """Fraction of that which hours of training sustain, at operating temperature and power
+    limit."""
     launch_seconds: PositiveFloat | None = None
-    """The host's time for a small operation, where it was measured."""
+    """Host time of a small operation; None if not measured."""
     watts: PositiveFloat | None = None
-    """Power limit, where it is known."""
+    """Power limit; None if unknown."""
     price_per_hour: PositiveFloat | None = None
     source: str
-    """Of the figures above."""
+    """Source of the figures above."""
     efficiency_source: str
-    """Of `matmul_efficiency`."""
+    """Source of `matmul_efficiency`."""
     sustained_source: str = "assumed"
-    """Of `sustained`."""
+    """Source of `sustained`."""
     matmuls: tuple[MatmulRate, ...] = ()
-    """Measured, where the cluster was probed."""
+    """Measured rates; empty unless the cluster was probed."""
 
     def peak(self, precision: str) -> float:
-        """Products per second in `precision`."""
+        """Return the peak FLOP/s in `precision`."""
         for name, flops in self.peak_flops.items():
             if name == precision:
                 return flops
@@ -78,17 +79,17 @@ class Device(Spec):
 
 
 class Link(Spec):
-    """What connects devices: of one device, in one direction."""
+    """A link of one device, in one direction."""
 
     name: str
     latency_seconds: NonNegativeFloat
     bytes_per_second: PositiveFloat
-    """That a collective of large messages reaches, where it was measured; else the line rate."""
+    """Measured rate of collectives with large messages; the line rate if not measured."""
     source: str
 
 
 class FittedNumber(Spec):
-    """One of the planner's numbers, as runs on a cluster have shown it."""
+    """One of the planner's coefficients, as fitted to runs on a cluster."""
 
     value: PositiveFloat
     spread: PositiveFloat
@@ -96,64 +97,64 @@ class FittedNumber(Spec):
 
 
 class NodePower(Spec):
-    """What a node draws from the wall, by what its devices do."""
+    """A node's power draw at the wall, by the activity of its devices."""
 
     other_watts: NonNegativeFloat
-    """All that is not a device: processors, memory, fans, network interfaces."""
+    """Power of everything but the devices: processors, memory, fans, network interfaces."""
     computing: float = Field(gt=0, le=1)
-    """Of a device's power limit, what it draws while it computes."""
+    """Fraction of a device's power limit that it draws while it computes."""
     communicating: float = Field(gt=0, le=1)
-    """While it exchanges, or waits for others to."""
+    """The same fraction while it communicates, or waits for other workers."""
     idle: float = Field(gt=0, le=1)
-    """While nothing runs on it."""
+    """The same fraction while nothing runs on it."""
     supply_efficiency: float = Field(default=1.0, gt=0, le=1)
-    """Of what is drawn from the wall, what arrives behind the power supply."""
+    """Fraction of the power at the wall that arrives behind the power supply."""
     source: str
 
 
 class Cluster(Spec):
-    """Equal nodes of equal devices, joined by links inside a node and between nodes."""
+    """Equal nodes of equal devices, with links inside a node and between nodes."""
 
     nodes: PositiveInt
     devices_per_node: PositiveInt
     device: Device
     inside: Link
-    """Between the devices of one node."""
+    """Link between the devices of one node."""
     between: Link
     """One network interface of a node."""
     interfaces_per_node: PositiveInt | None = None
-    """Network interfaces of a node; one for each device where unset."""
+    """Network interfaces of a node; None: one per device."""
     power: NodePower | None = None
-    """Of a node, where it is known; the price of a device stands with the device."""
+    """Power of a node; None if unknown. The price of a device is a field of the device."""
     grams_per_kwh: NonNegativeFloat | None = None
-    """Of carbon dioxide, for the electricity there."""
+    """Grams of carbon dioxide per kWh of the site's electricity."""
     price_per_kwh: NonNegativeFloat | None = None
-    """Of electricity, where it is paid apart from the devices."""
+    """Price of electricity, if it is paid separately from the devices."""
     failures_per_device_hour: NonNegativeFloat | None = None
-    """Stops that nobody planned, where they were counted."""
+    """Unplanned stops per device and hour; None if not counted."""
     collectives: tuple[CollectiveCost, ...] = ()
-    """Measured, where the cluster was probed."""
+    """Measured costs; empty unless the cluster was probed."""
     numbers: dict[str, FittedNumber] = Field(default_factory=dict)
-    """What runs have shown of the planner's numbers (`paceline plan --calibrate`)."""
+    """The planner's coefficients, fitted to runs (`paceline plan --calibrate`)."""
     remarks: tuple[str, ...] = ()
-    """What a probe found unusual: nodes and links that are slower than their peers."""
+    """A probe's findings: nodes and links that are slower than their peers."""
 
     @property
     def devices(self) -> int:
-        """On all nodes."""
+        """Devices on all nodes."""
         return self.nodes * self.devices_per_node
 
     @property
     def network_bytes_per_second(self) -> float:
-        """Of one device, while all devices of its node send."""
+        """Network rate of one device while all devices of its node send."""
         interfaces = self.interfaces_per_node or self.devices_per_node
         return self.between.bytes_per_second * interfaces / self.devices_per_node
 
     def node_watts(self, busy: float) -> float | None:
-        """From the wall, of a node whose devices compute for that part of the time and are idle for
-        the rest; unknown without `power` or the device's `watts`.
+        """Return the power of a node at the wall; None without `power` or the device's `watts`.
 
-        A straight line from idle to busy, as Fan, Weber and Barroso (2007) used it for servers.
+        The devices compute for the fraction `busy` of the time and are idle for the rest. Linear
+        from idle to busy, as Fan, Weber and Barroso (2007) modeled servers.
         """
         if self.power is None or self.device.watts is None:
             return None

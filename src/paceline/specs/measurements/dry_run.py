@@ -1,4 +1,4 @@
-"""What a dry run finds: what each chosen worker would hold, and send, in a step."""
+"""Result of a dry run: the memory and communication of chosen workers in a step."""
 
 from pydantic import NonNegativeInt
 
@@ -7,74 +7,76 @@ from paceline.specs.plans.layout import Layout
 
 
 class Transfer(Spec):
-    """Calls of one kind that a worker makes in a step, all of the same size."""
+    """A worker's calls of one operation in a step, all of the same size."""
 
     operation: str
     """all-reduce, all-gather, reduce-scatter, broadcast, all-to-all, send, receive."""
     dimension: str
-    """In which dimensions of the layout those who take part differ: `shards`, say; several are
-    joined by ` x `."""
+    """Layout dimensions that the process group spans, such as `shards`; several are joined by `
+    x `."""
     workers: int
-    """Those who take part; 2 in a send."""
+    """Size of the process group; 2 for a send."""
     inside_node: bool
-    """Whether all of them are on one node."""
+    """Whether the whole process group is on one node."""
     bytes: NonNegativeInt
-    """Of one call: what is reduced, sent, gathered in the end, or scattered in the beginning."""
+    """Bytes of one call: the tensor reduced or sent, gathered at the end, or scattered at the
+    start."""
     count: NonNegativeInt
-    """Calls in a step."""
+    """Calls per step."""
 
     @property
     def total_bytes(self) -> int:
-        """Of all calls together."""
+        """Bytes of all calls."""
         return self.bytes * self.count
 
 
 class HeldParameters(Spec):
-    """Parameters with the same place in repeated blocks, as a worker holds them."""
+    """Parameters at the same position of repeated blocks, as a worker holds them."""
 
     name: str
-    """With `*` for the number of the block."""
+    """Parameter name, with `*` for the block's number."""
     shape: tuple[int, ...]
     count: int
 
 
 class Memory(Spec):
-    """Bytes on a device, each the most at any moment of a step."""
+    """Bytes on a device; each field is its own maximum over a step."""
 
     parameters: NonNegativeInt
     gradients: NonNegativeInt
     optimizer: NonNegativeInt
-    """What the optimizer keeps from step to step."""
+    """State that the optimizer keeps from step to step."""
     activations: NonNegativeInt
-    """What forward has kept for backward, each time a backward begins; with recomputation, also
-    what was computed again and is kept at that moment."""
+    """Activations saved for backward, at the start of each backward; with recomputation, also
+    recomputed ones that are in memory at that moment."""
     exchange: NonNegativeInt
-    """Weights gathered from other shards, and gradients laid out for the other replicas."""
+    """Weights gathered from other shards, and gradient buffers for communication between
+    replicas."""
     peak: NonNegativeInt
-    """All of it together, with what is computed on the way; not the sum of the others, which are
-    not at their most at the same moment."""
+    """Maximum of the total, with temporary tensors. Less than the sum of the other fields, which
+    peak at different moments."""
 
 
 class RankPicture(Spec):
-    """What one worker would hold and send."""
+    """Memory and communication of one worker."""
 
     rank: int
     node: int
-    """Counted from 0."""
+    """Node number, counted from 0."""
     stage: int
     replica: int
     shard: int
     slice: int
     parameters: int
-    """How many this worker holds."""
+    """Number of parameters that this worker holds."""
     memory: Memory
     largest: tuple[HeldParameters, ...]
-    """The largest parameters as they are held here."""
+    """The largest parameters, as this worker holds them."""
     transfers: tuple[Transfer, ...]
-    """Every collective and every point-to-point transfer of a step, the heaviest first."""
+    """Every collective and point-to-point transfer of a step, the largest first."""
 
     def transferred_bytes(self, inside_node: bool) -> int:
-        """Of all calls of a step that stay inside a node, or of those that do not."""
+        """Return the bytes of all calls of a step that stay inside a node, or that leave it."""
         return sum(each.total_bytes for each in self.transfers if each.inside_node == inside_node)
 
 
@@ -85,18 +87,18 @@ class DryRun(Spec):
     nodes: int
     devices_per_node: int
     parameters: int
-    """Of the whole model."""
+    """Parameters of the whole model."""
     parameter_bytes: int
-    """Of the whole model, which every worker builds before it keeps its part."""
+    """Bytes of the whole model, which every worker builds before it keeps its part."""
     batch: int
-    """Samples in a step, over all workers."""
+    """Samples per step, over all workers."""
     micro_batches: int
-    """That a worker's share of the batch passes in."""
+    """Micro-batches per local batch."""
     micro_batch_samples: int
-    """In one micro-batch, at the most."""
+    """Samples in the largest micro-batch."""
     micro_batches_run: int
-    """Of how many the numbers were found; for all others they follow from these."""
+    """Micro-batches that were run; results for the others are extrapolated."""
     ranks: tuple[RankPicture, ...]
-    """One for each stage of a pipeline: the others look the same."""
+    """One worker per pipeline stage: all others look the same."""
     seconds: float
-    """That the dry run took."""
+    """Duration of the dry run."""

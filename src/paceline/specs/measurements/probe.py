@@ -18,24 +18,24 @@ class ProbedWorker(Spec):
     units: PositiveInt
     memory_bytes: PositiveInt
     launch_seconds: PositiveFloat
-    """Host time of a small operation, while all workers run it."""
+    """Host time of a small operation while all workers run it."""
     memory_bytes_per_second: PositiveFloat
     """Read and written by a large copy."""
     matmuls: tuple[MatmulRate, ...]
     best_flops: PositiveFloat
-    """The best moment of the same small products on every worker: what peers are compared by."""
+    """Best rate of the same small products on every worker, used to compare peers."""
     watts: PositiveFloat | None = None
-    """The device's power limit, where it can be read."""
+    """The device's power limit; None if it cannot be read."""
 
 
 class CollectiveTime(Spec):
-    """How long one call took: the median over calls, then over the groups at work side by side."""
+    """Time of one call: the median over calls, then over the groups that run concurrently."""
 
     operation: Operation
     members: PositiveInt
     members_per_node: PositiveInt
     nbytes: PositiveInt
-    """Of the whole tensor that is summed, gathered, scattered or sent."""
+    """Bytes of the whole tensor that is summed, gathered, scattered or sent."""
     seconds: PositiveFloat
 
 
@@ -43,7 +43,7 @@ class PairRate(Spec):
     """Rate between two nodes while no other worker uses their links."""
 
     nodes: tuple[NonNegativeInt, NonNegativeInt]
-    """Their numbers."""
+    """Numbers of the two nodes."""
     bytes_per_second: PositiveFloat
 
 
@@ -55,10 +55,10 @@ class Probed(Spec):
     backend: str
     """Backend of the collectives; `none` with one worker."""
     interface: str
-    """The network interface of worker 0 towards the others."""
+    """Network interface of worker 0 toward the other workers."""
     workers: tuple[ProbedWorker, ...]
-    """By rank."""
+    """Workers by rank."""
     collectives: tuple[CollectiveTime, ...] = ()
     pairs: tuple[PairRate, ...] = ()
     profile: TrainingProfile | None = None
-    """Of the training that was to be timed, if any."""
+    """Profile of the timed training, if any."""

@@ -1,4 +1,4 @@
-"""What one step of a model costs, block by block and for one sample, whatever the hardware."""
+"""The cost of one step of a model, per block and sample, independent of the hardware."""
 
 from typing import Literal
 
@@ -10,142 +10,143 @@ TrainingPrecision = Literal["fp32", "bf16", "fp16"]
 
 
 class Matmul(Spec):
-    """A matrix product of forward, for one sample; backward takes two of the same size."""
+    """A matrix product of forward, for one sample; backward has two of the same size."""
 
     rows: PositiveInt
-    """Of one sample; a micro-batch of b samples has b times as many, unless `each_sample`."""
+    """Rows for one sample; b samples have b times as many, unless `each_sample`."""
     inner: PositiveInt
     columns: PositiveInt
     repeats: PositiveInt = 1
-    """Products of this size, computed side by side: attention heads, experts."""
+    """Independent products of this size: attention heads, experts."""
     each_sample: bool = False
-    """Whether a micro-batch has more of them, and not more rows in each: attention heads."""
+    """Whether b samples have b times as many products instead of more rows: attention heads."""
     count: PositiveFloat = 1.0
-    """Times in a block; a fraction where blocks differ and this one is their mean."""
+    """Occurrences in a block; a fraction if blocks differ and this one is their mean."""
     computed: float = Field(default=1.0, gt=0, le=1)
-    """The part that is computed: a half where a causal mask lets the rest be left out."""
+    """Fraction that is computed: one half if a causal mask skips the rest."""
     reused: float = Field(default=1.0, ge=1)
-    """Rows that have an element of the input in common, as windows of a convolution do: it is read
-    once for all of them."""
+    """Rows that share an input element, as the windows of a convolution do; it is read once for
+    all."""
     sliced: Literal["columns", "inner", "repeats", "whole"]
-    """What tensor parallelism divides; nothing of a product that stays whole."""
+    """The dimension that tensor parallelism divides; `whole`: none."""
     attention: bool = False
-    """Whether it belongs to the core of attention."""
+    """Whether the product belongs to the core of attention."""
 
     @property
     def flops(self) -> float:
-        """Of one sample, forward."""
+        """Forward FLOPs for one sample."""
         size = 2.0 * self.rows * self.inner * self.columns * self.repeats
         return size * self.computed * self.count
 
 
 class Timing(Spec):
-    """Seconds that one block took on one device, for micro-batches of several sizes."""
+    """Seconds of one block on one device, for micro-batches of several sizes."""
 
     samples: tuple[PositiveInt, ...]
-    """Of the micro-batches, growing."""
+    """Sizes of the micro-batches, ascending."""
     forward_seconds: tuple[NonNegativeFloat, ...]
     backward_seconds: tuple[NonNegativeFloat, ...]
 
 
 class ModelTimes(Spec):
-    """What a step's parts took on one device, for micro-batches of several sizes."""
+    """Seconds of a step's parts on one device, for micro-batches of several sizes."""
 
     samples: tuple[PositiveInt, ...]
     parts: tuple[tuple[NonNegativeFloat, ...], ...]
-    """For each size, seconds of: before the blocks, the blocks, after them; then backward of what
-    is after, of the blocks, of what is before."""
+    """For each size, forward seconds before the blocks, in the blocks and after them; then
+    backward seconds in the reverse order."""
     optimizer_seconds: NonNegativeFloat
 
 
 class LayerCost(Spec):
-    """One block, or one of several equal ones. Bytes are of one sample, in forward."""
+    """One block, or one of several equal blocks. Bytes are of one sample, in forward."""
 
     name: str
     count: PositiveInt = 1
-    """Equal blocks in a row."""
+    """Equal blocks in sequence."""
     matmuls: tuple[Matmul, ...] = ()
     repeated: bool = False
-    """Whether it is one of the blocks, which recomputation and pipelines divide the model into."""
+    """Whether this is a repeated block, the unit of recomputation and pipeline stages."""
     kernels: PositiveInt
-    """Operations that the host launches in forward."""
+    """Kernel launches in forward."""
     parameters: NonNegativeInt
-    """Of one block, those that tensor parallelism divides."""
+    """Parameters of one block that tensor parallelism divides."""
     parameters_whole: NonNegativeInt = 0
-    """Of one block, those that every slice has."""
+    """Parameters of one block that every tensor-parallel slice holds whole."""
     moved_bytes: NonNegativeFloat = 0
-    """Read and written between the matrix products, divided by tensor parallelism."""
+    """Bytes read and written between matrix products; tensor parallelism divides them."""
     moved_bytes_whole: NonNegativeFloat = 0
-    """The same, not divided unless along the sequence."""
+    """The same for bytes that only sequence parallelism divides."""
     moved_bytes_attention: NonNegativeFloat = 0
-    """The same in the core of attention, divided."""
+    """The same in the core of attention; tensor parallelism divides them."""
     saved_bytes: NonNegativeFloat = 0
-    """Kept for backward, divided by tensor parallelism."""
+    """Bytes saved for backward; tensor parallelism divides them."""
     saved_bytes_whole: NonNegativeFloat = 0
-    """The same, not divided unless along the sequence."""
+    """The same for bytes that only sequence parallelism divides."""
     saved_bytes_attention: NonNegativeFloat = 0
-    """The same in the core of attention, divided."""
+    """The same in the core of attention; tensor parallelism divides them."""
     product_bytes: NonNegativeFloat = 0
-    """Kept where all but matrix products and attention is computed again, divided."""
+    """Bytes saved under selective recomputation (only matrix products and attention are kept);
+    tensor parallelism divides them."""
     product_bytes_whole: NonNegativeFloat = 0
-    """The same, not divided unless along the sequence."""
+    """The same for bytes that only sequence parallelism divides."""
     output_bytes: NonNegativeFloat
-    """What the next block gets, and what every reduction over slices is about."""
+    """Bytes of the block's output, which every tensor-parallel all-reduce also carries."""
     reductions: NonNegativeFloat = 0
-    """Sums over the slices of a layer in forward; backward has as many."""
+    """Tensor-parallel all-reduces in forward; backward has as many."""
     timing: Timing | None = None
-    """Measured, on `Profile.measured_on`."""
+    """Measured times on `Profile.measured_on`."""
 
     @property
     def forward_flops(self) -> float:
-        """Of one block and one sample."""
+        """Forward FLOPs of one block for one sample."""
         return sum(each.flops for each in self.matmuls)
 
     @property
     def backward_flops(self) -> float:
-        """Of one block and one sample: by the weights and by the inputs."""
+        """Backward FLOPs of one block for one sample: gradients of weights and of inputs."""
         return 2.0 * self.forward_flops
 
 
 class Profile(Spec):
-    """A model: what comes before its blocks, the equal blocks, what comes after them."""
+    """A model: the layers before its blocks, the equal blocks, the layers after them."""
 
     name: str
     before: LayerCost
     block: LayerCost
     after: LayerCost
     batch_norm: bool = False
-    """Whether it has batch normalisation, over which a layout has to say what it does."""
+    """Whether the model has batch normalization, for which a layout must set a mode."""
     tensors: PositiveInt = 1
-    """That the parameters are kept in."""
+    """Number of parameter tensors."""
     state_bytes: NonNegativeFloat = 8
-    """That the optimizer keeps for one parameter: 8 for Adam in fp32."""
+    """Optimizer state per parameter: 8 bytes for Adam in fp32."""
     measured_on: str | None = None
-    """The device that timings were taken on."""
+    """The device on which timings were measured."""
     optimizer_seconds: NonNegativeFloat | None = None
-    """Of an optimizer's step over all parameters, measured there."""
+    """Measured optimizer step over all parameters."""
 
     @property
     def layers(self) -> tuple[LayerCost, LayerCost, LayerCost]:
-        """In the order of forward."""
+        """The three layers in the order of forward."""
         return self.before, self.block, self.after
 
     @property
     def parameters(self) -> int:
-        """Of the whole model."""
+        """Parameters of the whole model."""
         return sum(each.count * (each.parameters + each.parameters_whole) for each in self.layers)
 
     @property
     def flops(self) -> float:
-        """Of one sample, forward and backward, without anything computed again."""
+        """FLOPs of forward and backward for one sample, without recomputation."""
         return sum(each.count * (each.forward_flops + each.backward_flops) for each in self.layers)
 
 
 class TrainingProfile(Spec):
-    """A user's training: what its model costs in each precision, and how it is trained."""
+    """A user's training: the model's profile in each precision, and how it is trained."""
 
     train: str
-    """The name of the file, and of the function in it."""
+    """Name of the file and of the function in it."""
     function: str
     batch: PositiveInt
     steps: PositiveInt
@@ -153,5 +154,5 @@ class TrainingProfile(Spec):
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """Of all precisions."""
+        """Profiles of all precisions."""
         return tuple(self.precisions.values())

@@ -8,8 +8,8 @@ from paceline.specs.base import Spec
 from paceline.specs.interval import Interval
 
 Verdict = Literal["same", "worse", "better", "higher", "lower", "unknown", "failed"]
-"""Of a loss: `worse` is higher. Of a metric nobody has said whether more is better. `unknown`: too
-few seeds to say. `failed`: a run failed, and those that did not would flatter the rest."""
+"""For a loss, `worse` is higher. For a metric, it is not known whether more is better.
+`unknown`: too few seeds. `failed`: a run failed, and the remaining runs alone would be biased."""
 LOSS = "loss"
 EVALUATED_LOSS = "evaluated loss"
 LOSSES = (LOSS, EVALUATED_LOSS)
@@ -19,14 +19,14 @@ class Learned(Spec):
     """The quality of one run."""
 
     run: str
-    """Its folder, below the study's."""
+    """The run's folder, relative to the study's."""
     seed_plus: NonNegativeInt
-    """Beyond the training's own seed."""
+    """Offset added to the training's seed."""
     samples: NonNegativeInt
-    """That it saw."""
+    """Samples that the run trained on."""
     values: dict[str, float]
-    """`loss`: the mean over the last tenth of the samples, as they were trained on. `evaluated
-    loss` and metrics: those of the last `trainer.evaluate`."""
+    """`loss`: mean training loss over the last tenth of the samples. `evaluated loss` and
+    metrics: from the last `trainer.evaluate`."""
 
 
 class Comparison(Spec):
@@ -37,26 +37,26 @@ class Comparison(Spec):
     """Mean over the seeds, with its 95 % interval."""
     base: Interval
     difference: Interval
-    """Mean of this less the base's over the seeds that both have, with its 95 % interval."""
+    """Mean of this value minus the base's over the common seeds, with its 95 % interval."""
     within: Interval
-    """The same with its 90 % interval, which is inside of the margin where two one-sided tests at
-    5 % both say so."""
+    """The same with its 90 % interval; it lies inside the margin if two one-sided tests at 5 %
+    both reject."""
     margin: NonNegativeFloat
-    """In units of the measure."""
+    """Margin in units of the measure."""
     seeds: NonNegativeInt
-    """That both have."""
+    """Number of common seeds."""
     verdict: Verdict
 
 
 class Stretch(Spec):
-    """Some steps of all runs of a point."""
+    """An interval of steps, over all runs of a point."""
 
     samples: NonNegativeInt
-    """Seen at its end."""
+    """Samples trained on at its end."""
     mean: float
-    """Of the loss, over the seeds."""
+    """Mean loss over the seeds."""
     low: float
-    """Of the seed that had the lowest."""
+    """Lowest loss of a seed."""
     high: float
 
 
@@ -65,9 +65,9 @@ class LearnedPoint(Spec):
 
     runs: tuple[Learned, ...]
     curve: tuple[Stretch, ...]
-    """The loss over the samples."""
+    """Loss over samples."""
     comparisons: tuple[Comparison, ...]
-    """None for the base itself."""
+    """Empty for the base itself."""
 
 
 class Quality(Spec):

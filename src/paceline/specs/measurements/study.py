@@ -12,11 +12,11 @@ from paceline.specs.measurements.quality import Quality
 from paceline.specs.runs.events import Part
 
 Kind = Literal["strong", "weak", "quality"]
-"""`strong`: the same batch on more workers. `weak`: a batch that grows with them. `quality`: not
-how fast, but how well it learns, from as many samples."""
+"""`strong`: the same batch on more workers. `weak`: the batch grows with the workers. `quality`:
+not speed, but how well the training learns from the same number of samples."""
 Limit = Literal["compute", "data", "network", "slow worker", "uneven steps", "checkpoints", "other"]
-"""What makes steps longest, beside computing; `compute` where nothing takes a tenth of them.
-`uneven steps`: workers wait for each other, now for one and now for another."""
+"""The largest cost of a step besides compute; `compute` if no other part takes a tenth of it.
+`uneven steps`: workers wait for each other, for a different one each time."""
 
 
 FARTHEST = 100
@@ -29,7 +29,7 @@ class Point(Spec):
     nodes: PositiveInt = 1
     devices_per_node: PositiveInt = 1
     varied: dict[str, str] = Field(default_factory=dict)
-    """Options of `paceline run` beside these, such as `sync`, and what they are here."""
+    """Other options of `paceline run` with their values, such as `sync`."""
     batch_times: PositiveInt = 1
     """Global batch as a multiple of the training's."""
 
@@ -40,12 +40,13 @@ class Point(Spec):
 
     @property
     def family(self) -> str:
-        """What points on one curve have in common, `sync=local:every=8`, if anything varies."""
+        """Settings common to the points of one curve, such as `sync=local:every=8`; empty if
+        none vary."""
         return " ".join(f"{key}={value}" for key, value in self.varied.items())
 
     @property
     def where(self) -> str:
-        """`4 nodes`, `2 nodes x 4`, `4 workers`."""
+        """Return `4 nodes`, `2 nodes x 4` or `4 workers`."""
         if self.nodes == 1:
             return f"{self.workers} worker" + "s" * (self.workers > 1)
         return f"{self.nodes} nodes" + f" x {self.devices_per_node}" * (self.devices_per_node > 1)
@@ -60,31 +61,31 @@ class Study(Spec):
     kind: Kind = "strong"
     points: tuple[Point, ...]
     repeat: PositiveInt = 3
-    """How often each point is measured, all points in turn before any is measured again; for
-    quality, each time with another seed."""
+    """Measurements of each point, interleaved: every point once before any is repeated. A
+    quality study uses another seed each time."""
     steps: NonNegativeInt = 60
-    """Of each run; for quality, of the training's own batch, and 0 for as many as it has."""
+    """Steps of each run. For quality: steps of the training's own batch; 0: as many as it has."""
     warm_up: PositiveInt = 10
     """First steps of each run, left out of the measurement."""
     margin: PositiveFloat = 0.01
     """For quality: largest relative difference that counts as equal."""
     cluster: str
-    """Where it is measured, in words: `here`, the scheduler, `the testbed NAME`."""
+    """Where the study runs, in words: `here`, the scheduler, `the testbed NAME`."""
 
 
 class Measured(Spec):
     """One run of a point."""
 
     run: str
-    """Its folder, below the study's."""
+    """The run's folder, relative to the study's."""
     samples_per_second: PositiveFloat
-    """After the warm-up."""
+    """Throughput after the warm-up."""
     step_seconds: PositiveFloat
     batch: PositiveInt
     seconds: dict[Part, float]
     """Step breakdown in seconds, mean over the workers."""
     network_seconds: float
-    """Of a step, what even the last worker waits for the others."""
+    """Seconds of a step that even the last worker waits for communication."""
     limit: Limit
     final_loss: float | None
 
@@ -94,14 +95,14 @@ class PointResult(Spec):
 
     point: Point
     runs: tuple[Measured, ...]
-    """The finished ones."""
+    """Finished runs."""
     failures: tuple[str, ...] = ()
-    """Causes of failure of the others."""
+    """Causes of failure of the other runs."""
     samples_per_second: Interval | None = None
-    """Mean over the runs; None where none has finished, as are those that follow."""
+    """Mean over the runs; None, as in the fields below, if no run has finished."""
     speedup: Interval | None = None
-    """Samples per second, by those of one worker: of the fewest workers that were measured, divided
-    among them."""
+    """Throughput relative to one worker; one worker counts as the throughput of the smallest
+    measured point divided by its workers."""
     efficiency: Interval | None = None
     """Speed-up divided by the number of workers."""
     predicted_samples_per_second: PositiveFloat | None = None
@@ -109,11 +110,12 @@ class PointResult(Spec):
 
 
 def families(points: Sequence[PointResult]) -> dict[str, list[PointResult]]:
-    """The points with finished runs by the curve that they lie on, the fewest workers first.
+    """Return the points with finished runs by curve, the fewest workers first.
 
-    Points that vary in nothing else are one curve, unless both their nodes and their workers per
-    node grow. Then they are up to three, `horizontal` (more nodes), `vertical` (more workers per
-    node) and `hybrid` (more of both), each of which begins with the fewest of both."""
+    Points that vary in nothing else form one curve, unless both nodes and workers per node grow.
+    Then there are up to three, all from the smallest point: `horizontal` (more nodes), `vertical`
+    (more workers per node) and `hybrid` (more of both).
+    """
     finished = sorted((each for each in points if each.runs), key=lambda each: each.point.workers)
     found: dict[str, list[PointResult]] = {}
     for family in dict.fromkeys(each.point.family for each in finished):
@@ -140,18 +142,18 @@ LawName = Literal["amdahl", "gustafson", "usl"]
 
 
 class Law(Spec):
-    """A law of scaling, fitted to the points of a family."""
+    """A scaling law, fitted to the points of a family."""
 
     name: LawName
     family: str
-    """By the name that `families` gives it."""
+    """Name of the family, as from `families`."""
     numbers: dict[str, Interval]
-    """`serial`: the part of the work that does not get shorter with more workers (Amdahl), or does
+    """`serial`: fraction of the work that does not shrink with more workers (Amdahl), or does
     not grow with them (Gustafson). `contention` and `coherence`: alpha and beta of the Universal
     Scalability Law."""
     off: float
-    """Root of the mean squared error of the speed-up, by the speed-up, over the points but the
-    first, whose speed-up is given."""
+    """Root mean square of the relative speed-up error, over all points but the first, whose
+    speed-up is a definition."""
     curve: tuple[tuple[float, float], ...]
     """Workers and speed-up, from the fewest to four times the most that were measured."""
 
@@ -161,17 +163,15 @@ class Reach(Spec):
 
     family: str
     bound: PositiveFloat
-    """Of the efficiency."""
+    """Efficiency to keep."""
     workers: PositiveInt | None
-    """The most with which efficiency is not below the bound; None where that is beyond a hundred
-    times what was measured."""
+    """The most workers that keep the bound; None beyond a hundred times the most measured."""
     peak_workers: PositiveInt | None
-    """With more than these, throughput falls; None where it does not, or only beyond a hundred
-    times what was measured."""
+    """Workers above which throughput falls; None if it does not, or only beyond a hundred times
+    the most measured."""
     batch_for: tuple[tuple[int, float], ...]
-    """Isoefficiency: workers, and the batch, by the study's own for that number of workers, that
-    would keep efficiency at the bound if overhead does not grow with the batch; 1 where the
-    study's own does."""
+    """Isoefficiency: workers, and the factor by which the study's batch for them must grow to
+    keep the bound, if overhead does not grow with the batch; 1 if it is kept already."""
 
 
 class StudyResult(Spec):
@@ -182,6 +182,6 @@ class StudyResult(Spec):
     laws: tuple[Law, ...] = ()
     reaches: tuple[Reach, ...] = ()
     quality: Quality | None = None
-    """Of a study of quality."""
+    """Result of a quality study."""
     findings: tuple[str, ...] = ()
-    """Sentences: how well it scaled, what limits it and what would help."""
+    """Sentences on how well the training scales, its limits and remedies."""
