@@ -1,7 +1,7 @@
-"""A seam: the variants of one kind, built in or added by other packages.
+"""A registry: the variants of one kind, built in or added by other packages.
 
-Each file of a folder is a built-in variant, named by the file. Another package adds one by an entry
-point. Nothing is imported before it is asked for.
+Each file of a folder is a built-in variant, named after the file. Other packages add variants
+through entry points. A variant is imported only when it is requested.
 """
 
 import difflib
@@ -20,9 +20,9 @@ _Variant = TypeVar("_Variant")
 class Registry(Generic[_Variant]):
     """The variants of one kind, by name.
 
-    `what`: the kind in words, for messages. `group`: the entry point group of outside packages.
-    `package`: the folder whose files are the built-in variants, each with it as `attribute`.
-    A file name that starts with an underscore is no variant.
+    `what`: the kind in words, for messages. `group`: the entry point group of other packages.
+    `package`: the folder whose files are the built-in variants, each as the file's `attribute`.
+    Files whose names start with an underscore are not variants.
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class Registry(Generic[_Variant]):
 
     @cached_property
     def builtin(self) -> tuple[str, ...]:
-        """The names of the built-in variants."""
+        """Names of the built-in variants."""
         path = importlib.import_module(self._package).__path__
         names = (module.name for module in pkgutil.iter_modules(path))
         return tuple(sorted(name for name in names if not name.startswith("_")))
 
     @cached_property
     def outside(self) -> dict[str, EntryPoint]:
-        """The variants that other packages add."""
+        """Variants from other packages."""
         found: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
             if point.name in self.builtin or point.name in found:
@@ -54,14 +54,14 @@ class Registry(Generic[_Variant]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, the built-in ones first."""
+        """All names, built-in ones first."""
         return (*self.builtin, *sorted(self.outside))
 
     def __contains__(self, name: object) -> bool:
         return name in self.builtin or name in self.outside
 
     def __iter__(self) -> Iterator[_Variant]:
-        for name in self.builtin:  # entry points are read only if these are not enough
+        for name in self.builtin:  # entry points are read only if this finds nothing
             yield self.get(name)
         for name in sorted(self.outside):
             yield self.get(name)

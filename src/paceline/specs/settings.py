@@ -1,4 +1,4 @@
-"""Settings of a spec as the command line has them: `key=value,…`."""
+"""Settings of a spec on the command line: `key=value,…`."""
 
 import difflib
 from collections.abc import Collection, Iterable
@@ -15,10 +15,10 @@ _Given = TypeVar("_Given", bound=Spec)
 def with_settings(
     spec: _Given, text: str, *, option: str, what: str, fixed: Collection[str] = ()
 ) -> _Given:
-    """Return the spec with the settings of `text` changed.
+    """Return the spec, changed by the settings in `text`.
 
-    `option`: the whole value that was given; `what`: the thing that has these settings, for
-    messages; `fixed`: keys that cannot be set.
+    For messages, `option` is the whole value of the option, and `what` names the spec; `fixed`:
+    keys that cannot be set.
     """
     kind = type(spec)
     known = [name for name in kind.model_fields if name not in fixed]
@@ -38,7 +38,7 @@ def with_settings(
 
 
 def check_keys(given: Iterable[str], known: Collection[str], *, option: str, what: str) -> None:
-    """Refuse the first key that is not known, and name the nearest one that is."""
+    """Refuse the first unknown key, and suggest the nearest known one."""
     for key in given:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)

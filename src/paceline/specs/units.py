@@ -5,7 +5,7 @@ import math
 
 
 def duration(seconds: float) -> str:
-    """`less than 1 ms`, `840 ms`, `1.84 s`, `12.3 s`, `4 min 05 s`, `3 h 07 min`, `2 d 04 h`."""
+    """Format a duration: `840 ms`, `1.84 s`, `12.3 s`, `4 min 05 s`, `3 h 07 min`, `2 d 04 h`."""
     if seconds < 0.9995:
         return "less than 1 ms" if 0 < seconds < 0.0005 else f"{seconds * 1000:.0f} ms"
     if seconds < 10:
@@ -21,18 +21,18 @@ def duration(seconds: float) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """`0.42`, `8.31`, `123` or `12,040` ms, without the unit."""
+    """Format milliseconds without the unit: `0.42`, `8.31`, `123`, `12,040`."""
     value = seconds * 1000
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def rate(per_second: float) -> str:
-    """`0.42`, `81.3` or `12,040`, without the unit."""
+    """Format a rate without the unit: `0.42`, `81.3`, `12,040`."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def loss(value: float | None) -> str:
-    """Four significant digits; a dash where there is none."""
+    """Format a loss with four significant digits; a dash for None."""
     if value is None:
         return "–"
     if not math.isfinite(value):
@@ -41,7 +41,7 @@ def loss(value: float | None) -> str:
 
 
 def size(number_of_bytes: float) -> str:
-    """`812 B`, `4.1 kB`, `2.0 MB`."""
+    """Format a number of bytes: `812 B`, `4.1 kB`, `2.0 MB`."""
     value = float(number_of_bytes)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
@@ -51,7 +51,7 @@ def size(number_of_bytes: float) -> str:
 
 
 def energy(joules: float) -> str:
-    """`812 mJ`, `4.1 J`, `2.3 kJ`, `1.1 MJ`, `12.4 kWh`."""
+    """Format an energy: `812 mJ`, `4.1 J`, `2.3 kJ`, `1.1 MJ`, `12.4 kWh`."""
     if joules >= 3.6e6:
         return f"{joules / 3.6e6:,.3g} kWh" if joules < 3.6e9 else f"{joules / 3.6e6:,.0f} kWh"
     for unit, scale in (("MJ", 1e6), ("kJ", 1e3), ("J", 1.0)):
@@ -61,12 +61,12 @@ def energy(joules: float) -> str:
 
 
 def money(amount: float) -> str:
-    """`less than 0.01`, `0.42`, `1,234.50`, in whatever currency prices were given."""
+    """Format an amount in the currency of the prices: `less than 0.01`, `0.42`, `1,234.50`."""
     return f"{amount:,.2f}" if amount >= 0.01 or not amount else "less than 0.01"
 
 
 def mass(grams: float) -> str:
-    """`0.42 g`, `81.3 g`, `2.1 kg`, `4.3 t`."""
+    """Format a mass: `0.42 g`, `81.3 g`, `2.1 kg`, `4.3 t`."""
     for unit, scale in (("t", 1e6), ("kg", 1e3)):
         if grams >= scale:
             return f"{grams / scale:,.3g} {unit}"
@@ -74,12 +74,12 @@ def mass(grams: float) -> str:
 
 
 def moment(unix_seconds: float) -> str:
-    """`2026-01-05 10:15`, in UTC."""
+    """Format a time in UTC: `2026-01-05 10:15`."""
     return f"{datetime.datetime.fromtimestamp(unix_seconds, datetime.UTC):%Y-%m-%d %H:%M}"
 
 
 def or_dash(number: int | None) -> str:
-    """`12,040`, or a dash for `None`."""
+    """Format a number: `12,040`; a dash for `None`."""
     return "–" if number is None else f"{number:,}"
 
 
@@ -89,12 +89,12 @@ def shortened(text: str, longest: int) -> str:
 
 
 def count(number: int, thing: str) -> str:
-    """`1 worker`, `4 workers`."""
+    """Format a count with its noun: `1 worker`, `4 workers`."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def percent(share: float) -> str:
-    """`0 %`, `0.03 %`, `1.2 %`, `48 %`, `100 %`."""
+    """Format a fraction as a percentage: `0 %`, `0.03 %`, `1.2 %`, `48 %`, `100 %`."""
     value = 100 * share
     if value and value < 0.01:
         return "less than 0.01 %"

@@ -1,4 +1,4 @@
-"""What of a run is kept, how often, and where."""
+"""When a run writes checkpoints, where, and which ones it keeps."""
 
 import re
 from typing import Literal, NamedTuple
@@ -10,30 +10,30 @@ from paceline.specs.errors import PacelineError
 
 
 class Best(NamedTuple):
-    """A figure by which one checkpoint is better than another."""
+    """The metric by which checkpoints are compared."""
 
     sense: Literal["min", "max"]
     metric: str
 
 
 class Saving(Spec):
-    """When a run's state is saved, and which checkpoints stay."""
+    """When a run saves checkpoints, and which ones it keeps."""
 
     every_steps: int | None = Field(default=None, ge=0)
-    """Steps between two checkpoints; by the clock where unset, and never with 0."""
+    """Steps between checkpoints; None: by `every_minutes`; 0: never."""
     every_minutes: float = Field(default=10.0, gt=0)
-    """Minutes between two checkpoints, where `every_steps` is unset."""
+    """Minutes between checkpoints, if `every_steps` is None."""
     keep_last: int = Field(default=2, ge=1)
-    """The newest checkpoints stay: two, so that a damaged one has another behind it."""
+    """Number of newest checkpoints to keep: two, so that a damaged one has a fallback."""
     keep_every: int | None = Field(default=None, ge=1)
-    """Checkpoints at multiples of this number of steps stay for good."""
+    """Keep checkpoints at multiples of this number of steps forever."""
     keep_best: str | None = None
-    """The best checkpoint by a figure of `trainer.evaluate` stays: "min loss", "max accuracy"."""
+    """Keep the best checkpoint by a metric of `trainer.evaluate`: "min loss", "max accuracy"."""
     folder: str | None = None
-    """Where checkpoints go, each run's under its name: a folder that all nodes share, or a URL such
-    as s3://bucket/path; the run's own folder where unset."""
+    """Parent of the checkpoint folders, which are named after their runs: a folder that all
+    nodes share, or a URL such as s3://bucket/path. None: the run's own folder."""
     ledger: bool = False
-    """Write down which samples entered every step."""
+    """Record the samples of every step in the sample ledger."""
 
     @field_validator("keep_best")
     @classmethod
@@ -48,7 +48,7 @@ class Saving(Spec):
 
     @property
     def best(self) -> Best | None:
-        """The figure of `keep_best`, read."""
+        """The parsed `keep_best`."""
         if self.keep_best is None:
             return None
         sense, metric = self.keep_best.split()

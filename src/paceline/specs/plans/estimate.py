@@ -1,4 +1,4 @@
-"""What a plan is expected to take: numbers that say where they come from and how sure they are."""
+"""The predictions of a plan: numbers with their origin and uncertainty."""
 
 from typing import Literal
 
@@ -9,64 +9,64 @@ from paceline.specs.plans.layout import Layout
 from paceline.specs.plans.sync import AnySync, default_sync
 
 Origin = Literal["measured", "published", "assumed"]
-"""`measured`: fitted to runs on this cluster. `published`: from a maker's or a paper's figure.
-`assumed`: a habit of software that no source states for this cluster."""
+"""`measured`: fitted to runs on this cluster. `published`: a vendor's or a paper's figure.
+`assumed`: typical of such software, without a source for this cluster."""
 
 
 class Amount(Spec):
-    """A number with the interval that should hold it nine times out of ten."""
+    """A number with its 90 % interval."""
 
     value: NonNegativeFloat
     low: NonNegativeFloat
     high: NonNegativeFloat
     origin: Origin
-    """The weakest of what it was computed from."""
+    """The weakest origin among its inputs."""
 
 
 class Estimate(Spec):
-    """One layout of one model on one cluster."""
+    """The prediction for one layout of one model on one cluster."""
 
     layout: Layout
     sync: AnySync = Field(default_factory=default_sync)
-    """How its replicas agree."""
+    """Synchronization mode of the replicas."""
     extra_samples: PositiveFloat = 1.0
-    """How many times as many samples as with plain all-reduce this takes to the same loss: always
-    assumed."""
+    """Samples needed to reach the same loss, relative to plain all-reduce: always assumed."""
     batch: int
     step_seconds: Amount
-    """On average, where not all steps exchange something."""
+    """Step time; the mean, if not all steps communicate."""
     simulated_seconds: PositiveFloat | None = None
-    """Of a step, event by event, with workers that differ; for the best layouts only."""
+    """Step time simulated event by event, with workers of unequal speed; for the best layouts
+    only."""
     seconds: dict[str, NonNegativeFloat]
-    """Of a step, by what they are spent on; together `step_seconds.value`."""
+    """Step breakdown; the sum is `step_seconds.value`."""
     peak_bytes: Amount
-    """On the fullest device."""
+    """Peak memory of the fullest device."""
     bytes: dict[str, NonNegativeFloat]
-    """On the fullest device, by what they hold; together `peak_bytes.value`."""
+    """The same by use; the sum is `peak_bytes.value`."""
     fits: bool
-    """Whether they fit into the device's memory."""
+    """Whether the peak fits into the device's memory."""
     flops_per_sample: PositiveFloat | None = None
-    """Of the model's matrix products, forward and backward, without anything computed again."""
+    """FLOPs of the model's matrix products in forward and backward, without recomputation."""
     device_peak_flops: PositiveFloat | None = None
-    """Of one device in the layout's precision, in a second."""
+    """Peak FLOP/s of one device in the layout's precision."""
 
 
 class Alternative(Spec):
     """A layout that was not chosen."""
 
     what: str
-    """How it differs, in words."""
+    """The difference from the chosen layout, in words."""
     layout: Layout
     sync: AnySync = Field(default_factory=default_sync)
     step_seconds: PositiveFloat | None = None
-    """None where it does not fit."""
+    """None if it does not fit."""
     peak_bytes: NonNegativeFloat
     why: str
-    """It lost."""
+    """The reason why it lost."""
 
 
 class ScalingPoint(Spec):
-    """The best layout on some number of nodes."""
+    """The best layout on one number of nodes."""
 
     nodes: PositiveInt
     devices: PositiveInt
@@ -75,39 +75,39 @@ class ScalingPoint(Spec):
     step_seconds: Amount
     samples_per_second: PositiveFloat
     efficiency: PositiveFloat
-    """Samples per second and node, by those of the fewest nodes that it fits on; samples from which
-    less is learned count less."""
+    """Samples per second and node, relative to the fewest nodes that fit the model; divided by
+    the extra samples that the synchronization mode needs."""
 
 
 class Help(Spec):
-    """What a change of the cluster or the batch would bring."""
+    """The speed-up from a change of the cluster or the batch."""
 
     change: str
     faster: PositiveFloat
-    """Samples per second, by those of the plan."""
+    """Samples per second relative to the plan's."""
 
 
 class TrainingCost(Spec):
-    """A whole training by a plan."""
+    """Time, energy and money of a whole training under a plan."""
 
     steps: PositiveInt
     seconds: Amount
-    """With what failures and checkpoints cost."""
+    """Duration, including failures and checkpoints."""
     goodput: PositiveFloat
-    """Of this time, what is training that is not lost again."""
+    """Fraction of the time that is useful training."""
     save_every_seconds: PositiveFloat
-    """The interval between checkpoints that loses least."""
+    """The checkpoint interval that loses the least time."""
     device_hours: PositiveFloat
     kilowatt_hours: PositiveFloat | None = None
-    """None where the power of the devices is not known."""
+    """None if the devices' power is unknown."""
     money: PositiveFloat | None = None
-    """None where the cluster's file has no price."""
+    """None if the cluster's file has no price."""
     slots: PositiveInt | None = None
-    """Turns under the scheduler's time limit, where one was given."""
+    """Jobs needed under the scheduler's time limit; None without a limit."""
 
 
 class Answer(Spec):
-    """All that `paceline plan` says."""
+    """The result of `paceline plan`."""
 
     model: str
     parameters: PositiveInt
@@ -118,17 +118,17 @@ class Answer(Spec):
     devices_per_node: PositiveInt
     estimate: Estimate
     agreeing: str = ""
-    """How replicas agree and why so, in words; empty where there are none."""
+    """The synchronization mode and the reason for it, in words; empty without replicas."""
     alternatives: tuple[Alternative, ...]
     curve: tuple[ScalingPoint, ...]
     wasted_beyond: PositiveInt | None
-    """Nodes beyond which a further one brings less than half of what the first ones do; none where
-    this number was not reached."""
+    """Nodes beyond which another one adds less than half the throughput per node of the smallest
+    point; None if no such number was reached."""
     too_few: PositiveInt | None
-    """The largest number of nodes on which nothing fits, of those that were looked at."""
+    """The largest considered number of nodes on which nothing fits."""
     helps: tuple[Help, ...]
     scored: PositiveInt
-    """Layouts that were looked at."""
+    """Number of layouts scored."""
     training: TrainingCost | None = None
-    """None where nobody said for how many steps."""
+    """None if the number of steps is unknown."""
     remarks: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a run does when workers, nodes and links fail."""
+"""How a run handles failures of workers, nodes and links."""
 
 from pydantic import Field, PositiveInt
 
@@ -7,33 +7,33 @@ from paceline.specs.settings import with_settings
 
 
 class Faults(Spec):
-    """How soon a fault is noticed, and what is kept ready for it."""
+    """Failure detection, and the means of recovery."""
 
     regroup: bool = True
-    """Whether those who are left go on inside their living processes; else one that fails ends the
-    others."""
+    """Whether the survivors regroup inside their living processes; if not, one failure ends all
+    workers."""
     lease_seconds: float = Field(default=1.5, ge=0.2)
-    """A worker that nobody has heard for so long counts as lost."""
+    """Time without a heartbeat after which a worker counts as lost."""
     stuck_seconds: float = Field(default=600.0, gt=0)
-    """A worker that takes no step for so long, and computes nothing, is interrupted; one that even
-    then stands still is ended."""
+    """Time without a step and without compute after which a worker is interrupted; if it stays
+    stuck, it is ended."""
     fewest_workers: PositiveInt = 1
-    """With fewer the run ends, and its scheduler may start it again."""
+    """With fewer workers, the run ends and its scheduler may start it again."""
     copy_every: int | None = Field(default=None, ge=0)
-    """Steps between copies of the state to the memory of peers; never with 0. Where unset: every 10
-    where a lost worker's state is nowhere else."""
+    """Steps between peer copies; 0: never. None: every 10 steps if a lost worker's state exists
+    nowhere else."""
     parity_group: int = Field(default=0, ge=0)
-    """Workers of different nodes that keep parity for each other in place of whole copies; copies
-    with 0."""
+    """Workers of different nodes that keep parity for each other instead of whole peer copies;
+    0: whole copies."""
     parity: PositiveInt = 1
-    """How many of such a group may be lost at a time."""
+    """Workers of a parity group that may be lost at once."""
     check_every: int = Field(default=0, ge=0)
-    """Steps between comparisons of what replicas hold; never with 0."""
+    """Steps between comparisons of the replicas' state; 0: never."""
     replace_slow: bool = False
-    """Whether a worker whose device or data is slow makes room for another that stands by."""
+    """Whether a spare replaces a straggler whose device or data is slow."""
     attempts: PositiveInt = 2
-    """A worker that was lost so often is not started again; nor are all of them together."""
+    """Starts allowed for one worker, and for all workers together."""
 
     def changed(self, words: str) -> "Faults":
-        """These, with what `key=value,…` says, as the command line has it."""
+        """Return these settings, changed by `key=value,…` from the command line."""
         return with_settings(self, words, option=f"--faults {words!r}", what="faults")

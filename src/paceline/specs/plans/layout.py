@@ -1,4 +1,4 @@
-"""How a training is laid out over devices."""
+"""The layout of a training over devices: parallelism, precision and memory."""
 
 from typing import Literal, NamedTuple
 
@@ -9,7 +9,7 @@ from paceline.specs.errors import PacelineError
 
 
 class Position(NamedTuple):
-    """Where a worker stands in a layout, each number counted from 0."""
+    """A worker's position in a layout; all numbers count from 0."""
 
     stage: int
     replica: int
@@ -18,59 +18,60 @@ class Position(NamedTuple):
 
 
 class Layout(Spec):
-    """How often the model stands on the cluster, how it is divided, in what it computes."""
+    """Parallelism degrees of a training, its micro-batches, precision and recomputation."""
 
     replicas: int = Field(default=1, ge=1)
-    """Copies of the model, each on its own part of the global batch."""
+    """Replicas of the model, each with its own part of the global batch."""
     shards: int = Field(default=1, ge=1)
-    """Workers that share one copy: each keeps this fraction of weights, gradients and optimizer
-    state, and gathers the rest when it is needed."""
+    """Workers that shard one replica (FSDP): each keeps this fraction of weights, gradients and
+    optimizer state, and gathers the rest when it is needed."""
     tensor: int = Field(default=1, ge=1)
-    """Workers that compute every layer of one copy together, each a slice of it."""
+    """Tensor-parallel workers of one replica, each with a slice of every layer."""
     pipeline: int = Field(default=1, ge=1)
-    """Workers that hold one copy behind each other, each some of its blocks."""
+    """Pipeline-parallel workers of one replica, each with some of its blocks."""
     reshard: bool = True
     """With shards: free the gathered weights after forward and gather them again for backward."""
     micro_batch: int | None = Field(default=None, ge=1)
-    """Samples in one forward of a worker at the most; its whole share where unset."""
+    """Most samples in one forward of a worker; None: its whole local batch."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """What matrix products are computed in; weights and optimizer state stay in fp32."""
+    """Precision of matrix products; weights and optimizer state stay in fp32."""
     recompute: Literal["none", "selective", "block"] = "none"
-    """What backward computes again instead of keeping: nothing, all but matrix products and
+    """What backward recomputes instead of keeping: nothing, all but matrix products and
     attention, or every block from its input."""
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b"
-    """With a pipeline: the order in which micro-batches pass its stages."""
+    """With a pipeline: the order in which stages process micro-batches."""
     sequence: bool = False
-    """With tensor: keep what lies between sliced layers divided along the sequence."""
+    """With tensor: keep activations between sliced layers divided along the sequence."""
     slices: dict[str, Literal["columns", "rows", "whole"]] = Field(default_factory=dict)
-    """With tensor: how named layers are sliced (`*` stands for anything), instead of as found."""
+    """With tensor: how named layers are sliced (`*` matches anything), instead of the detected
+    slicing."""
     batch_norm: Literal["local", "synchronised"] | None = None
-    """Over what batch normalisation takes its statistics: a worker's own share of the batch, or
-    the whole. A model that has such layers must say it where the two differ."""
+    """Batch normalization statistics: over a worker's local batch, or over the global batch.
+    Required for a model with such layers if the two differ."""
     speeds: tuple[PositiveFloat, ...] | None = None
     """Relative speeds, one per node or one per worker: faster ones get more of the batch."""
     bucket_megabytes: int = Field(default=25, ge=1)
-    """Gradients that replicas exchange at a time."""
+    """Bucket size of the replicas' gradient all-reduce."""
     compile: bool = False
     """Compile the model with torch.compile."""
 
     @property
     def workers(self) -> int:
-        """Processes, one per device, that this layout needs."""
+        """Number of processes, one per device."""
         return self.data_workers * self.tensor * self.pipeline
 
     @property
     def data_workers(self) -> int:
-        """Parts that a global batch is divided into."""
+        """Number of data-parallel ranks that share a global batch."""
         return self.replicas * self.shards
 
     @property
     def stages(self) -> int:
-        """Stages of a pipeline: two on every worker where the schedule goes round twice."""
+        """Number of pipeline stages: two per worker with interleaved and zero-bubble schedules."""
         return self.pipeline * (2 if self.schedule in ("interleaved", "zero-bubble") else 1)
 
     def check(self) -> None:
-        """Say which of these settings do not go together."""
+        """Refuse settings that conflict with each other."""
         piped = self.pipeline > 1
         if self.compile and (piped or self.tensor > 1):
             raise PacelineError(
@@ -97,14 +98,17 @@ class Layout(Spec):
             )
 
     def position(self, rank: int) -> Position:
-        """Where worker `rank` stands. Neighbours, on one node where it fits, exchange the most:
-        slices of a layer, then shards, then replicas, and stages the least."""
+        """Return the position of worker `rank`.
+
+        Adjacent ranks, on one node if possible, communicate the most: tensor-parallel slices first,
+        then shards, then replicas, then pipeline stages.
+        """
         rank, slice_number = divmod(rank, self.tensor)
         rank, shard = divmod(rank, self.shards)
         stage, replica = divmod(rank, self.replicas)
         return Position(stage, replica, shard, slice_number)
 
     def data_rank(self, rank: int) -> int:
-        """Which part of every global batch worker `rank` works on."""
+        """Return the data-parallel rank of worker `rank`."""
         position = self.position(rank)
         return position.replica * self.shards + position.shard

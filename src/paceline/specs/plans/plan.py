@@ -1,4 +1,4 @@
-"""What a run is to do, what it is expected to take, and what else was considered."""
+"""A plan: the settings of a run, its prediction and the rejected alternatives."""
 
 from pydantic import Field, PositiveInt
 
@@ -11,17 +11,18 @@ from paceline.specs.plans.sync import AnySync, default_sync
 
 
 class Plan(Spec):
-    """What `paceline plan` writes, `paceline run --plan` reads and every run folder keeps."""
+    """The plan that `paceline plan` writes, `paceline run --plan` reads and every run folder
+    holds."""
 
     layout: Layout = Layout()
     sync: AnySync = Field(default_factory=default_sync)
-    """How replicas agree."""
+    """Synchronization mode of the replicas."""
     saving: Saving = Saving()
     faults: Faults = Faults()
     nodes: PositiveInt | None = None
-    """That it was made for; any number where unset."""
+    """Nodes that it was made for; None: any number."""
     devices_per_node: PositiveInt | None = None
     estimate: Estimate | None = None
-    """What a step was expected to take, where the plan was made by Paceline."""
+    """The prediction for a step; None if Paceline did not make the plan."""
     rejected: tuple[Alternative, ...] = ()
     """Other layouts on the same nodes, and why they lost."""

@@ -1,7 +1,7 @@
-"""Synchronization modes: what the rest of Paceline asks of one, and how plans and `--sync` name it.
+"""Synchronization modes: their interface to the rest of Paceline, and their names in plans.
 
-This room cannot import the modes, which stand above it. Reading `[sync]` of a plan or `--sync`
-finds the class of a mode by its name, in the registry of built-in modes and of other packages.
+This room cannot import the modes, which are in a higher layer. Reading `[sync]` of a plan or
+`--sync` looks a mode's class up by name, in the registry of built-in and third-party modes.
 """
 
 from abc import abstractmethod
@@ -23,8 +23,8 @@ DEFAULT_MODE = "allreduce"
 class SyncSettings(Spec):
     """A synchronization mode with its settings: how the replicas of a model agree.
 
-    A subclass has the settings of one mode, each with a default. `paceline.sync.mode.SyncMode` says
-    what else a mode must bring.
+    A subclass has the settings of one mode, each with a default. `paceline.sync.mode.SyncMode`
+    defines the rest of a mode's interface.
     """
 
     mode: str
@@ -45,7 +45,8 @@ class SyncSettings(Spec):
         return found
 
     def short(self) -> str:
-        """Return what `parse` reads: the mode and the settings that differ from its defaults."""
+        """Return the text that `parse` reads: the mode and the settings that differ from its
+        defaults."""
         usual = SYNC_MODES.get(self.mode)
         changed = [
             f"{name}={getattr(self, name)}"
@@ -56,13 +57,13 @@ class SyncSettings(Spec):
 
     @property
     def title(self) -> str:
-        """The name of this mode in tables, with its compression."""
+        """Name of this mode in tables, with its compression."""
         return self.mode
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """What replicas do, after "Replicas synchronize by": `averaging their weights …`."""
+        """The replicas' action, after "Replicas synchronize by": `averaging their weights …`."""
 
     @property
     def by_engine(self) -> bool:
@@ -76,31 +77,31 @@ class SyncSettings(Spec):
 
     @property
     def replicas_suffice(self) -> bool:
-        """Whether each replica holds all state of the training, so that any one can continue."""
+        """Whether each replica holds all training state, so that any one can continue."""
         return self.by_engine
 
     @property
     def undecided(self) -> bool:
-        """Whether this leaves the choice of a mode to the planner, or to measurements."""
+        """Whether this leaves the choice of a mode to the planner or to measurements."""
         return False
 
     @property
     def has_servers(self) -> bool:
-        """Whether parameter servers update the weights, in the memory of the host."""
+        """Whether parameter servers update the weights in host memory."""
         return False
 
     @property
     def batch_parts(self) -> int | None:
-        """The number of parts of every batch, each with its own forward; None without parts."""
+        """Number of parts of every batch, each with its own forward; None without parts."""
         return None
 
     def for_replicas(self, replicas: int) -> Self:
-        """Return the settings of a run that starts on `replicas`; later starts keep them."""
+        """Return the settings of a run that starts on `replicas`; restarts keep them."""
         del replicas
         return self
 
     def forward_samples(self, batch: int, replicas: int) -> int | None:
-        """Return the samples of one forward where the mode prescribes them."""
+        """Return the samples of one forward if the mode prescribes them."""
         del batch, replicas
         return None
 
@@ -120,7 +121,8 @@ class SyncSettings(Spec):
             )
 
     def check_shared_weights(self, model: str) -> None:
-        """Refuse settings under which pipeline stages that share a weight would change it apart."""
+        """Refuse settings under which pipeline stages that share a weight would update it
+        differently."""
 
     @abstractmethod
     def traffic(
@@ -133,21 +135,22 @@ class SyncSettings(Spec):
     ) -> Traffic:
         """Return the communication of `workers` replicas that hold `parameters` numbers each.
 
-        Modes that depend on the shapes of parameters assume some where `shapes` is empty.
+        Modes that depend on parameter shapes assume some if `shapes` is empty.
         """
 
     def state_bytes(self, workers: int) -> float:
-        """Return the memory that the mode needs for each parameter that a worker holds."""
+        """Return the memory that the mode needs per parameter that a worker holds."""
         del workers
         return 0.0
 
     def extra_samples(self, workers: int) -> float:
-        """Return how many times the samples of a plain all-reduce reach the same loss: assumed."""
+        """Return the samples needed to reach the same loss, relative to plain all-reduce:
+        assumed."""
         del workers
         return 1.0
 
     def candidates(self) -> Iterator[Self]:
-        """Yield settings for the planner and `auto` to try where links are slow."""
+        """Yield settings for the planner and `auto` to try on slow links."""
         return iter(())
 
     def overlapping(self, steps: int) -> Self:
@@ -167,12 +170,12 @@ SYNC_MODES: Registry[SyncSettings] = Registry(
 
 
 def default_sync() -> SyncSettings:
-    """Return the mode of a plan that names none: PyTorch's all-reduce of gradients."""
+    """Return the default mode: PyTorch's all-reduce of gradients."""
     return SYNC_MODES.get(DEFAULT_MODE)
 
 
 def sync_candidates() -> list[SyncSettings]:
-    """Return what all modes offer to try, those with the least assumed harm to learning first."""
+    """Return the candidates of all modes, the least assumed harm to learning first."""
     offered = (each for mode in SYNC_MODES for each in mode.candidates())
     return sorted(
         offered, key=lambda each: (each.extra_samples(2), each.traffic(2, 1 << 20).device_bytes)
@@ -180,7 +183,7 @@ def sync_candidates() -> list[SyncSettings]:
 
 
 def read_sync(given: dict[str, Any]) -> SyncSettings:
-    """Return the settings that a mapping describes, of the class of its mode."""
+    """Return the settings that a mapping describes, in the class of its mode."""
     mode = given.get("mode", DEFAULT_MODE)
     kind = type(SYNC_MODES.get(mode))
     check_keys(given, kind.model_fields, option="[sync]", what=f"the synchronization mode {mode}")
@@ -195,4 +198,4 @@ def _read(given: Any) -> Any:
 
 
 AnySync = Annotated[SerializeAsAny[SyncSettings], BeforeValidator(_read)]
-"""A field with the settings of any mode, told apart by `mode`."""
+"""A field with the settings of any mode; `mode` selects the class."""

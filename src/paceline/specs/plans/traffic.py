@@ -5,42 +5,42 @@ from dataclasses import dataclass
 from paceline.specs.measurements.dry_run import Transfer
 
 NUMBER_BYTES = 4
-"""Of a weight or a gradient that is sent without compression."""
+"""Bytes of an uncompressed weight or gradient."""
 BUCKET_BYTES = 25 << 20
 FIRST_BUCKET_BYTES = 1 << 20
-"""The first bucket is small, so that communication begins early."""
+"""Size of the first bucket: small, so that communication begins early."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the replicas of a worker's part of the model send each other."""
+    """Communication between the replicas of a worker's part of the model."""
 
     transfers: tuple[Transfer, ...]
-    """Of one round, in sequence, on a worker with the most to send or to receive."""
+    """Transfers of one round, in sequence, on a busiest worker."""
     busiest: int
-    """Number of workers with that much; their transfers are all the traffic, since the others
-    communicate with them only."""
+    """Number of such workers; their transfers are all the traffic, since the others communicate
+    only with them."""
     per_step: float
     """Rounds per step."""
     hidden_steps: int
     """Steps that a round may overlap, apart from the backward of its own step."""
     device_bytes: float
-    """That a worker reads and writes in its memory for a round: encoding, decoding, adding."""
+    """Bytes that a worker reads and writes in its memory per round: encoding, decoding, adding."""
     launches: float = 0.0
-    """Kernel launches for encoding and decoding. On accelerators, the host may need longer for
-    them than the device for the bytes."""
+    """Kernel launches for encoding and decoding. On accelerators, they may take the host longer
+    than the bytes take the device."""
     crossing: float = 1.0
-    """The fraction of the transfers' total time that remains where those of several workers cross
-    on a link, which carries as much in each direction."""
+    """Fraction of the transfers' total time that remains when transfers of several workers cross
+    on a full-duplex link."""
 
     @property
     def bytes_per_step(self) -> float:
-        """Bytes that one of the busiest workers sends, or receives from workers that are not."""
+        """Bytes per step that a busiest worker sends, or receives from workers that are not."""
         return self.per_step * sum(_passed(each) for each in self.transfers)
 
 
 def copied(elements: int, times: float) -> float:
-    """Return the bytes that are read and written to copy `elements` numbers `times` times."""
+    """Return the bytes read and written to copy `elements` numbers `times` times."""
     return 2 * NUMBER_BYTES * elements * times
 
 
@@ -57,7 +57,7 @@ def transfer(operation: str, workers: int, nbytes: int, count: int = 1) -> Trans
 
 
 def bucket_count(parameters: int, bucket_bytes: int) -> int:
-    """Return the number of buckets in which the gradients of `parameters` are sent."""
+    """Return the number of buckets for the gradients of `parameters`."""
     rest = max(0, NUMBER_BYTES * parameters - FIRST_BUCKET_BYTES)
     return 1 + -(-rest // bucket_bytes)
 

@@ -1,4 +1,4 @@
-"""What every event of a run carries."""
+"""The fields common to all events of a run."""
 
 from typing import Annotated
 
@@ -7,17 +7,17 @@ from pydantic import Field
 from paceline.specs.base import Spec
 
 Whole = Annotated[int, Field(ge=-(2**53), le=2**53)]
-"""A number that can be reckoned with: what stands in a file may have any number of digits."""
+"""An integer that fits a JSON number: one read from a file may have any number of digits."""
 Seconds = Annotated[float, Field(ge=-1e11, le=1e11)]
-"""A time that can be told in words: no infinite one, nor what is no number."""
+"""A time that can be displayed: finite and not NaN."""
 
 
 class Event(Spec):
-    """What every event carries."""
+    """The base of all events."""
 
     time: float = Field(ge=0, lt=253402300800)  # the year 10000
-    """Unix seconds, by the clock of the node that wrote it."""
+    """Unix seconds, by the clock of the node that wrote the event."""
     node: str
     generation: Whole = 0
-    """0 for the first workers of a run; one more when others take their place, because the run was
-    started again or because those that were left have regrouped."""
+    """Membership generation: 0 for the first workers of a run, plus one after each restart or
+    regroup."""

@@ -1,7 +1,7 @@
-"""What happens in a run, as JSON lines: one file per node, one line per event.
+"""A run's events as JSON lines: one file per node, one line per event.
 
-Cluster-wide quantities (losses, samples) are reduced over the workers first and written once, by
-the node of worker 0; what belongs to a node (its workers' state) is written by that node.
+Cluster-wide values (losses, samples) are reduced over the workers and written once, by the node of
+worker 0. Each node writes its own values, such as its workers' state.
 """
 
 from collections.abc import Mapping
@@ -15,38 +15,37 @@ from paceline.specs.runs.event import Event, Seconds, Whole
 from paceline.specs.runs.fault_events import Lost, Refused, Regrouped, Slow
 
 Outcome = Literal["finished", "stopped", "interrupted", "preempted"]
-"""`stopped`: somebody asked for it, and it ended at the edge of a step. `interrupted`: the time
-limit did so, the state is saved, and the scheduler is asked for another turn."""
+"""`stopped`: a user asked for it, and the run ended at a step boundary. `interrupted`: the time
+limit did; the state is saved, and the scheduler is asked to requeue the job."""
 
 
 Part = Literal[
     "data", "forward", "backward", "pipeline", "communication", "optimizer", "checkpoint", "other"
 ]
-"""The step breakdown: what a worker's time goes to. `data`: waiting for a batch. `pipeline`:
-forward and backward of its stages, and waiting for the other stages. `communication`: exposed
-communication, waiting for other workers beyond what overlaps with compute. `optimizer`: clipping
-and the update. `checkpoint`: blocked while the state is copied. `other`: the user's own loop, and
-the rest."""
+"""The step breakdown of a worker. `data`: waiting for a batch. `pipeline`: forward and backward
+of its stages, and waiting for other stages. `communication`: exposed communication, which does
+not overlap with compute. `optimizer`: clipping and the update. `checkpoint`: blocked while the
+state is copied. `other`: the user's own loop, and the rest."""
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
 def own_seconds(parts: Mapping[Part, float], step_seconds: float) -> float:
-    """How long a worker is busy in a step: what it does not wait for the others."""
+    """Return a worker's busy time in a step: all but exposed communication."""
     return step_seconds - parts.get("communication", 0.0)
 
 
 class Started(Event):
-    """A node's workers have met the others and begin to train."""
+    """A node's workers have joined the rendezvous and begin to train."""
 
     kind: Literal["started"] = "started"
     ranks: list[Whole]
     workers: Whole
     nodes: Whole
     device: str
-    """cpu, cuda, xpu, …"""
+    """Device type: cpu, cuda, xpu, …"""
     backend: str
     interface: str
-    """The network interface towards the other workers."""
+    """Network interface toward the other workers."""
     address: str
     threads: Whole
     """CPU threads per worker."""
@@ -54,87 +53,87 @@ class Started(Event):
     batch: Whole
     """Samples in a global batch."""
     steps: Whole
-    """Steps that the run will take."""
+    """Planned steps of the run."""
     startup_seconds: Seconds
-    """From the start of the process to the first step."""
+    """Time from the start of the process to the first step."""
 
 
 class Steps(Event):
-    """Consecutive optimizer steps; every list has one entry a step. From worker 0's node."""
+    """Consecutive optimizer steps; every list has one entry per step. From worker 0's node."""
 
     kind: Literal["steps"] = "steps"
     first: Whole
-    """The number of the first of them; steps count from 1."""
+    """Number of the first step; steps count from 1."""
     loss: list[float]
-    """Mean over the global batch. NaN and infinities are JSON's NaN, Infinity."""
+    """Mean loss over the global batch. NaN and infinities are JSON's NaN, Infinity."""
     seconds: list[Seconds]
     samples: list[Whole]
 
 
 class WorkerState(Spec):
-    """How one worker did over the last window of steps."""
+    """One worker's state over the last window of steps."""
 
     rank: Whole
     step: Whole
     step_seconds: Seconds
-    """Mean over the window."""
+    """Mean step time over the window."""
     parts: dict[Part, Seconds] = Field(default_factory=dict)
-    """Seconds of a step by what they went to, mean over the window; parts of no time are left out.
-    On an accelerator by its own clock, which is read late: parts may be those of the window
-    before."""
+    """Mean step breakdown over the window, without parts that took no time. On an accelerator,
+    its own clock is read late: parts may belong to the previous window."""
 
 
 class Workers(Event):
-    """The state of workers of this node, about once a second; each says its own."""
+    """States of workers of this node, about once a second; each worker reports its own."""
 
     kind: Literal["workers"] = "workers"
     states: list[WorkerState]
 
 
 class Traffic(Spec):
-    """What passed through a network interface."""
+    """Bytes through a network interface."""
 
     sent_bytes: Whole
     received_bytes: Whole
 
 
 class GpuUsage(Spec):
-    """How a GPU was used; what it does not tell is unset."""
+    """Usage of a GPU; values that it does not report are None."""
 
     index: Whole
-    """Among those that the node's workers see."""
+    """Index among the GPUs that the node's workers see."""
     name: str | None = None
     busy: float | None = None
-    """The part of the time in which a kernel ran on it, mean over the readings."""
+    """Fraction of the time in which a kernel ran, mean over the readings."""
     memory_bytes: Whole | None = None
-    """The most that was seen."""
+    """Highest reading."""
     memory_total_bytes: Whole | None = None
     watts: float | None = None
-    """Mean over the readings."""
+    """Mean power over the readings."""
 
 
 class Usage(Event):
-    """What a node's workers used since its last such event, about every five seconds."""
+    """Resources that a node's workers used since its last such event, about every five seconds."""
 
     kind: Literal["usage"] = "usage"
     seconds: Seconds
-    """That this covers; the first one begins when the workers have met."""
+    """Duration covered; the first event starts at the end of the rendezvous."""
     workers: Whole
-    """On this node."""
+    """Workers on this node."""
     interface: str | None
-    """The one towards the other workers; unset where there are none."""
+    """Network interface toward the other workers; None if there are none."""
     cores: Whole
-    """That this node's workers may use."""
+    """Cores that this node's workers may use."""
     cpu_share: float
-    """The part of the time in which these cores were busy, with whatever."""
+    """Fraction of the time in which these cores were busy, by any process."""
     memory_bytes: Whole
-    """Resident in the workers' processes and in those that they started, added up."""
+    """Resident memory of the workers and their child processes, summed."""
     memory_total_bytes: Whole
     network: dict[str, Traffic] = Field(default_factory=dict)
-    """By interface: `interface`, and others that moved bytes. All that passed, whoever sent it."""
+    """Traffic by interface: `interface`, and others that moved bytes. Includes other processes'
+    traffic."""
     gpus: list[GpuUsage] = Field(default_factory=list)
     joules: dict[str, float] = Field(default_factory=dict)
-    """Measured, by counter (`package-0`, `dram-0`, `gpu-0`); empty where none can be read."""
+    """Measured energy by counter (`package-0`, `dram-0`, `gpu-0`); empty if none can be read."""
 
 
 class Saved(Event):
@@ -144,15 +143,15 @@ class Saved(Event):
     step: Whole
     bytes: Whole
     linked_bytes: Whole
-    """Of these, what had not changed on worker 0 and was not written again."""
+    """Bytes of this total that had not changed on worker 0 and were linked, not written again."""
     seconds: Seconds
-    """From the edge of the step until it was complete; training went on meanwhile."""
+    """Time from the step boundary until it was complete; training continued meanwhile."""
     stall_seconds: Seconds
-    """How long worker 0 stood still for it."""
+    """Time for which it blocked worker 0."""
 
 
 class NotSaved(Event):
-    """A checkpoint could not be completed; training goes on."""
+    """A checkpoint could not be completed; training continues."""
 
     kind: Literal["not_saved"] = "not_saved"
     step: Whole
@@ -161,7 +160,7 @@ class NotSaved(Event):
 
 
 class Damaged(Event):
-    """A checkpoint is not as it was written; the one before it is tried."""
+    """A checkpoint is damaged; the previous one is tried."""
 
     kind: Literal["damaged"] = "damaged"
     step: Whole
@@ -169,46 +168,46 @@ class Damaged(Event):
 
 
 class Resumed(Event):
-    """The workers took up a checkpoint. From worker 0's node."""
+    """The workers restored a checkpoint. From worker 0's node."""
 
     kind: Literal["resumed"] = "resumed"
     step: Whole
     seconds: Seconds
-    """To check it and to read it."""
+    """Time to verify and load it."""
 
 
 class Agreed(Event):
-    """From a step on, replicas agree in another way. From worker 0's node."""
+    """The replicas change their synchronization mode. From worker 0's node."""
 
     kind: Literal["agreed"] = "agreed"
     step: Whole
-    """After which."""
+    """Last step with the previous mode."""
     sync: AnySync
     why: str
 
 
 class Traced(Event):
-    """A worker has recorded what it did in a few steps; seconds are the mean of a step."""
+    """A worker has profiled a few steps; seconds are means per step."""
 
     kind: Literal["traced"] = "traced"
     rank: Whole
     first: Whole
-    """The number of the first of these steps."""
+    """Number of the first profiled step."""
     steps: Whole
     step_seconds: Seconds
-    """With what recording costs."""
+    """Step time, including the profiler's overhead."""
     communication_seconds: Seconds
-    """In which something was on its way, or waited for at the other end."""
+    """Time during which communication was in flight, including waiting for the peer."""
     hidden_seconds: Seconds
-    """Of these: while the worker computed."""
+    """Overlapped communication: the part during which the worker computed."""
     clock_offset_seconds: Seconds
-    """By which its node's clock is ahead of that of worker 0's node."""
+    """Lead of its node's clock over that of worker 0's node."""
     clock_uncertainty_seconds: Seconds
-    """The offset is right to within this."""
+    """Error bound of the offset."""
 
     @property
     def exposed_seconds(self) -> float:
-        """Communication during which the worker did not compute."""
+        """Exposed communication: the worker did not compute during it."""
         return self.communication_seconds - self.hidden_seconds
 
 
@@ -217,21 +216,21 @@ class Evaluated(Event):
 
     kind: Literal["evaluated"] = "evaluated"
     step: Whole
-    """After which."""
+    """Last step before the evaluation."""
     samples: Whole
-    """In the dataset."""
+    """Samples in the dataset."""
     loss: float
     metrics: dict[str, float]
 
 
 class Failed(Event):
-    """A worker ended by an error."""
+    """A worker ended with an error."""
 
     kind: Literal["failed"] = "failed"
     rank: Whole
     message: str
     lost_peer: bool = False
-    """True when it failed only because another worker went away: not the cause."""
+    """Whether it failed only because another worker was lost: not the cause."""
 
 
 class Finished(Event):
@@ -242,11 +241,11 @@ class Finished(Event):
     steps: Whole
     samples: Whole
     seconds: Seconds
-    """From the beginning of the first step to the end of the last."""
+    """Time from the start of the first step to the end of the last."""
 
 
 class Ended(Event):
-    """The launcher saw the last worker go."""
+    """The launcher's last worker has exited."""
 
     kind: Literal["ended"] = "ended"
     exit_code: Whole

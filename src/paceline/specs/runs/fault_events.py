@@ -1,64 +1,66 @@
-"""What goes wrong in a run while it goes on, and how it came back from it."""
+"""Events of faults that a run survives, and of its recovery."""
 
 from typing import Literal
 
 from paceline.specs.runs.event import Event, Seconds, Whole
 
 Source = Literal["members", "peers", "checkpoint", "beginning"]
-"""Where the workers of a generation have their state from: `members`: what those who are left
-hold; `peers`: copies in the memory of others; `checkpoint`: the disk."""
+"""Where a generation's state comes from: `members`: the survivors' own state; `peers`: copies in
+other workers' memory; `checkpoint`: the disk."""
 
 
 class Lost(Event):
-    """A worker is no longer heard; the others go on without it. From worker 0's node; the event is
-    of the generation that it was in."""
+    """A worker's lease expired; the others continue without it. From worker 0's node;
+    `generation` is the one that the worker belonged to."""
 
     kind: Literal["lost"] = "lost"
     rank: Whole
     lost_node: str
-    """Where it ran."""
+    """The node on which it ran."""
     why: str
 
 
 class Regrouped(Event):
-    """A generation of workers begins inside the living processes. From worker 0's node; the event
-    is of the new generation."""
+    """A new generation begins inside the living processes. From worker 0's node; `generation` is
+    the new one."""
 
     kind: Literal["regrouped"] = "regrouped"
     workers: Whole
     idle: Whole
-    """Members that the layout has no place for; they stand by."""
+    """Members that do not fit the layout and wait as spares."""
     lost: list[Whole]
-    """Those who are gone, by their ranks in the generation before."""
+    """Lost workers, by their ranks in the previous generation."""
     joined: list[Whole]
-    """Those who came new, by their ranks in this one."""
+    """New workers, by their ranks in this generation."""
     step: Whole
-    """Steps that count: training goes on with the next."""
+    """Steps that count: training continues with the next one."""
     steps_again: Whole
-    """Steps after it that had been taken and are taken again."""
+    """Later steps that were done before and are repeated."""
     source: Source
     seconds: Seconds
-    """From when worker 0 left the groups of the generation before until it could train again."""
+    """Time from when worker 0 left the previous generation's process groups until it could train
+    again."""
     why: str
 
 
 class Slow(Event):
-    """A worker holds the others up. From its own node: each compares itself with the median."""
+    """A straggler holds the others up. From its own node: each worker compares itself with the
+    median."""
 
     kind: Literal["slow"] = "slow"
     rank: Whole
     slow_node: str
     step: Whole
-    """Up to which it was watched."""
+    """Last step of the observed window."""
     times: float
-    """Its own time for a step over the median of all workers'."""
+    """Its own step time relative to the median of all workers."""
     why: str
-    """What its time goes to, in words."""
+    """Where its time goes, in words."""
 
 
 class Refused(Event):
-    """A step was not counted, because of what a worker brought to it. From worker 0's node, or
-    where only some workers know of it, from that of one of these."""
+    """A step was discarded because of a worker's data. From worker 0's node or, if only some
+    workers know of it, from the node of one of them."""
 
     kind: Literal["refused"] = "refused"
     step: Whole

@@ -1,4 +1,4 @@
-"""Where a worker stands among the workers of its run."""
+"""A worker's placement in its run."""
 
 from dataclasses import dataclass
 
@@ -7,26 +7,26 @@ from paceline.specs.runs.roster import JOINS, Roster
 
 @dataclass(frozen=True)
 class Placement:
-    """One worker's place in a run."""
+    """One worker's rank, node and generation."""
 
     rank: int = 0
     workers: int = 1
     local_rank: int = 0
-    """Its number on its node."""
+    """Rank on its node."""
     local_workers: int = 1
     node: str = ""
     generation: int = 0
-    """How often the workers of the run have changed before."""
+    """Membership generation: changes of the run's workers so far."""
     device_bound: bool = False
-    """Whether the scheduler shows each worker its own device only."""
+    """Whether the scheduler makes only its own device visible to each worker."""
     node_memory_bytes: int | None = None
-    """Memory that the job may use on this node; unset where the scheduler does not limit it."""
+    """Memory that the job may use on this node; None without a limit from the scheduler."""
     roster: Roster | None = None
-    """Who the workers are, once they are not those that the launcher has started."""
+    """The workers, once they differ from those that the launcher started."""
 
     @classmethod
     def in_roster(cls, roster: Roster, name: str) -> "Placement":
-        """A member's place among those that train."""
+        """Return a member's placement among the training workers."""
         training = roster.model_copy(update={"members": roster.members[: roster.training]})
         rank = roster.names.index(name)
         node = roster.members[rank].node
@@ -43,7 +43,7 @@ class Placement:
 
     @property
     def joins(self) -> bool:
-        """Whether this worker was started when the others had met already, or to stand by."""
+        """Whether this worker was started after the rendezvous, or as a spare."""
         return self.rank == JOINS
 
     @property
@@ -53,14 +53,14 @@ class Placement:
 
     @property
     def nodes(self) -> int:
-        """Nodes in the run."""
+        """Number of nodes in the run."""
         if self.roster is not None:
             return len(self.roster.nodes)
         return self.workers // self.local_workers
 
     @property
     def node_ranks(self) -> list[int]:
-        """The workers on this node."""
+        """Ranks of the workers on this node."""
         if self.roster is not None:
             return self.roster.nodes[self.node]
         first = self.rank - self.local_rank

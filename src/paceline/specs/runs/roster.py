@@ -1,15 +1,15 @@
-"""Who is in a run: numbered generations of members."""
+"""Membership of a run: numbered generations of workers."""
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from paceline.specs.base import Spec
 
 JOINS = -1
-"""The rank of a worker that comes when the others have met, or stands by."""
+"""Rank of a worker that joins after the rendezvous, or waits as a spare."""
 
 
 def worker_in_words(rank: int) -> str:
-    """A worker as its launcher knows it."""
+    """Return a worker's name for messages of its launcher."""
     return "a worker that had joined" if rank == JOINS else f"worker {rank}"
 
 
@@ -17,45 +17,46 @@ class Member(Spec):
     """A worker process."""
 
     name: str = Field(min_length=1, max_length=100)
-    """Of this process alone: one that is started in its place has another."""
+    """Unique to this process: its replacement has another."""
     node: str = Field(max_length=255)
     pid: NonNegativeInt = 0
-    """Of the process, on its node."""
+    """Process ID on its node."""
     born: NonNegativeInt = 0
-    """When the kernel started it, in clock ticks since boot: another one may get its number."""
+    """Start time of the process, in clock ticks since boot: the kernel may reuse its ID."""
     address: str = Field(max_length=45)
-    """Where its control listens, and on which port."""
+    """Address and port of its control socket."""
     port: PositiveInt = Field(lt=65536)
     memory_port: NonNegativeInt = Field(default=0, lt=65536)
-    """Where others read the state that it keeps; 0 where it keeps none."""
+    """Port from which others read its peer copies; 0 if it has none."""
 
     def is_process_of(self, other: "Member") -> bool:
-        """Whether both are the same process, which may have come anew under another name."""
+        """Return whether both are the same process, which may have rejoined under another name."""
         mine, theirs = (self.node, self.pid, self.born), (other.node, other.pid, other.born)
         return mine == theirs
 
 
 class Roster(Spec):
-    """The members of a generation; a member's rank is its place in the list."""
+    """The members of a generation; a member's rank is its index in the list."""
 
     generation: int
     members: tuple[Member, ...] = Field(min_length=1)
     training: NonNegativeInt = 0
-    """The first so many of them train; the others, for whom the layout has no place, stand by."""
+    """Number of training members, the first in the list; the others do not fit the layout and
+    wait as spares."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all members, by rank."""
+        """Names of all members, by rank."""
         return tuple(each.name for each in self.members)
 
     @property
     def nodes(self) -> dict[str, list[int]]:
-        """The ranks on each node, in the order of the first of them."""
+        """Ranks on each node; nodes are in the order of their first rank."""
         found: dict[str, list[int]] = {}
         for rank, member in enumerate(self.members):
             found.setdefault(member.node, []).append(rank)
         return found
 
     def rank(self, name: str) -> int | None:
-        """The place of a member; None for who is not in."""
+        """Return a member's rank; None if it is not in the roster."""
         return next((rank for rank, each in enumerate(self.members) if each.name == name), None)

@@ -1,4 +1,4 @@
-"""A run is a folder: the interface between the rooms that run and the rooms that look."""
+"""A run's folder: the interface between the packages that train and those that report."""
 
 import os
 import secrets
@@ -11,14 +11,14 @@ from paceline.specs.plans.plan import Plan
 from paceline.specs.runs.job import Job
 
 BATCH_ALIVE_SECONDS = 2
-"""Between two heartbeats of a batch script."""
+"""Seconds between heartbeats of a batch script."""
 _MODE = 0o755
-"""Of a run's folders: also where a group shares files, nobody else puts his own secret there."""
+"""Mode of a run's folders: even if a group shares files, no other user can plant a secret there."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of one run and the names of what is in it."""
+    """The folder of one run and the paths in it."""
 
     path: Path
 
@@ -34,37 +34,37 @@ class Run:
 
     @property
     def job_file(self) -> Path:
-        """What was started."""
+        """The job that was started."""
         return self.path / "job.toml"
 
     @property
     def versions_file(self) -> Path:
-        """Which software the run was started with."""
+        """Software versions that the run was started with."""
         return self.path / "versions.toml"
 
     @property
     def events(self) -> Path:
-        """JSON lines, one file per node."""
+        """Events as JSON lines, one file per node."""
         return self.path / "events"
 
     @property
     def logs(self) -> Path:
-        """What the workers printed: one file per node, each line led by `rank: `."""
+        """Output of the workers: one file per node, each line prefixed with `rank: `."""
         return self.path / "logs"
 
     @property
     def checkpoints(self) -> Path:
-        """The run's checkpoints, where the plan names no other place for them."""
+        """The run's checkpoints, unless the plan names another folder."""
         return self.path / "checkpoints"
 
     @property
     def ledger(self) -> Path:
-        """Which samples entered every step, if that is written down."""
+        """The sample ledger, if it is recorded."""
         return self.path / "ledger"
 
     @property
     def trace(self) -> Path:
-        """What workers did in a few steps, one file each, if that was recorded."""
+        """Profiles of workers over a few steps, one file each, if recorded."""
         return self.path / "trace"
 
     @property
@@ -79,50 +79,51 @@ class Run:
 
     @property
     def outcome_file(self) -> Path:
-        """There when the training is over for good: the exit code, as its last workers said it."""
+        """Exists when the training is over for good: the exit code, written by its last workers."""
         return self.path / "outcome"
 
     @property
     def requeue_file(self) -> Path:
-        """There when the time limit, or a want of workers, stopped the run and it wants to go
-        on."""
+        """Exists if the time limit, or too few workers, stopped the run and it wants to
+        continue."""
         return self.path / "requeue"
 
     @property
     def alive_file(self) -> Path:
-        """The heartbeat of the batch script: rewritten while it lives."""
+        """Heartbeat of the batch script: rewritten while it runs."""
         return self.path / "batch-alive"
 
     @property
     def rendezvous(self) -> Path:
-        """Where worker 0 says, signed, at which address the others find it."""
+        """Worker 0's signed address, by which the other workers find it."""
         return self.path / "rendezvous"
 
     @property
     def newest_generation(self) -> int | None:
-        """The last generation of workers that is known to have begun; None before the first."""
+        """The last generation that is known to have begun; None before the first."""
         found = self.rendezvous.glob("leader-*.json")
         names = (path.stem.removeprefix("leader-") for path in found)
         return max((int(name) for name in names if name.isdigit()), default=None)
 
     def has_begun(self, generation: int) -> bool:
-        """Whether the workers of a generation have met, or those of a later one."""
+        """Return whether this generation, or a later one, has completed its rendezvous."""
         newest = self.newest_generation
         return newest is not None and newest >= generation
 
     @property
     def secret_file(self) -> Path:
-        """The job's secret, mode 0600; signs all that workers say to each other while meeting."""
+        """The job's secret, mode 0600; signs all rendezvous messages."""
         return self.path / "secret"
 
     @property
     def metrics_token_file(self) -> Path:
-        """What a scraper of the run's metrics must show, mode 0600; made when first needed."""
+        """Token that a scraper of the run's metrics must present, mode 0600; created on first
+        use."""
         return self.path / "prometheus-token"
 
     @property
     def listeners_log(self) -> Path:
-        """What the process says that tells listeners of the run."""
+        """Output of the process that forwards the run's events to listeners."""
         return self.logs / "listeners.log"
 
     @property
@@ -137,7 +138,7 @@ class Run:
 
     @classmethod
     def create(cls, parent: Path, job: Job, plan: Plan) -> "Run":
-        """Make a new folder `<name>-<time>` under `parent`, with the plan, the job and a secret."""
+        """Create the folder `<name>-<time>` under `parent`, with the plan, the job and a secret."""
         run = cls(_new_folder(parent, job.name))
         for folder in (run.events, run.logs, run.rendezvous):
             folder.mkdir(_MODE)
@@ -150,7 +151,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> "Run":
-        """The run in an existing folder."""
+        """Return the run in an existing folder."""
         run = cls(path.absolute())
         if not run.job_file.is_file():
             raise PacelineError(
