@@ -1,4 +1,4 @@
-"""Testbeds from outside: bring one up, ask it, change it, run things in it, take it down."""
+"""Client of a testbed: start it, query it, change it, run commands in it, and shut it down."""
 
 import os
 import socket
@@ -38,7 +38,7 @@ _USABLE = ("idle", "mixed", "allocated", "completing")
 
 
 def up(spec: TestbedSpec, on_progress: Callable[[str], None] = lambda message: None) -> Status:
-    """Bring a testbed up; return when Slurm says that every node is idle."""
+    """Start a testbed; return its status when Slurm reports every node idle."""
     require(delay=spec.delay is not None)
     state = state_folder(spec.name)
     deadline = time.monotonic() + _START_SECONDS + spec.nodes * _SECONDS_MORE_PER_NODE
@@ -61,7 +61,7 @@ def up(spec: TestbedSpec, on_progress: Callable[[str], None] = lambda message: N
 
 
 def down(name: str) -> None:
-    """Take a testbed down, in whatever state it is; nothing of it is left."""
+    """Shut down a testbed in any state, and remove its processes and files."""
     state = state_folder(name)
     if not state.exists() and not holders_of(state.path):
         raise _not_up(name, state)
@@ -71,7 +71,7 @@ def down(name: str) -> None:
 
 
 def status(name: str) -> Status:
-    """How a testbed and its nodes are."""
+    """Return the status of a testbed and its nodes."""
     nodes = _ask(name, {"do": "status"})
     return Status(
         name=name,
@@ -82,7 +82,7 @@ def status(name: str) -> Status:
 
 
 def running() -> list[str]:
-    """The names of this user's testbeds that are up."""
+    """Return the names of this user's running testbeds."""
     try:
         folders = sorted(parent_folder().iterdir())
     except FileNotFoundError:
@@ -91,9 +91,9 @@ def running() -> list[str]:
 
 
 def command_prefix(name: str, node: str = HEAD) -> list[str]:
-    """The words before a command that make it run in a node, in the present working folder.
+    """Return the prefix that runs a command on a node, in the current working directory.
 
-    Ending the process that they start ends the command, too.
+    Ending the prefix's process ends the command, too.
     """
     head = [
         "nsenter",
@@ -101,7 +101,7 @@ def command_prefix(name: str, node: str = HEAD) -> list[str]:
         *(["--user", "--preserve-credentials"] if os.geteuid() != 0 else []),
         *("--net", "--uts", "--mount", "--pid", "--"),
     ]
-    # nsenter forks to enter a PID namespace, and hands on no signal.
+    # nsenter forks to enter a PID namespace, and forwards no signals.
     tied_to_parent = ["setpriv", "--pdeathsig", "TERM"]
     in_this_folder = ["env", f"--chdir={os.getcwd()}"]  # noqa: PTH109 - Path.cwd() is the same
     if node == HEAD:
@@ -132,7 +132,7 @@ def scheduler(name: str) -> Scheduler:
 
 
 def environment(name: str) -> dict[str, str]:
-    """The variables that Slurm commands inside the testbed need in addition."""
+    """Return the extra environment variables for Slurm commands inside the testbed."""
     state = state_folder(name)
     if not state.slurm_conf.exists():
         raise _not_up(name, state)
@@ -149,8 +149,8 @@ def link(
     down: bool = False,
     up: bool = False,
 ) -> None:
-    """Change a node's link while jobs run: its rate, its delay each way, the part of its frames
-    that get lost, or unplug, replug it."""
+    """Change a node's link while jobs run: set its rate, its delay in each direction or its loss
+    (fraction of frames), or take it down or up."""
     if down and up:
         raise PacelineError("a link can't go both down and up", fix="give --down or --up")
     if rate is None and delay is None and loss is None and not (down or up):
@@ -168,12 +168,12 @@ def link(
 
 
 def stop(name: str, node: str) -> None:
-    """Cut a node's power: everything in it dies at once; Slurm notices in about ten seconds."""
+    """Cut a node's power: all its processes die at once; Slurm notices in about 10 s."""
     _ask(name, {"do": "stop", "node": node})
 
 
 def start(name: str, node: str) -> None:
-    """Give a stopped node its power back; return when Slurm uses it again."""
+    """Start a stopped node; return when Slurm uses it again."""
     _ask(name, {"do": "start", "node": node})
     deadline = time.monotonic() + _START_SECONDS
     while True:

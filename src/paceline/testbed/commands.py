@@ -1,4 +1,4 @@
-"""Commands with a time limit, and the processes of a testbed as the machine sees them."""
+"""Commands with a time limit, and a testbed's processes as seen from the host."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 from paceline.specs.errors import PacelineError
 
 HOLDER_MODULE = "paceline.testbed.holder"
-KEEP = b"keep\n"  # what a holder is told when it shall outlive whoever started it
+KEEP = b"keep\n"  # tells a holder to outlive the process that started it
 
 _COMMAND_SECONDS = 15.0
 _ENDING_SECONDS = 15.0
@@ -18,21 +18,21 @@ _OUTSIDE_PROGRAMS = ("setsid", "unshare")
 
 
 def search_path() -> str:
-    """PATH with the folders of the system's daemons, which ordinary users often lack."""
+    """Return PATH with the folders of system daemons, which ordinary users often lack."""
     folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/sbin", "/sbin"]
     return os.pathsep.join(dict.fromkeys(folders))
 
 
 def namespace_options() -> list[str]:
-    """What `unshare` is told for a testbed: everything of its own, also without root."""
+    """Return the options of `unshare` for a testbed: private namespaces, also without root."""
     own_users = ["--user", "--map-root-user", "--map-auto"] if os.geteuid() != 0 else []
     namespaces = ["--net", "--mount", "--uts", "--pid", "--fork", "--mount-proc"]
-    # What is mounted outside later is to be seen inside, but not the other way round.
+    # Later mounts on the host must appear inside, but not the other way round.
     return [*own_users, *namespaces, "--propagation=slave", "--kill-child"]
 
 
 def run(command: Sequence[str], *, feed: str | None = None) -> str:
-    """Run a short command and return what it printed; say what it said when it fails."""
+    """Run a short command and return its output; raise with its error output if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -57,11 +57,11 @@ def run(command: Sequence[str], *, feed: str | None = None) -> str:
 
 
 def children_of(parent: int) -> list[int]:
-    """The processes whose parent is the given one."""
+    """Return the process IDs of a process's children."""
     found = []
     for pid in _process_ids():
         try:
-            # The name in brackets may hold spaces; what follows it does not.
+            # The name in brackets may contain spaces; the fields after it do not.
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
@@ -71,10 +71,9 @@ def children_of(parent: int) -> list[int]:
 
 
 def holders_of(state: Path) -> dict[int, str]:
-    """The processes that hold the testbed of this folder: process id to program name.
+    """Return the holder processes of the testbed in this folder: process ID to program name.
 
-    They are found by their arguments, so there is no recorded id that another process could
-    have inherited.
+    They are found by their arguments, because the kernel can reuse a recorded process ID.
     """
     ending = [b"-m", HOLDER_MODULE.encode(), os.fsencode(state)]
     found = {}
@@ -91,10 +90,10 @@ def holders_of(state: Path) -> dict[int, str]:
 
 
 def end_holders(state: Path) -> None:
-    """End every process of a testbed, and return when the last one is gone.
+    """Kill every process of a testbed, and return when the last one has ended.
 
-    The first process of the namespace is killed and not the `unshare` outside of it: the kernel
-    then ends everything inside, and `unshare` goes only after that is done.
+    This kills the namespace's first process, not the `unshare` outside it: the kernel then ends
+    everything inside, and `unshare` ends after that.
     """
     deadline = time.monotonic() + _ENDING_SECONDS
     while holders := holders_of(state):

@@ -1,8 +1,8 @@
-"""The process that holds a testbed: `python -m paceline.testbed.holder STATE_FOLDER`.
+"""The holder process of a testbed: `python -m paceline.testbed.holder STATE_FOLDER`.
 
-It is the first process of a PID namespace, so when it ends the kernel ends every daemon and job
-with it, and with them go the namespaces, links and mounts. Until whoever started it says "keep",
-the end of its standard input ends it: an `up` that is killed half-way leaves nothing running.
+It is the first process of a PID namespace: when it ends, the kernel ends every daemon and job in
+it, and removes the namespaces, links and mounts. Until its parent sends "keep", it ends when its
+standard input closes, so that an `up` killed halfway leaves nothing running.
 """
 
 import json
@@ -30,7 +30,7 @@ _LONGEST_REQUEST_BYTES = 64 * 1024
 
 
 def main(state_path: str) -> None:
-    """Reap orphans, as a first process must, while a child of it holds the testbed."""
+    """Reap orphans, as the first process must, while a child runs the testbed."""
     child = os.fork()
     if child == 0:
         threading.Thread(target=_end_unless_kept, daemon=True).start()
@@ -52,7 +52,7 @@ def _hold(state: StateFolder) -> None:
     create_switch()
     nodes = _nodes(asked, state)
     for node in nodes.values():
-        node.switch_on()  # all of them first, so that they start side by side
+        node.switch_on()  # all nodes first, so that they start in parallel
     slurm_daemons.write_settings(state, asked.nodes)
     slurm_daemons.start_controller(state)
     for node in nodes.values():
@@ -72,7 +72,7 @@ def _nodes(asked: testbed_spec.TestbedSpec, state: StateFolder) -> dict[str, Nod
 
 
 def _bind_name_lookup(state: StateFolder, nodes: int) -> None:
-    """Names of the testbed come from a hosts file of its own, and no name from anywhere else."""
+    """Resolve host names from the testbed's own hosts file only."""
     hosts = state.path / "hosts"
     lines = ["127.0.0.1 localhost", f"{testbed_spec.HEAD_ADDRESS} {testbed_spec.HEAD}"]
     lines += [
@@ -90,7 +90,7 @@ def _bind_name_lookup(state: StateFolder, nodes: int) -> None:
 
 def _serve(state: StateFolder, nodes: dict[str, Node]) -> None:
     with socket.socket(socket.AF_UNIX) as server:
-        os.umask(0o077)  # the socket is for the owner alone
+        os.umask(0o077)  # only the owner may use the socket
         server.bind(str(state.socket))
         server.listen()
         while True:
@@ -107,7 +107,7 @@ def _answer(connection: socket.socket, nodes: dict[str, Node]) -> None:
     with connection.makefile("rw", encoding="utf-8") as stream:
         line = stream.readline(_LONGEST_REQUEST_BYTES)
         if not line:
-            return  # who connected wanted only to know that we are there
+            return  # the client only checked that the holder answers
         try:
             reply = {"answer": _do(json.loads(line), nodes)}
         except PacelineError as error:

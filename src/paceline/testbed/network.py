@@ -1,7 +1,7 @@
 """The switch and its cables, inside the holder's network namespace.
 
-Each node has a veth pair: `eth0` in the node, the other end, named like the node, in the switch.
-A link with a delay or a loss has a relay between that end and the switch, with a bridge of its own.
+Each node has a veth pair: `eth0` in the node; the other end, named after the node, in the switch.
+A link with delay or loss has a relay with its own bridge between that end and the switch.
 """
 
 import socket
@@ -20,32 +20,32 @@ SWITCH = "switch"
 
 _BRIDGE = ["type", "bridge", "forward_delay", "0", "mcast_snooping", "0"]
 _QUEUE_MILLISECONDS = 50
-# A timer that fires late loses what the bucket can't hold, so fast links need a deep one; and
-# below one segment of 64 KiB the kernel would have to cut every segment up.
+# When a timer fires late, tokens beyond the bucket's size are lost, so fast links need a deep
+# bucket. Below one 64 KiB segment, the kernel would have to split every segment.
 _BUCKET_SECONDS = 0.002
 _SMALLEST_BUCKET_BYTES = 80_000
 
 
 @dataclass
 class Link:
-    """What a node's cable is like at the moment."""
+    """The current properties of a node's link."""
 
     rate_bits_per_second: int | None = None
     delay_seconds: float = 0.0
     loss: float = 0.0
-    """The part of its frames that get lost."""
+    """Fraction of its frames that are lost."""
     is_up: bool = True
 
 
 def create_switch() -> None:
-    """Make the switch, and put the head on it."""
+    """Create the switch and connect the head to it."""
     tune_network()
     run(["ip", "link", "add", SWITCH, "address", _hardware_address(HEAD_ADDRESS), *_BRIDGE])
     configure_device(SWITCH, f"{HEAD_ADDRESS}/{PREFIX_LENGTH}")
 
 
 class Cable:
-    """The cable from the switch to one node that has power."""
+    """The cable from the switch to a running node."""
 
     def __init__(self, node: str, namespace_process_id: int, link: Link) -> None:
         self._port = node
@@ -54,8 +54,8 @@ class Cable:
         self._relay: subprocess.Popen[str] | None = None
 
     def plug_in(self) -> None:
-        """Connect the node, as its link says."""
-        # The same hardware address after every start, so that no neighbour remembers an old one.
+        """Connect the node with its link's rate, delay, loss and state."""
+        # The same hardware address after every start, so that no neighbor keeps a stale one.
         address = _hardware_address(node_address(self._port))
         end_in_node = ["peer", "name", "eth0", "netns", self._namespace, "address", address]
         run(["ip", "link", "add", self._port, "type", "veth", *end_in_node])
@@ -73,7 +73,7 @@ class Cable:
         loss: float | None,
         up: bool | None,
     ) -> None:
-        """Change what is given of the link; connections stay open."""
+        """Change the given properties of the link; connections stay open."""
         if rate_bits_per_second is not None:
             self._shape(rate_bits_per_second)
             self._link.rate_bits_per_second = rate_bits_per_second
@@ -87,11 +87,11 @@ class Cable:
             self._link.is_up = up
 
     def unplug(self) -> None:
-        """Take the cable away after the node has lost its power."""
+        """Remove the cable after the node has stopped."""
         try:
             run(["ip", "link", "delete", self._port])
         except PacelineError:
-            # The kernel takes it away by itself, at a time of its own, with the node's namespace.
+            # The kernel removes it together with the node's namespace, possibly before this call.
             if self._port in (name for _, name in socket.if_nameindex()):
                 raise
         if self._relay:

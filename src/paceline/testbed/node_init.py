@@ -1,9 +1,9 @@
-"""The first process of a node: gives it a name, an address and a private /dev/shm, runs slurmd.
+"""The first process of a node: sets host name, address and a private /dev/shm, and runs slurmd.
 
-It is started by path with a bare interpreter (sixteen of them must start fast on two cores), so
-it imports nothing of Paceline. It says "ready" when its namespaces stand, waits for the line that
-says its cable (`eth0`) is plugged in, and ends with slurmd: a node without it is of no use. As
-the first process of a PID namespace it takes everything in the node with it.
+It is started by path with a bare interpreter and imports nothing of Paceline, because sixteen of
+them must start fast on two cores. It prints "ready" when its namespaces exist, waits for a line
+that says that its cable (`eth0`) is connected, and ends with slurmd, without which the node is
+useless. As the first process of a PID namespace, it ends everything in the node when it ends.
 """
 
 import os
@@ -17,23 +17,23 @@ _LARGEST_TCP_BUFFER_BYTES = 64 * 2**20
 
 
 def main(name: str, address_with_prefix: str, log: str, slurmd_arguments: list[str]) -> None:
-    """Be the node until slurmd ends."""
+    """Run the node until slurmd ends."""
     socket.sethostname(name)
     tune_network()
     _give_own_shared_memory()
     print("ready", flush=True)
     if not sys.stdin.readline():
-        return  # the holder is gone, or didn't want this node after all
+        return  # the holder ended, or gave up on this node
     configure_device("eth0", address_with_prefix)
     reap_until_exit_of(_start_slurmd(log, slurmd_arguments))
 
 
 def tune_network() -> None:
-    """Set what a cluster's administrator would, in this network namespace.
+    """Apply a cluster's usual network settings in this network namespace.
 
-    No IPv6: one family of addresses, no neighbour chatter. Buffers large enough for one
-    connection to fill a fast link with a long delay. No memory of earlier connections: links
-    change here while things run.
+    No IPv6: one address family, no neighbor discovery traffic. Buffers large enough for one
+    connection to fill a fast link with a long delay. No metrics saved from earlier connections,
+    because links change during a run.
     """
     settings = {
         "ipv6/conf/all/disable_ipv6": "1",
@@ -49,10 +49,11 @@ def tune_network() -> None:
 
 
 def configure_device(device: str, address_with_prefix: str) -> None:
-    """Bring up `lo` and the device with its address, its network's route and cubic on it.
+    """Bring up `lo` and the device, with its address, its route and cubic congestion control.
 
-    Congestion control is pinned because machines differ (bbr ignores the losses at a shaped
-    link). It is set on the route: the namespace-wide setting refuses what the host doesn't allow.
+    Congestion control is pinned because machines differ (bbr ignores losses on a shaped link).
+    It is set on the route, because the namespace-wide setting rejects algorithms that the host
+    does not allow.
     """
     _ip("link", "set", "lo", "up")
     _ip("address", "add", address_with_prefix, "dev", device, "noprefixroute")
@@ -67,7 +68,7 @@ def configure_device(device: str, address_with_prefix: str) -> None:
 
 
 def reap_until_exit_of(process_id: int) -> None:
-    """Collect the orphans that fall to a first process, until the given child ends."""
+    """Reap orphans, as a first process must, until the given child ends."""
     ended = 0
     while ended != process_id:
         ended, _ = os.wait()

@@ -1,4 +1,4 @@
-"""One node as the holder keeps it: its processes, its share of the cores, its cable."""
+"""A node as the holder manages it: its processes, cores and cable."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ _ENDING_SECONDS = 10.0
 
 
 class Node:
-    """A machine of the testbed, with power or without."""
+    """A node of the testbed, running or stopped."""
 
     def __init__(self, name: str, cores: list[int], link: Link, state: StateFolder) -> None:
         self.name = name
@@ -30,12 +30,12 @@ class Node:
 
     @property
     def has_power(self) -> bool:
-        """Whether the node's first process lives."""
+        """Whether the node's first process is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def process_id(self) -> int:
-        """A process in all namespaces of the node but that of process ids, which it made."""
+        """A process in all the node's namespaces except the PID namespace, which it created."""
         if self._process is None or not self.has_power:
             raise PacelineError(
                 f"node {self.name} is stopped", fix=f"start it: paceline testbed start {self.name}"
@@ -43,7 +43,7 @@ class Node:
         return self._process.pid
 
     def switch_on(self) -> None:
-        """Start the node's first process; `boot` goes on when its namespaces stand."""
+        """Start the node's first process; `boot` continues when its namespaces exist."""
         if self.has_power:
             raise PacelineError(
                 f"node {self.name} is running already",
@@ -51,10 +51,10 @@ class Node:
             )
         self._clear_up()
         share = ["taskset", "--cpu-list", ",".join(map(str, self.cores))]
-        unshare = ["unshare", *namespace_options()]  # the holder is root, if only of its own users
+        unshare = ["unshare", *namespace_options()]  # the holder is root in its user namespace
         first_process = [sys.executable, "-I", "-S", str(Path(node_init.__file__))]
         address = f"{node_address(self.name)}/{PREFIX_LENGTH}"
-        # -b: slurmctld is to know that whatever ran here is gone.
+        # -b tells slurmctld that the node rebooted and its jobs are gone.
         arguments = [self.name, address, str(self._state.log(self.name)), "-b"]
         self._process = subprocess.Popen(
             [*share, *unshare, *first_process, *arguments],
@@ -64,7 +64,7 @@ class Node:
         )
 
     def boot(self) -> None:
-        """Plug the cable in, and let the node's first process go on to slurmd."""
+        """Connect the cable, and let the node's first process start slurmd."""
         assert self._process
         assert self._process.stdin
         assert self._process.stdout
@@ -78,9 +78,9 @@ class Node:
         self._process.stdin.flush()
 
     def cut_power(self) -> None:
-        """End everything in the node at once."""
+        """Kill every process of the node at once."""
         for first_process in children_of(self.process_id):
-            # The kernel takes the rest of the PID namespace along before unshare can end.
+            # The kernel ends the rest of the PID namespace before unshare can end.
             os.kill(first_process, signal.SIGKILL)
         self._clear_up()
 
@@ -92,7 +92,7 @@ class Node:
         loss: float | None,
         up: bool | None,
     ) -> None:
-        """Change what is given of the node's link."""
+        """Change the given properties of the node's link."""
         if self._cable is None or not self.has_power:
             raise PacelineError(
                 f"node {self.name} is stopped, so its link can't be changed",
@@ -106,7 +106,7 @@ class Node:
         )
 
     def status(self, slurm_state: str) -> NodeStatus:
-        """How the node is."""
+        """Return the node's status."""
         return NodeStatus(
             name=self.name,
             address=node_address(self.name),

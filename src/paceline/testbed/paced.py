@@ -1,7 +1,7 @@
-"""A paced device: layers that take a given time and leave real gradients of a given size.
+"""A paced device: layers that take a given time and produce real gradients of a given size.
 
-The wait sleeps and does not compute, so that many nodes, each with a device of its own, run on
-few cores, while what they send each other is real.
+It sleeps instead of computing, so that many nodes, each with its own device, run on few cores
+while their communication is real.
 """
 
 import time
@@ -16,20 +16,20 @@ from torch.autograd.function import once_differentiable
 from paceline.specs.errors import PacelineError
 
 _BYTES_PER_PARAMETER = 4
-# Sleeps end late by up to this much when others have the core; more than that is a shortage of
-# processor time, which later waits must not hide.
+# Sleeps end late by up to this much when other processes have the core; more means that the CPU
+# is overloaded, which later waits must not hide.
 _MOST_LATENESS_TO_MAKE_UP_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
 class PacedCost:
-    """What one layer costs: its times on the device that is imitated, and its float32 weights."""
+    """The cost of a layer: its times on the emulated device, and the bytes of its fp32 weights."""
 
     forward_seconds: float
     backward_seconds: float
     parameter_bytes: int
     for_each_sample: bool = False
-    """Whether every sample takes these times, or all of a batch together do."""
+    """Whether the times are per sample; otherwise they are per batch."""
 
     def __post_init__(self) -> None:
         if min(self.forward_seconds, self.backward_seconds, self.parameter_bytes) < 0:
@@ -44,13 +44,13 @@ class PacedCost:
 
 
 class _Pace:
-    """Waits that are right on average: what one sleep overshoots the next one makes up."""
+    """Waits that are exact on average: the next sleep makes up for the last one's overshoot."""
 
     def __init__(self) -> None:
         self._late_seconds = 0.0
 
     def fill_up(self, started: float, seconds: float) -> None:
-        """Sleep until `seconds` have passed since `started`, whatever was computed meanwhile."""
+        """Sleep until `seconds` have passed since `started`, including any computation."""
         if not seconds:
             return
         due = started + seconds - self._late_seconds
@@ -64,7 +64,7 @@ def _times(cost: PacedCost, inputs: Tensor) -> int:
 
 
 class _PacedScale(torch.autograd.Function):
-    """output = input × (1 + mean of the weights), and its true gradients, both in given times."""
+    """Compute input × (1 + mean of the weights) and its true gradients, each in its given time."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weights: Tensor, cost: PacedCost, pace: _Pace) -> Tensor:
@@ -90,10 +90,10 @@ class _PacedScale(torch.autograd.Function):
 
 
 class PacedLayer(nn.Module):
-    """A layer that takes its time forward and backward.
+    """A layer whose forward and backward passes take given times.
 
-    It scales its input by (1 + the mean of its weights); weights start at 0. Every weight's
-    gradient is therefore the same number, sum(output gradient × input) / number of weights.
+    It scales its input by (1 + the mean of its weights); weights start at 0. Every weight
+    therefore has the same gradient: sum(output gradient × input) / number of weights.
     """
 
     def __init__(self, cost: PacedCost, pace: _Pace) -> None:
@@ -103,19 +103,19 @@ class PacedLayer(nn.Module):
         self.weights = nn.Parameter(torch.zeros(cost.parameter_bytes // _BYTES_PER_PARAMETER))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Scale the inputs, and take as long as the cost says."""
+        """Scale the inputs, in the time that the cost gives."""
         result: Tensor = _PacedScale.apply(inputs, self.weights, self.cost, self._pace)  # type: ignore[no-untyped-call]
         return result
 
 
 class PacedModel(nn.Sequential):
-    """Paced layers, one after the other; takes any tensor of numbers, gives one of that shape."""
+    """Paced layers in sequence: any numeric tensor in, a tensor of the same shape out."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Pass the inputs through all layers."""
         inputs = inputs.float() if not inputs.is_floating_point() else inputs
         if torch.is_grad_enabled() and not inputs.requires_grad:
-            # Else the layers before the first with weights would skip their backward time.
+            # Otherwise layers before the first one with weights would skip their backward pass.
             inputs = inputs.detach().requires_grad_()
         for layer in self:
             inputs = layer(inputs)
@@ -123,11 +123,11 @@ class PacedModel(nn.Sequential):
 
 
 def paced_model(layers: Sequence[PacedCost]) -> nn.Module:
-    """A model whose layers take the given times and have gradients of the given sizes.
+    """Return a model whose layers take the given times and have gradients of the given sizes.
 
     Input: any tensor, such as (batch, features). Output: a float tensor of the same shape, for
-    any loss. Backward goes from the last layer to the first, and a layer's gradient is ready
-    before the layer ahead of it starts to wait, so what DDP overlaps is as on a real device.
+    any loss. The backward pass runs from the last layer to the first, and a layer's gradient is
+    ready before the preceding layer starts its wait, so DDP overlaps as on a real device.
     """
     pace = _Pace()
     return PacedModel(*(PacedLayer(cost, pace) for cost in layers))

@@ -1,13 +1,13 @@
-"""A cable with delay and loss: passes Ethernet frames between two TAP devices, each after a given
-time, but for some that it drops.
+"""A link with delay and loss: forwards Ethernet frames between two TAP devices.
 
-For kernels without netem. Started by path with a bare interpreter, so it imports nothing of
-Paceline. It makes both devices, says "ready", and takes a new delay (seconds) and a new loss (the
-part of the frames) per line on its standard input; when that ends, it ends, and its devices vanish.
+For kernels without netem. It is started by path with a bare interpreter, so it imports nothing of
+Paceline. It creates both devices, prints "ready", and reads lines with a new delay (seconds) and
+loss (fraction of frames) from its standard input. It ends when its standard input closes, and its
+devices disappear.
 
-Frames keep their virtio header, so the kernel hands over segments of up to 64 KiB with checksums
-still to be filled in, as it would between two virtual machines. That keeps a relay cheap; a frame
-that is dropped takes all its packets with it.
+Frames keep their virtio header, so the kernel passes segments of up to 64 KiB without computed
+checksums, as between two virtual machines. This keeps a relay cheap, but a dropped frame loses all
+its packets.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ _QUEUE_BYTES = 256 * 2**20
 
 
 def main(near: str, far: str, delay_seconds: float, loss: float) -> None:
-    """Relay between the two devices until standard input ends."""
+    """Forward frames between the two devices until standard input closes."""
     near_tap, far_tap = _open_tap(near), _open_tap(far)
     print("ready", flush=True)
     _relay(near_tap, far_tap, delay_seconds, loss)
@@ -53,14 +53,14 @@ def _relay(near_tap: int, far_tap: int, delay_seconds: float, loss: float) -> No
     last_due = 0.0
     while True:
         wait_seconds = max(0.0, on_the_way[0][0] - time.monotonic()) if on_the_way else None
-        # select, because poll and epoll wait in whole milliseconds.
+        # select, because poll and epoll have timeouts in whole milliseconds.
         readable, _, _ = select.select([near_tap, far_tap, commands], [], [], wait_seconds)
         if commands in readable:
             line = os.read(commands, 64)
             if not line:
                 return
             delay_seconds, loss = (float(word) for word in line.split()[-2:])
-        # Never before the frame ahead of it: a shorter delay must not reorder a connection.
+        # Never before the previous frame: a shorter delay must not reorder a connection.
         last_due = max(last_due, time.monotonic() + delay_seconds)
         for tap in readable:
             if tap != commands:
@@ -89,7 +89,7 @@ def _send(tap: int, frame: bytes) -> None:
     try:
         os.write(tap, frame)
     except OSError:
-        return  # the device is down: as on a real cable the frame is lost
+        return  # the device is down: the frame is lost, as on a real cable
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a testbed's holder is asked: one JSON line there, one back, over a Unix socket."""
+"""Requests to a testbed's holder: one JSON line each way over a Unix socket."""
 
 import json
 import socket
@@ -11,7 +11,7 @@ _REQUEST_SECONDS = 60.0
 
 
 def connect(address: Path) -> socket.socket:
-    """A connection to the holder."""
+    """Connect to the holder."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(_REQUEST_SECONDS)
@@ -23,7 +23,7 @@ def connect(address: Path) -> socket.socket:
 
 
 def request(address: Path, message: dict[str, Any]) -> Any:
-    """Ask the holder for something and return its answer; what it refuses is raised here."""
+    """Send the holder a request and return its answer; raise the error that it reports."""
     try:
         with connect(address) as connection, connection.makefile("rw") as stream:
             stream.write(json.dumps(message) + "\n")

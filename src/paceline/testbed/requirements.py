@@ -1,4 +1,4 @@
-"""What a machine must have for a testbed, and what to do about what it lacks."""
+"""A machine's requirements for a testbed, and fixes for missing ones."""
 
 import getpass
 import os
@@ -37,7 +37,7 @@ _ROOTLESS_PROGRAMS = {
     "newgidmap": ("uidmap", "shadow-utils"),
 }
 
-# kernel module: a command that needs it, run in a network namespace of its own
+# kernel module: a command that needs it, run in a separate network namespace
 _KERNEL_MODULES = {
     "bridge": "ip link add name trial type bridge",
     "veth": "ip link add name left type veth peer name right",
@@ -47,7 +47,7 @@ _KERNEL_MODULES = {
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that this machine lacks, and exactly what to install or set."""
+    """A requirement that this machine lacks, and the exact fix."""
 
     what: str
     fix: str
@@ -55,7 +55,7 @@ class Missing:
 
 
 def require(*, delay: bool) -> None:
-    """Raise what is missing for a testbed; for links with a delay as well if asked."""
+    """Raise if requirements of a testbed are missing; `delay`: also those of links with delay."""
     lacking = [each for each in missing() if delay or not each.only_for_delay]
     if lacking:
         raise PacelineError(
@@ -65,12 +65,12 @@ def require(*, delay: bool) -> None:
 
 
 def missing() -> list[Missing]:
-    """What this machine lacks for a testbed of this user; empty when all is there."""
+    """Return the missing requirements for a testbed of this user; empty if there are none."""
     rootless = os.geteuid() != 0
     lacking = _missing_programs(_PROGRAMS | (_ROOTLESS_PROGRAMS if rootless else {}))
     if rootless:
         lacking += _missing_permissions() + _missing_sub_ids()
-    if not lacking:  # else the trial would only repeat it in other words
+    if not lacking:  # otherwise the trial would only report the same problems again
         lacking += _missing_in_a_trial()
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         lacking.append(
@@ -133,7 +133,7 @@ def _missing_sub_ids() -> list[Missing]:
 
 
 def _sub_ids(path: Path) -> list[tuple[str, int]]:
-    """Who has sub-ids, and the first id after theirs."""
+    """Return each owner of sub-IDs, with the first ID after its range."""
     if not path.exists():
         return []
     entries = [line.split(":") for line in path.read_text().splitlines() if line.count(":") == 2]

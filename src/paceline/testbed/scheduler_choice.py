@@ -1,4 +1,4 @@
-"""The choice of a scheduler: the one asked for, this machine's, or a testbed's."""
+"""The choice of a scheduler: the requested one, this machine's, or a testbed's."""
 
 from collections.abc import Callable
 
@@ -51,7 +51,7 @@ def choose_scheduler(
 
 
 def _answering(schedulers: list[Scheduler]) -> tuple[list[Scheduler], list[PacelineError]]:
-    """Divide schedulers into those that answer and the problems of the others."""
+    """Return the schedulers that answer, and the problems of the others."""
     found, problems = [], []
     for scheduler in schedulers:
         try:

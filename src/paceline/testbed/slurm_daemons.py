@@ -1,4 +1,4 @@
-"""A real Slurm for the testbed: its settings, its daemons on the head, what it says of nodes."""
+"""The testbed's Slurm: its configuration, its daemons on the head, and the states of its nodes."""
 
 import os
 import socket
@@ -17,11 +17,11 @@ _CONTROLLER_PORT = 6817
 _NODE_PORT = 6818
 _START_SECONDS = 20.0
 _GRACE_SECONDS = 30
-"""That a job has for its last steps when another needs its nodes."""
+"""Seconds between a preemption's warning and the end of the job."""
 
 
 def write_settings(state: StateFolder, nodes: int) -> None:
-    """Write slurm.conf and munge's key, and make the folders that the daemons want."""
+    """Write slurm.conf and munge's key, and create the folders of the daemons."""
     for folder in ("controller", "spool"):
         (state.path / folder).mkdir()
     key = state.path / "munge.key"
@@ -31,12 +31,12 @@ def write_settings(state: StateFolder, nodes: int) -> None:
 
 
 def start_controller(state: StateFolder) -> None:
-    """Start munged and slurmctld on the head; return when slurmctld takes connections."""
+    """Start munged and slurmctld on the head; return when slurmctld accepts connections."""
     path = state.path
     munged = [
         "munged",
         "--foreground",
-        "--force",  # the folders above ours may have modes that munged does not like
+        "--force",  # parent folders may have modes that munged rejects
         "--num-threads=2",
         f"--socket={state.munge_socket}",
         *(f"--{kind}-file={path / 'munge'}.{kind}" for kind in ("key", "pid", "seed")),
@@ -46,13 +46,13 @@ def start_controller(state: StateFolder) -> None:
 
 
 def node_states() -> dict[str, str]:
-    """What Slurm says of each node: idle, allocated, down, ...; with * when it doesn't answer."""
+    """Return Slurm's state of each node: idle, allocated, down, ...; * marks one that is silent."""
     lines = run(["sinfo", "--noheader", "--Node", "--partition=main", "--format=%N %T"])
     return dict(line.split() for line in lines.splitlines())
 
 
 def mark_down(node: str) -> None:
-    """Tell Slurm what it may not have noticed yet; the node's next registration undoes it."""
+    """Set a node down in Slurm, which may not have noticed; its next registration resets this."""
     run(["scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power was cut"])
 
 

@@ -1,4 +1,4 @@
-"""Starting the process that holds a testbed, so that nothing is left if that fails half-way."""
+"""Start of a testbed's holder process; a failure halfway leaves nothing behind."""
 
 import json
 import os
@@ -28,12 +28,12 @@ from paceline.testbed.state_folder import (
 )
 from paceline.testbed.testbed_spec import TestbedSpec
 
-# A process shows no arguments for a moment while it turns into another program.
+# A process briefly shows no arguments during exec.
 _LOOKS = 3
 
 
 class HolderStart:
-    """A holder that is being started; unless `keep` is reached, leaving the block ends it."""
+    """A holder during its start; leaving the block without `keep` ends it."""
 
     def __init__(self, state: StateFolder, spec: TestbedSpec) -> None:
         self._state = state
@@ -48,7 +48,7 @@ class HolderStart:
                     fix=f"take it down first: paceline testbed down --name {self._spec.name}"
                     ", or choose another --name",
                 )
-            self._state.remove()  # what an `up` that was killed half-way left
+            self._state.remove()  # leftovers of an `up` that was killed halfway
             self._state.create()
             (self._state.path / "spec.json").write_text(json.dumps(asdict(self._spec)))
             self._lifeline = _start_holder(self._state)
@@ -67,7 +67,7 @@ class HolderStart:
             remove_empty_parent_folder()
 
     def wait_until_it_answers(self, deadline: float) -> None:
-        """Return when the holder takes requests: switch, nodes and slurmctld are there."""
+        """Wait until the holder accepts requests: switch, nodes and slurmctld are running."""
         looks_in_vain = 0
         while True:
             try:
@@ -89,7 +89,7 @@ class HolderStart:
         self._lifeline = None
 
     def failure(self, reason: str) -> PacelineError:
-        """What to raise when the start fails: the reason, and the end of each log."""
+        """Return the error for a failed start: the reason, and the end of each log."""
         return PacelineError(
             f"the testbed {self._spec.name!r} did not start: {reason}\n"
             + self._state.last_log_lines(),
@@ -98,7 +98,7 @@ class HolderStart:
 
 
 def _start_holder(state: StateFolder) -> int:
-    """Start the holder, detached; return the pipe end whose closing ends it until it is kept."""
+    """Start the holder, detached; return a pipe end: closing it before "keep" ends the holder."""
     package_parent = str(Path(paceline.__file__).parents[1])
     modules = os.pathsep.join(filter(None, [package_parent, os.environ.get("PYTHONPATH")]))
     in_namespaces = ["setsid", "--fork", "unshare", *namespace_options()]
@@ -111,7 +111,7 @@ def _start_holder(state: StateFolder) -> int:
                 stdin=its_end,
                 stdout=log,
                 stderr=log,
-                cwd="/",  # it must not keep the caller's folder busy
+                cwd="/",  # it must not block unmounting the caller's folder
                 env={**os.environ, "PATH": search_path(), "PYTHONPATH": modules},
                 check=True,
                 timeout=15,

@@ -1,4 +1,4 @@
-"""The folder in which a running testbed keeps its sockets, settings and logs."""
+"""The folder of a running testbed: its sockets, configuration and logs."""
 
 import fcntl
 import os
@@ -19,23 +19,23 @@ _REMOVAL_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class StateFolder:
-    """The files of one testbed, by what they are for."""
+    """The paths of one testbed's files."""
 
     path: Path
 
     @property
     def socket(self) -> Path:
-        """Where the holder takes requests."""
+        """The holder's request socket."""
         return self.path / "holder.sock"
 
     @property
     def munge_socket(self) -> Path:
-        """Where munged gives Slurm its credentials."""
+        """The socket of munged, which authenticates Slurm's messages."""
         return self.path / "munge.sock"
 
     @property
     def slurm_conf(self) -> Path:
-        """Slurm's settings, named by SLURM_CONF for every Slurm command."""
+        """Slurm's configuration file; SLURM_CONF names it for every Slurm command."""
         return self.path / "slurm.conf"
 
     @property
@@ -44,15 +44,15 @@ class StateFolder:
         return self.path / "log"
 
     def log(self, of: str) -> Path:
-        """The log of one daemon: holder, munged, slurmctld, or a node's slurmd by node name."""
+        """Return a daemon's log file; `of`: holder, munged, slurmctld, or a node (its slurmd)."""
         return self.logs / f"{of}.log"
 
     def exists(self) -> bool:
-        """Whether the folder is there."""
+        """Whether the folder exists."""
         return self.path.is_dir()
 
     def create(self) -> None:
-        """Make the folder, for its owner alone."""
+        """Create the folder, accessible only to its owner."""
         self.path.mkdir(mode=0o700)
         self.logs.mkdir()
 
@@ -66,13 +66,13 @@ class StateFolder:
             except FileNotFoundError:
                 return
             except OSError:
-                # A daemon that is being killed may still write its last line.
+                # A dying daemon may still write its last line.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
 
     def last_log_lines(self, lines: int = 8) -> str:
-        """The end of each log that has something, for an error message."""
+        """Return the end of each log that is not empty, for an error message."""
         parts = []
         for path in sorted(self.logs.glob("*.log")):
             ending = path.read_text(errors="replace").rstrip().splitlines()[-lines:]
@@ -82,7 +82,7 @@ class StateFolder:
 
 
 def state_folder(name: str) -> StateFolder:
-    """The folder of the testbed of that name, there or not, for this user."""
+    """Return the folder of this user's testbed of that name; it need not exist."""
     check_name(name)
     folder = StateFolder(parent_folder() / name)
     longest = max(len(os.fsencode(path)) for path in (folder.socket, folder.munge_socket))
@@ -95,7 +95,7 @@ def state_folder(name: str) -> StateFolder:
 
 
 def parent_folder() -> Path:
-    """The folder in which this user's testbeds have theirs."""
+    """Return the parent of this user's testbed folders."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and _is_ours(Path(runtime)):
         return Path(runtime) / "paceline"
@@ -104,7 +104,7 @@ def parent_folder() -> Path:
 
 @contextmanager
 def locked_parent_folder() -> Iterator[None]:
-    """Have the folder of the testbeds, alone: no other start or removal meanwhile."""
+    """Lock the parent folder for the block: no other testbed starts or is removed meanwhile."""
     while True:
         folder = _claimed_parent_folder()
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -118,13 +118,13 @@ def locked_parent_folder() -> Iterator[None]:
 
 
 def remove_empty_parent_folder() -> None:
-    """Remove the folder of the testbeds after the last of them."""
+    """Remove the parent folder if it has no testbeds left."""
     with locked_parent_folder(), suppress(OSError):
         parent_folder().rmdir()
 
 
 def _claimed_parent_folder() -> Path:
-    """Make the folder of the testbeds; refuse one that somebody else could write to."""
+    """Create the parent folder; refuse one that another user owns or can access."""
     parent = parent_folder()
     parent.mkdir(mode=0o700, exist_ok=True)
     if not _is_ours(parent) or stat.S_IMODE(parent.lstat().st_mode) & 0o077:

@@ -1,4 +1,4 @@
-"""What is said about a testbed that is up."""
+"""Status of a running testbed."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """One node: where it is, whether it has power, its link, and what Slurm says of it."""
+    """A node's address, power state, link, cores and Slurm state."""
 
     name: str
     address: str
@@ -21,7 +21,7 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """A testbed that is up, and its nodes."""
+    """A running testbed and its nodes."""
 
     name: str
     head_address: str
@@ -29,5 +29,5 @@ class Status:
     nodes: list[NodeStatus]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain values, for JSON."""
+        """Return the fields as plain values, for JSON."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""What a testbed is asked to be, and where its nodes sit."""
+"""The specification of a testbed, and its nodes' names, addresses and cores."""
 
 import re
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ _MOST_LOSS = 0.5
 
 @dataclass(frozen=True)
 class TestbedSpec:
-    """A testbed: its name, how many nodes, and what each node's link to the switch is like.
+    """A testbed's name, number of nodes, and the nodes' links to the switch.
 
-    `link` is a rate as in "1gbit" (none: as fast as the machine is), `delay` a time as in
-    "20ms" that each link adds in each direction.
+    `link`: rate such as "1gbit"; default: not limited. `delay`: time such as "20ms" that each link
+    adds in each direction.
     """
 
-    __test__ = False  # pytest takes every class called Test… for a test
+    __test__ = False  # pytest collects every class named Test… as a test
 
     name: str = "default"
     nodes: int = 2
@@ -48,7 +48,7 @@ class TestbedSpec:
 
 
 def check_name(name: str) -> None:
-    """Refuse a testbed name that can't be a folder and part of a socket's path."""
+    """Refuse a testbed name that cannot be a folder's name and part of a socket's path."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", name):
         raise PacelineError(
             f"{name!r} can't be the name of a testbed",
@@ -57,7 +57,7 @@ def check_name(name: str) -> None:
 
 
 def bits_per_second(rate: str) -> int:
-    """The rate that a text such as "1gbit" or "2.5mbit" names."""
+    """Parse a rate such as "1gbit" or "2.5mbit"."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(bit|kbit|mbit|gbit)", rate.strip().lower())
     bits = round(float(found[1]) * _BITS_PER_UNIT[found[2]]) if found else 0
     if bits < _SLOWEST_BITS_PER_SECOND:
@@ -69,7 +69,7 @@ def bits_per_second(rate: str) -> int:
 
 
 def delay_seconds(delay: str) -> float:
-    """The time that a text such as "20ms" names; "0" is none."""
+    """Parse a delay such as "20ms" or "0"."""
     text = delay.strip().lower()
     if text == "0":
         return 0.0
@@ -84,7 +84,7 @@ def delay_seconds(delay: str) -> float:
 
 
 def lost_part(loss: str) -> float:
-    """The part of all frames that a text such as "2%" names; "0" is none."""
+    """Parse a loss such as "2%" or "0" into a fraction of frames."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)%|0", loss.strip())
     part = float(found[1] or 0) / 100 if found else 1.0
     if part > _MOST_LOSS:
@@ -96,17 +96,17 @@ def lost_part(loss: str) -> float:
 
 
 def node_names(nodes: int) -> list[str]:
-    """The host names of the nodes, in order."""
+    """Return the host names of the nodes, in order."""
     return [f"n{number}" for number in range(1, nodes + 1)]
 
 
 def node_address(name: str) -> str:
-    """The address of a node on the testbed's network."""
+    """Return the address of a node on the testbed's network."""
     return f"10.77.0.{_FIRST_NODE_ADDRESS + int(name[1:]) - 1}"
 
 
 def cores_of_nodes(nodes: int, cores: list[int]) -> list[list[int]]:
-    """Which of the machine's cores each node gets: its own while they last, then shared ones."""
+    """Return each node's cores: disjoint sets if there are enough, else one shared core each."""
     if nodes >= len(cores):
         return [[cores[index % len(cores)]] for index in range(nodes)]
     bounds = [index * len(cores) // nodes for index in range(nodes + 1)]
