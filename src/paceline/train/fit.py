@@ -1,4 +1,4 @@
-"""The two ways in: `fit` runs the whole loop, `start` leaves the loop to the user."""
+"""The two entry points: `fit` runs the whole training loop, `start` leaves it to the user."""
 
 import signal
 import sys
@@ -27,15 +27,15 @@ from paceline.user.script import check_may_train
 from paceline.user.training import Training
 
 started_trainers = 0
-"""How many trainers this process has started: a worker checks that its user's function did."""
+"""Number of trainers started by this process; a worker checks that the user's function did."""
 
 
 @contextmanager
 def start(training: Training) -> Iterator[Trainer]:
-    """A trainer on this worker's device, joined with the other workers of the run.
+    """Start a trainer on this worker's device, connected to the other workers of the run.
 
     Under `python train.py` there is one worker and no run folder; under `paceline run` and
-    `paceline submit` the same code trains on all of them.
+    `paceline submit` the same code trains on all workers.
     """
     global started_trainers  # noqa: PLW0603 -- a fact about the process, not a setting
     check_may_train()
@@ -78,14 +78,14 @@ def start(training: Training) -> Iterator[Trainer]:
 
 
 def _fitting(run: Run | None) -> Callable[[int], int] | None:
-    """Of so many members, how many can train, if the run is to survive the loss of some."""
+    """Return the function from members to workers that can train; None without regrouping."""
     if run is None or not run.plan.faults.regroup:
         return None
     return partial(fitting, run.plan.layout)
 
 
 def _limited(groups: Groups, watts: float | None) -> AbstractContextManager[None]:
-    """A block in which this worker's device draws no more than that, if somebody said so."""
+    """Cap this worker's GPU power within the block, if a limit is given."""
     if watts is None:
         return nullcontext()
     gpu = groups.device.index if groups.device.type == "cuda" else None
@@ -93,7 +93,7 @@ def _limited(groups: Groups, watts: float | None) -> AbstractContextManager[None
 
 
 def _usage_of_node(groups: Groups, writer: EventWriter | None) -> AbstractContextManager[None]:
-    """A block whose use of this node is written, by one of its workers, if there is a run."""
+    """Record this node's resource usage within the block, on one of its workers, in a run."""
     here, interface = groups.placement, groups.interface
     if writer is None or here.joins or not here.leads_node:
         return nullcontext()
@@ -113,7 +113,7 @@ def _tracing(run: Run, groups: Groups, writer: EventWriter) -> Tracing | None:
 
 
 def fit(training: Training) -> Progress:
-    """Train to the end and return what was reached."""
+    """Train to the end and return the progress."""
     alone = run_folder() is None
     with start(training) as trainer, progress_bar(trainer.steps, show=alone) as advance:
         for batch in trainer:
@@ -132,9 +132,9 @@ def fit(training: Training) -> Progress:
 
 @contextmanager
 def _stopping_by_signal(telemetry: Telemetry, in_run: bool) -> Iterator[None]:
-    """In a run, a warning signal is noted and acted on at the edge of a step, by all workers.
+    """Within the block, in a run, let all workers stop after a step when one gets a signal.
 
-    SIGUSR1 is the warning before a time limit, after which the run wants to go on.
+    SIGUSR1 is the warning before a time limit, which also requests a requeue.
     """
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -1,9 +1,9 @@
-"""What a study changes in a training: its length, its batch, its seed, its learning rate.
+"""Overrides of a training in a study: steps, global batch, seed and learning rate.
 
-A learning rate that grows with the batch: in proportion to it for SGD, with a warm-up (Goyal et
-al., Accurate, large minibatch SGD, 2017), and with its square root for optimizers that divide by
-the size of past gradients, such as Adam (Malladi et al., On the SDEs and scaling rules for adaptive
-gradient algorithms, 2022; their rule changes the betas and epsilon, too, which are left alone).
+The learning rate scales linearly with the batch for SGD, with a warm-up (Goyal et al., Accurate,
+large minibatch SGD, 2017), and with its square root for optimizers that divide by the size of past
+gradients, such as Adam (Malladi et al., On the SDEs and scaling rules for adaptive gradient
+algorithms, 2022; their rule also changes the betas and epsilon, which stay unchanged here).
 """
 
 import math
@@ -26,14 +26,14 @@ SQUARE_ROOT = (
     torch.optim.RMSprop,
 )
 WARM_UP = 5 / 90
-"""Of the steps, in which a rate grows from the training's own: 5 of 90 epochs (Goyal et al.)."""
+"""Fraction of the steps in which a scaled rate warms up: 5 of 90 epochs (Goyal et al.)."""
 
 
 def as_studied(training: Training, job: Job) -> Training:
-    """The training with the steps, the batch, the seed and the rate that the job says, if it does.
+    """Return the training with the steps, global batch, seed and learning rate of the job.
 
-    Where samples are to be equal, a larger batch takes fewer steps, and the schedule, which was
-    written for the training's own steps, is led through as much of itself by fewer."""
+    With equal samples, a larger batch takes fewer steps, and the schedule, written for the
+    training's original steps, advances faster."""
     if job.seed_plus:
         training = replace(training, seed=training.seed + job.seed_plus)
     own = replace(training, steps=job.steps, epochs=None) if job.steps else training
@@ -53,7 +53,7 @@ def as_studied(training: Training, job: Job) -> Training:
 
 
 def rate_times(optimizer: torch.optim.Optimizer, batch_times: int) -> float:
-    """By what the learning rate of an optimizer grows with the batch."""
+    """Return the factor by which an optimizer's learning rate grows with the batch."""
     if isinstance(optimizer, LINEAR):
         return float(batch_times)
     if isinstance(optimizer, SQUARE_ROOT):
@@ -67,8 +67,8 @@ def rate_times(optimizer: torch.optim.Optimizer, batch_times: int) -> float:
 
 
 def _steps_with(own: Training, batch: int) -> int:
-    """Of this batch, that see all samples of the training's own steps; the last batch of an epoch
-    holds what is left of it."""
+    """Return the steps with this batch that see the same samples as the original steps; the last
+    batch of an epoch may be smaller."""
     epoch = own.sample_order().samples
     epochs, steps = divmod(own.total_steps, -(-epoch // own.batch))
     return epochs * -(-epoch // batch) + -(-min(steps * own.batch, epoch) // batch)
@@ -77,7 +77,7 @@ def _steps_with(own: Training, batch: int) -> int:
 def _scaled(
     build: Callable[..., torch.optim.Optimizer], batch_times: int, steps: int
 ) -> Callable[..., torch.optim.Optimizer]:
-    """Builds the same optimizer, of which each step takes a larger rate."""
+    """Return a function that builds the same optimizer with a scaled learning rate."""
     warm_up = math.ceil(WARM_UP * steps)
 
     def built(parameters: Any) -> torch.optim.Optimizer:
@@ -86,7 +86,7 @@ def _scaled(
         own: list[Any] = []
         done = 0
 
-        # Only while the weights change: a schedule goes on from the rate that it has set.
+        # Scale only during the update: a schedule continues from the rate that it has set.
         def grow(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
             del args, kwargs
             nonlocal done, own
@@ -109,15 +109,15 @@ def _scaled(
 
 
 class _Hastened(LRScheduler):
-    """A schedule of `own_steps` that is through after `steps`."""
+    """A schedule written for `own_steps` steps, compressed into `steps`."""
 
     def __init__(self, schedule: LRScheduler, own_steps: int, steps: int) -> None:
-        # Not the base's own, which would set rates.
+        # Skip the base class's __init__, which would set learning rates.
         self._schedule, self._own_steps, self._steps = schedule, own_steps, steps
         self._done = 0
 
     def step(self, epoch: int | None = None) -> None:
-        """As many steps of the schedule as one larger step is worth."""
+        """Advance the schedule by the number of original steps in one larger step."""
         del epoch
         before = round(self._done * self._own_steps / self._steps)
         self._done += 1
@@ -125,10 +125,10 @@ class _Hastened(LRScheduler):
             self._schedule.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """With how far it is."""
+        """Return the schedule's state and position."""
         return {"done": self._done, "schedule": self._schedule.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Load the schedule's state and position."""
         self._done = state_dict["done"]
         self._schedule.load_state_dict(state_dict["schedule"])

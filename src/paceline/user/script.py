@@ -1,4 +1,4 @@
-"""Loads the user's script and calls its function."""
+"""Import of the user's script, and calls of its function."""
 
 import importlib.util
 import sys
@@ -13,11 +13,11 @@ from paceline.specs import PacelineError
 from paceline.user.training import Training
 
 _described_by: ContextVar[str | None] = ContextVar("described_by", default=None)
-"""The function that is called only for its description of a training."""
+"""The user's function while it is called only to describe a training, not to train."""
 
 
 def load_module(path: Path) -> ModuleType:
-    """Run a Python file as a module, its folder importable as `python file.py` has it."""
+    """Import a Python file as a module, with its folder on `sys.path` as for `python file.py`."""
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location("__paceline_train__", path)
     assert spec is not None
@@ -29,7 +29,7 @@ def load_module(path: Path) -> ModuleType:
 
 
 def call_function(path: Path, name: str) -> Any:
-    """What the named function of the file returns."""
+    """Call the named function of a file and return its result."""
     module = load_module(path)
     function = getattr(module, name, None)
     if not callable(function):
@@ -41,7 +41,7 @@ def call_function(path: Path, name: str) -> Any:
 
 
 def training_of(file: Path, function: str) -> Training:
-    """The training that the user's function describes; a function that trains is stopped."""
+    """Return the training that the user's function describes; raise if the function trains."""
     with _describing(f"{function}() of {file.name}"):
         given = call_function(file, function)
     if not isinstance(given, Training):
@@ -54,7 +54,7 @@ def training_of(file: Path, function: str) -> Training:
 
 
 def check_may_train() -> None:
-    """Refuse to train while a script is called only for its description."""
+    """Raise if the script is called only to describe its training."""
     function = _described_by.get()
     if function is not None:
         raise PacelineError(

@@ -1,4 +1,4 @@
-"""What the user hands over: a training, said once, for any number of devices."""
+"""The user's description of a training, written once for any number of devices."""
 
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from paceline.data.order_choice import order_of
 from paceline.specs import PacelineError
 
 Measure = Callable[[Any, Any], torch.Tensor]
-"""`measure(output, target)`: a scalar, the mean over the samples of the batch."""
+"""`measure(output, target)`: return a scalar, the mean over the samples of the batch."""
 
 
 def samples_of(data: "Dataset[Any]") -> int:
-    """The length of a map-style dataset that is not empty."""
+    """Return the length of a map-style dataset; raise if it has none or is empty."""
     if isinstance(data, IterableDataset) or not isinstance(data, Sized):
         raise PacelineError(
             f"the dataset ({type(data).__name__}) has no length, so no worker can know which"
@@ -36,37 +36,38 @@ def samples_of(data: "Dataset[Any]") -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A model, its loss, its data and how to train it; nothing about devices or workers."""
+    """A model, its loss, data, optimizer and batch; independent of devices and workers."""
 
     model: Callable[[], nn.Module]
-    """Builds the model; called once on every worker, each time with the same random numbers."""
+    """Build the model; called once on every worker, with the same random seed."""
     loss: Measure
-    """`loss(output, target)`: a scalar, the mean over the samples of the batch."""
+    """`loss(output, target)`: return a scalar, the mean over the samples of the batch."""
     data: "Dataset[Any]"
     """A map-style dataset of pairs `(inputs, target)`."""
     optimizer: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
-    """Builds the optimizer for the given parameters."""
+    """Build the optimizer for the given parameters."""
     batch: int
-    """Samples per optimizer step over all workers: the global batch."""
+    """Global batch: samples per optimizer step over all workers."""
     epochs: int | None = None
-    """Passes over the data. Give this or `steps`."""
+    """Number of passes over the data. Give this or `steps`."""
     steps: int | None = None
-    """Optimizer steps. Give this or `epochs`."""
+    """Number of optimizer steps. Give this or `epochs`."""
     schedule: Callable[[torch.optim.Optimizer], LRScheduler] | None = None
-    """Builds the learning-rate schedule; it advances once per optimizer step."""
+    """Build the learning-rate schedule, which advances once per optimizer step."""
     clip: float | None = None
-    """Largest norm of the gradient over all parameters."""
+    """Clip the gradient to this norm over all parameters."""
     split: Split | None = None
-    """`split(batch) -> (inputs, target)`, for samples that are not pairs."""
+    """`split(batch)`: return `(inputs, target)`, for samples that are not pairs."""
     weight: Callable[[Any], torch.Tensor] | None = None
-    """`weight(target)`: what the loss is a mean over when not over samples, such as tokens."""
+    """`weight(target)`: return the number of elements, such as tokens, that the loss averages over,
+    if these are not samples."""
     shuffle: bool = True
     order: Callable[[int], Order] | None = None
-    """From the seed to an order of the samples, such as a curriculum; wins over the dataset's."""
+    """`order(seed)`: return the sample order, such as a curriculum; overrides the dataset's own."""
     seed: int = 0
-    """Decides the first weights, the order of the samples, and dropout."""
+    """Seed of the initial weights, the sample order and dropout."""
     loaders: int = 0
-    """Processes per worker that load data beside it."""
+    """Number of data-loading processes per worker."""
 
     def __post_init__(self) -> None:
         if isinstance(self.model, nn.Module):
@@ -90,16 +91,16 @@ class Training:
 
     @property
     def samples(self) -> int:
-        """Samples in the dataset."""
+        """Number of samples in the dataset."""
         return samples_of(self.data)
 
     def sample_order(self) -> Order:
-        """The order of the samples: the one given, else the dataset's own, else shuffled or not."""
+        """Return the sample order: `order`, else the dataset's own, else as `shuffle` says."""
         return order_of(self.data, self.samples, self.seed, self.shuffle, self.order)
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps that this training takes."""
+        """Number of optimizer steps of this training."""
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None

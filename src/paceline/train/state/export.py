@@ -1,4 +1,4 @@
-"""The trained weights in one file that plain PyTorch loads."""
+"""Export of the trained weights to one file that plain PyTorch loads."""
 
 import json
 from collections.abc import Iterable
@@ -17,20 +17,21 @@ def export(
     *,
     writes: bool,
 ) -> None:
-    """Write the weights to `path` (safetensors), and settings to `path` with .json, on one worker.
+    """Write the weights to `path` (safetensors), and the settings to `path` with suffix .json.
 
-    Every worker calls this, since all hold a part; only the one that `writes` keeps the whole.
+    All workers call this together, to gather their parts; only the worker with `writes` keeps the
+    whole weights and writes the files.
     """
     if path.suffix != ".safetensors":
         raise PacelineError(
             f"the weights are exported as safetensors, but the path is {path}",
             fix=f"give {path.with_suffix('.safetensors')}",
         )
-    # Tied weights stand under each of their names, so that `load_state_dict` is content.
+    # Tied weights appear under each of their names, as `load_state_dict` expects.
     tensors = {
         name: tensor.detach().cpu().clone().contiguous()
         for name, tensor in weights
-        if writes  # all workers take part in gathering what one of them keeps
+        if writes  # all workers iterate, because gathering is collective
     }
     if not writes:
         return

@@ -1,8 +1,8 @@
 """The state that a training needs to continue: weights, optimizer, schedule, loss scale.
 
-Tensors are described as pieces of whole ones, so that another layout can restore them; the rest is
-JSON. Random numbers and the sample order are functions of the step and are not saved. Where
-replicas differ, each saves its own tensors under its number.
+Tensors are saved as pieces of whole tensors, so that another layout can restore them; the rest is
+JSON. Random numbers and the sample order are functions of the step and are not saved. If replicas
+differ, each saves its own tensors under its number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,11 +37,11 @@ class TrainingState:
 
     @cached_property
     def _stored(self) -> list[Stored]:
-        """What this worker holds; asked for once, since training stands still meanwhile."""
+        """Tensors that this worker holds; listed once, because training waits for it."""
         return list(self.arranged.stored())
 
     def sections(self) -> dict[str, list[Piece]]:
-        """What this worker writes, by what tends to change together."""
+        """Return the pieces that this worker writes, grouped by what changes together."""
         names = ("frozen", "model", "optimizer", "own", "sync")
         sections: dict[str, list[Piece]] = {name: [] for name in names}
         consensus = self._consensus()
@@ -59,7 +59,7 @@ class TrainingState:
         return {section: pieces for section, pieces in sections.items() if pieces}
 
     def scalars(self) -> dict[str, Scalar]:
-        """Numbers of the optimizer's state, such as how many steps a parameter has seen."""
+        """Return the scalars of the optimizer state, such as a parameter's step count."""
         return {
             f"{self._own}optimizer/{stored.name}/{key}": Scalar(
                 value=value.item() if isinstance(value, torch.Tensor) else value,
@@ -71,7 +71,7 @@ class TrainingState:
         }
 
     def values(self) -> dict[str, Any]:
-        """What is neither a tensor nor a number of one parameter."""
+        """Return the state that is neither a tensor nor a scalar of one parameter."""
         groups = [
             {key: value for key, value in group.items() if key != "params"}
             for group in self.optimizer.param_groups
@@ -94,7 +94,7 @@ class TrainingState:
         replicas, differed = numbers.get("replicas", 1), numbers.get("differ", False)
         same = replicas == self._stored[0].replicas
         mine = f"replica-{self._replica % replicas}/"
-        # Those who agree in every step must have one state of the optimizer, too.
+        # Replicas that synchronize in every step must also share one optimizer state.
         theirs = (mine if self._own else "replica-0/") if differed else ""
         pieces: list[Piece] = []
         consensus = self._consensus()
@@ -120,13 +120,13 @@ class TrainingState:
         self.mode.restored(numbers, same_replicas=same)
 
     def prepare(self, manifest: Contents) -> None:
-        """Restore the scalars of a state, and allocate its tensors, which arrive later."""
+        """Restore the scalars of a state, and allocate its tensors, to be filled later."""
         self.mode.resuming(manifest.values["sync"])
         self._prepare_optimizer(manifest, "")
         self._restore_values(manifest)
 
     def optimizer_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The optimizer's tensors by name, where all replicas have the same."""
+        """Yield the optimizer's tensors by name, if they are equal on all replicas."""
         for name, tensor, _, _ in self._optimizer_tensors(""):
             yield name, tensor
 
@@ -141,11 +141,11 @@ class TrainingState:
 
     @property
     def _own(self) -> str:
-        """What the names of this replica's own tensors begin with."""
+        """Name prefix of this replica's own tensors; empty if replicas do not differ."""
         return f"replica-{self._replica}/" if self.mode.replicas_differ else ""
 
     def _consensus(self) -> dict[int, torch.Tensor]:
-        """What the replicas have in common, by the identity of the parameter."""
+        """Return the weights that the replicas share, by the id of the parameter."""
         common = self.mode.consensus()
         if common is None:
             return {}
@@ -157,8 +157,8 @@ class TrainingState:
     def _restore_weights(
         self, manifest: Manifest, storage: Readable, replicas: Sequence[int]
     ) -> None:
-        """The mean of the weights that replicas had: of this one, or, with other replicas than
-        there were, of all, so that nothing that one of them learned is lost."""
+        """Restore the mean of the weights of `replicas`: this replica alone, or all of them if
+        their number changed, so that no replica's progress is lost."""
         learning = [stored for stored in self._stored if stored.tensor.requires_grad]
         total = [torch.zeros_like(local_tensor(stored.tensor).detach()) for stored in learning]
         for replica in replicas:
@@ -178,7 +178,7 @@ class TrainingState:
         foreach_copy_([local_tensor(stored.tensor).detach() for stored in learning], total)
 
     def _own_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
-        """The optimizer's tensors and, where replicas differ, the weights of this one."""
+        """Yield the optimizer's tensors and, if replicas differ, this replica's weights."""
         if whose:
             for stored in self._stored:
                 if stored.tensor.requires_grad:
@@ -187,7 +187,7 @@ class TrainingState:
         yield from self._optimizer_tensors(whose)
 
     def _mode_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
-        """What the mode keeps."""
+        """Yield the tensors of the synchronization mode."""
         by_parameter = {id(stored.tensor): stored for stored in self._stored}
         for kept in self.mode.kept():
             stored = by_parameter[id(kept.of.parameter)]
@@ -215,7 +215,7 @@ class TrainingState:
         if value.shape == stored.tensor.shape:
             return extent
         if extent.whole == tuple(stored.tensor.shape) and not hasattr(stored.tensor, "to_local"):
-            # Held as a whole, a parameter may have state of any shape.
+            # A parameter that this worker holds whole may have state of any shape.
             return Extent.everything(tuple(value.shape)).among(extent.copies, extent.copy)
         raise PacelineError(
             f"{type(self.optimizer).__name__} keeps {key} of shape {list(value.shape)} for"
@@ -225,7 +225,7 @@ class TrainingState:
         )
 
     def _prepare_optimizer(self, manifest: Contents, whose: str) -> None:
-        """Make room for the optimizer's state, which it makes itself only in its first step."""
+        """Allocate the optimizer state, which the optimizer creates only in its first step."""
         groups = manifest.values["groups"]
         if len(groups) != len(self.optimizer.param_groups):
             raise PacelineError(
@@ -266,7 +266,7 @@ def _keys_by_parameter(manifest: Contents, whose: str) -> dict[str, set[str]]:
 
 
 def _room(stored: Stored, manifest: Contents, key: str, whose: str) -> Any:
-    """A number of an optimizer's state, or an empty tensor for one of its tensors."""
+    """Return a scalar of the optimizer state, or an empty tensor to load one of its tensors."""
     name = f"{whose}optimizer/{stored.name}/{key}"
     if name in manifest.scalars:
         scalar = manifest.scalars[name]
@@ -291,7 +291,7 @@ def _dtype(value: Any) -> str | None:
 
 
 def _plain(value: Any, whose: str) -> Any:
-    """Return a value as JSON can hold it, or refuse it by name."""
+    """Return a value as JSON types, or raise an error that names it."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, torch.Tensor) and value.numel() == 1:

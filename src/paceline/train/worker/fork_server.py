@@ -1,8 +1,8 @@
-"""Where the workers of a machine come from: `python -m paceline.train.worker.fork_server RUN`.
+"""The fork server of a node's workers: `python -m paceline.train.worker.fork_server RUN`.
 
-To load torch takes seconds of a core; to fork a process that has loaded it takes milliseconds, and
-what was loaded is in memory once. So the launcher starts this process only, and asks it for workers
-over the socket that is its standard input. Nothing that cannot be forked is touched here: no
+Importing torch takes seconds of a core; forking a process that has imported it takes milliseconds,
+and the workers share that memory. The launcher therefore starts only this process, and requests
+workers over the socket on its standard input. This process uses nothing that a fork would break: no
 device, no thread, no connection.
 """
 
@@ -25,10 +25,10 @@ _REQUEST_BYTES = 4096
 
 
 def main() -> None:
-    """Load what all workers need, then start one for each request until the launcher hangs up.
+    """Load the trainer, then fork a worker per request until the launcher closes the socket.
 
-    A request is JSON of what the worker has in its environment beyond this process's, and comes
-    with the descriptor of its output; the answer is the number of its process.
+    A request is JSON with the worker's additional environment variables, and comes with the file
+    descriptor of its output; the reply is the worker's process id.
     """
     die_with_launcher()
     name_process("nursery")
@@ -46,21 +46,21 @@ def main() -> None:
 
 def _load(folder: Path) -> None:
     run = Run.open(folder)
-    # Without it, this process would take itself for the only one, and all cores for its own.
+    # Without it, `placement` would see a single worker, with all CPU cores of the node.
     os.environ["PACELINE_RUN"] = str(run.path)
     job = run.job
     here = placement(job.first_generation)
     limit_threads(here, job.cpus_per_worker)
-    with suppress(ImportError):  # the worker will say so, in its own words
+    with suppress(ImportError):  # the worker reports it
         load_trainer()
 
 
 def _fork(folder: Path, environment: dict[str, str], output: int, launcher: socket.socket) -> None:
-    """Start a worker, which becomes the launcher's child.
+    """Start a worker that becomes the launcher's child.
 
-    The launcher adopts it, since the process between it and this one ends: it learns of the
-    worker's end by itself, also when this process is gone. Whoever kills this process leaves no
-    worker that the launcher does not know of, since the one between answers before it ends.
+    An intermediate process forks the worker and exits, so that the launcher, a subreaper, adopts
+    it: the launcher sees the worker exit even if the fork server is gone. If the fork server is
+    killed, no unknown worker is left: the intermediate process replies before it exits.
     """
     between = os.fork()
     if between:
@@ -73,22 +73,22 @@ def _fork(folder: Path, environment: dict[str, str], output: int, launcher: sock
         os._exit(0)
     launcher.close()
     _take_over(environment, output)
-    while os.getppid() == parent:  # its death is not to be this worker's, the launcher's is
+    while os.getppid() == parent:  # die with the launcher, not with this parent
         time.sleep(0.0001)
     work(folder)
 
 
 def _take_over(environment: dict[str, str], output: int) -> None:
-    """Make what was forked a process of its own."""
+    """Give a forked process its own environment, process group, streams and random state."""
     os.environ.update(environment)
-    # Apart from the launcher's group, so that Ctrl-C reaches workers through the launcher alone.
+    # Outside the launcher's process group, so that Ctrl-C reaches workers only through it.
     os.setpgid(0, 0)
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     for stream in (sys.stdout, sys.stderr):
         os.dup2(output, stream.fileno())
     os.close(output)
-    # NumPy's generator is in the state of the process it was forked from; Python's own is not.
+    # NumPy's generator is a copy of the fork server's; Python's own is reseeded by `os.fork`.
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
 

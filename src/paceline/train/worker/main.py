@@ -1,4 +1,4 @@
-"""One worker of a run, from its first line to its exit code."""
+"""The main function of a worker process, from its start to its exit code."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ from paceline.train.worker.trainer_loading import load_gently, load_trainer
 
 
 def work(folder: Path) -> NoReturn:
-    """Be a worker of the run in this folder, and nothing after that."""
+    """Run a worker of the run in this folder, and exit the process."""
     try:
         code = _run(folder)
     except SystemExit as asked:  # by the user's own code
@@ -41,16 +41,16 @@ def work(folder: Path) -> NoReturn:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads of a broken process group may never end: leave without waiting for them.
+    # Threads of a broken process group may never end: exit without joining them.
     os._exit(code)
 
 
 def _run(folder: Path) -> int:
-    """Train what the run's job names, or probe; the exit code says how it ended."""
+    """Train or probe as the run's job says, and return the exit code."""
     run = Run.open(folder)
     os.environ["PACELINE_RUN"] = str(run.path)
     die_with_launcher()
-    # A time limit's warning that comes early waits until training can act on it.
+    # Block an early warning of the time limit until training can act on it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     job = run.job
     here = placement(job.first_generation)
@@ -130,12 +130,12 @@ def _report_failure(run: Run, here: Placement, generation: int, error: Exception
 
 
 def _generation(run: Run, here: Placement) -> int:
-    """The last one, also for a worker that has seen others begin."""
+    """Return the run's newest generation, even if this worker is not part of it."""
     return max(here.generation, run.newest_generation or 0)
 
 
 def _lost_peer(error: Exception) -> bool:
-    """Whether the error only says that another worker went away."""
+    """Return whether the error is only the loss of another worker."""
     if isinstance(error, Ended):
         return error.by_peer
     return isinstance(error, CommunicationError)

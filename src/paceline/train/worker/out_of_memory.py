@@ -1,20 +1,20 @@
-"""Whether an error says that memory ran out, which would happen again. No torch: it may not be
-loaded yet when that happens."""
+"""Detection of out-of-memory errors, which a restart would repeat. Does not import torch, which may
+not be loaded yet."""
 
 import errno
 from collections.abc import Iterator
 
-# PyTorch has a class for accelerators, and for the host's memory only these words.
+# PyTorch has an exception class for accelerator memory, but only these texts for host memory.
 _SIGNS = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or one that it came from, says that memory ran out."""
+    """Return whether an error or one of its causes is an out-of-memory error."""
     return any(_says_so(each) for each in _with_causes(error))
 
 
 def advice(error: BaseException) -> str:
-    """What happened, and what takes less memory."""
+    """Return a message with the error and the options that take less memory."""
     first = next((each for each in _with_causes(error) if _says_so(each)), error)
     said = (str(first).splitlines() or [""])[0]
     return (

@@ -1,8 +1,8 @@
-"""How a run's end is told, once and for all, whichever of its workers are left to tell it.
+"""The final outcome of a run, recorded by the workers that reach its end.
 
-A launcher sees the exit codes of its workers, among them of those that were lost on the way. So who
-comes to the end writes into the run's folder how it was; and where the batch script
-is gone with its node, does what the script would have done.
+A launcher sees the exit codes of all its workers, including those lost during the run. So a worker
+that reaches the end writes the outcome to the run folder. If the batch script is gone with its
+node, the worker also ends or requeues the job in the script's place.
 """
 
 import os
@@ -24,11 +24,11 @@ from paceline.specs import (
 )
 
 _BEATS = 4
-"""Of the batch script, without which it counts as gone; a shared folder may show them late."""
+"""Missed heartbeats after which the batch script counts as gone; a shared folder may be late."""
 
 
 def tell(run: Run, here: Placement, code: int) -> None:
-    """Say that the training has come to its end, finished or stopped as asked."""
+    """Write the outcome of a training that finished, or stopped on request."""
     # Workers on two nodes may have the same process id.
     draft = run.outcome_file.with_suffix(f".{here.node}-{os.getpid()}")
     draft.write_text(f"{code}\n")
@@ -36,9 +36,9 @@ def tell(run: Run, here: Placement, code: int) -> None:
 
 
 def tell_failure(run: Run, here: Placement, code: int) -> None:
-    """Say that the training ends since this worker has failed in a way that the others would, too.
+    """Write the outcome of a training that ends because of an error on this worker.
 
-    Too few workers are no failure: more may come.
+    Too few workers are not a failure, since more may join: request a requeue instead.
     """
     if code == TOO_FEW_EXIT_CODE:
         run.requeue_file.touch()
@@ -50,15 +50,15 @@ def tell_failure(run: Run, here: Placement, code: int) -> None:
 
 
 def end_job(run: Run, here: Placement, code: int, generation: int) -> None:
-    """End or requeue the job where its batch script cannot, because the script's node is gone.
+    """End or requeue the job if its batch script cannot, because the script's node is gone.
 
-    `generation`: the last that this worker was in.
+    `generation`: the last generation of this worker.
     """
     node = os.environ.get("PACELINE_BATCH_NODE")
     if node is None or node == here.node or (found := current_job()) is None:
         return
     scheduler, job = found
-    # Among too few nobody leads; but the others may be going on.
+    # Too few workers have no leader; but the others may have continued in a newer generation.
     cut_off = code == TOO_FEW_EXIT_CODE
     if not (run.newest_generation == generation if cut_off else _leads(run, here)):
         return
@@ -85,7 +85,7 @@ def end_job(run: Run, here: Placement, code: int, generation: int) -> None:
 
 
 def _leads(run: Run, here: Placement) -> bool:
-    """Whether this worker led the last generation: one of them is enough to end the job."""
+    """Return whether this worker led the last generation: only one worker should end the job."""
     from paceline.comm.rendezvous import found_leader, secret_of  # noqa: PLC0415 -- torch
 
     leader = found_leader(run, secret_of(run))
@@ -93,7 +93,7 @@ def _leads(run: Run, here: Placement) -> bool:
 
 
 def _script_lives(run: Run) -> bool:
-    """Whether the job's script says that it does; its clock need not be this node's."""
+    """Return whether the batch script's heartbeat changes; clocks of two nodes may differ."""
     before = _last_beat(run)
     deadline = time.monotonic() + _BEATS * BATCH_ALIVE_SECONDS
     while time.monotonic() < deadline:
@@ -104,7 +104,7 @@ def _script_lives(run: Run) -> bool:
 
 
 def _has_node(scheduler: Scheduler, job: str, node: str) -> bool:
-    """Whether the scheduler still counts a node among the job's; a cut-off node may live."""
+    """Return whether the job still has a node, which may be alive but cut off."""
     try:
         return node in scheduler.nodes(job)
     except (PacelineError, ValueError):
@@ -112,5 +112,5 @@ def _has_node(scheduler: Scheduler, job: str, node: str) -> bool:
 
 
 def _last_beat(run: Run) -> bytes:
-    # Opening a file makes a network file system look whether it has changed.
+    # Opening the file makes a network file system revalidate its cache.
     return run.alive_file.read_bytes() if run.alive_file.exists() else b""

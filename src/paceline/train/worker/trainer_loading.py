@@ -1,4 +1,4 @@
-"""Loads the trainer and torch, which takes longer than most of a start. No torch at the top."""
+"""Import of the trainer and torch, most of a worker's startup time. No torch at the top."""
 
 import os
 import threading
@@ -6,20 +6,19 @@ import threading
 from paceline.comm.torch_loading import load_torch
 
 _GENTLE = 15
-"""As `nice` counts: where cores are short, a thirtieth of what others get."""
+"""Nice value: on busy cores, about a thirtieth of the CPU time of the others."""
 
 
 def load_trainer() -> None:
-    """Load torch and all that a training needs of this room."""
+    """Load torch and the trainer."""
     load_torch()
     import paceline.train.fit  # noqa: F401, PLC0415
 
 
 def load_gently() -> None:
-    """Load torch and the trainer while others train on this node, who go first.
+    """Load torch and the trainer at low priority, so that workers training on this node go first.
 
-    On a thread of its own, since priorities are each thread's, and nobody but root can take back
-    what was given up.
+    This uses a separate thread: priority is per thread, and only root can raise it again.
     """
 
     def load() -> None:
