@@ -1,4 +1,4 @@
-"""From a training and a layout to a model that stands on the workers, tried before it trains."""
+"""Build a model under a layout and compare it with the plain model before it trains."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -36,9 +36,9 @@ def arrange(
 ) -> Arranged:
     """Build the model on this worker and arrange it as the layout says.
 
-    `largest_share`: the most samples that any worker has of a batch. With `trial`, a layout that
-    changes how the model is computed is compared with the model itself on two samples first.
-    `clock` is told what time goes to.
+    `largest_share` is the largest local batch of any worker. With `trial`, a layout that changes
+    how the model is computed is first compared with the plain model on two samples. `clock`
+    measures where the time of a step goes.
     """
     layout.check()
     sync = sync or default_sync()
@@ -52,7 +52,7 @@ def arrange(
     )
 
     def build() -> Built:
-        # The same first weights on any number of workers.
+        # Any number of workers starts from the same initial weights.
         torch.manual_seed(training.seed)
         model = training.model().to(groups.device)
         count = max(micro_batches(layout, largest_share), sync.batch_parts or 1)
@@ -71,7 +71,7 @@ def arrange(
 def _arrange_traced(
     build: Callable[[], Built], training: Training, setting: Setting, trial: bool
 ) -> Arranged:
-    # Loaded here, since replicas and shards need none of it and start sooner without.
+    # Imported here because data parallelism does not need these modules and starts faster without.
     from paceline.parallel.forward_trace import trace  # noqa: PLC0415
     from paceline.parallel.pipeline.pipelined import Piped  # noqa: PLC0415
     from paceline.parallel.pipeline.stages import Stage, cut  # noqa: PLC0415
@@ -115,7 +115,8 @@ def _arrange_traced(
 def _slicer(
     model: nn.Module, seen: "Trace", layout: Layout, groups: Groups
 ) -> Callable[[nn.Module], "Sliced | None"]:
-    """What slices a model like this one in place, if the layout has slices."""
+    """Return a function that slices a model of this kind in place; it returns None if tensor =
+    1."""
     if layout.tensor == 1:
         return lambda model: None
     from paceline.parallel.slices.sliced_model import Sliced  # noqa: PLC0415
@@ -140,7 +141,7 @@ def _chained_loss(
     stage: "Stage | None",
     where: "Cut | None",
 ) -> torch.Tensor:
-    """The loss of a batch; where there are stages it passes all of them one after the other."""
+    """Return the loss of a batch; with a pipeline, run all stages one after the other."""
     if stage is None or where is None:
         return _loss(training, batch, model)
     sent: Any = ()

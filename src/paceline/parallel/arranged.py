@@ -1,4 +1,4 @@
-"""What the trainer asks of a model under any layout."""
+"""The interface between the trainer and a model under any layout."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
     from paceline.parallel.slices.sliced_model import Sliced
 
 Minimise = Callable[[torch.Tensor, int], torch.Tensor]
-"""From the loss of a micro-batch and its number to what its backward begins with."""
+"""Map a micro-batch's loss and its index to the value that backward starts from."""
 
 LastBackward = Callable[[], AbstractContextManager[None]]
-"""A block with the backward after which gradients are complete, layer by layer."""
+"""A context manager around the last backward, in which gradients become final layer by layer."""
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a model is arranged in."""
+    """The environment that a model is arranged in."""
 
     layout: Layout
     groups: Groups
     loss: Measure
     data_group: "dist.ProcessGroup | None"
-    """The workers that have the other parts of this worker's batches."""
+    """The workers that the global batch is divided among."""
     sync: SyncSettings
-    """How replicas agree."""
+    """The synchronization mode's settings."""
     clock: Clock
-    """Is told what time goes to."""
+    """Measures the step breakdown."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """A model on this worker: the user's module, and what was changed about it in place."""
+    """A model on this worker: the user's module and the changes made to it in place."""
 
     model: nn.Module
     norms: BatchNorms
@@ -55,71 +55,71 @@ class Built:
 
 @dataclass(frozen=True)
 class Stored:
-    """A parameter or a buffer, and where what this worker holds of it lies in the whole."""
+    """A parameter or buffer, and the extent of this worker's part in the full tensor."""
 
     name: str
     tensor: torch.Tensor
     in_copy: Extent
-    """In the copy of the model that this worker has a part of."""
+    """The extent within this worker's replica of the model."""
     replicas: int
     replica: int
     writes: bool = True
-    """False for what another stage writes as well."""
+    """False for a tensor that another pipeline stage writes."""
 
     @property
     def extent(self) -> Extent:
-        """Where it lies, if all replicas hold the same."""
+        """The extent if all replicas hold the same values."""
         return self.in_copy.among(self.replicas, self.replica)
 
 
 class Arranged(Protocol):
-    """A model that stands on the workers as a layout says."""
+    """A model arranged on the workers by a layout."""
 
     model: nn.Module
-    """The user's module, with what this worker holds of its weights."""
+    """The user's module, with this worker's part of the weights."""
 
     size: int
-    """Parameters of the whole model."""
+    """Number of parameters of the whole model."""
 
     shares_weights: bool
-    """Whether some weight stands on several stages of a pipeline."""
+    """Whether several pipeline stages hold the same weight."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """What this worker updates."""
+        """Yield the parameters that this worker updates."""
 
     def parts(self, batch: Batch, largest_share: int) -> Sequence[Batch]:
-        """A share of a batch as the micro-batches that it passes in, as many on every worker."""
+        """Split a local batch into micro-batches, the same number on every worker."""
 
     def learn(
         self, parts: Sequence[Batch], minimise: Minimise, last_backward: LastBackward = nullcontext
     ) -> list[torch.Tensor]:
-        """Leave the gradients of all parts together in the parameters, and return their losses;
-        none on a worker that has only earlier stages."""
+        """Accumulate the gradients of all micro-batches in the parameters and return their losses;
+        return no losses on a worker without the last stage."""
 
     def measure(self, parts: Sequence[Batch], measures: Sequence[Measure]) -> list[torch.Tensor]:
-        """The measures of each part, one vector for each; none on a worker of earlier stages."""
+        """Return one vector of measures per micro-batch; none without the last stage."""
 
     def squared_norm(self) -> torch.Tensor:
-        """The squared norm of the gradient over all parameters of the model, the same on all."""
+        """Return the squared gradient norm over all parameters, the same on every worker."""
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every weight of the whole model by its name, one after the other; all workers join in."""
+        """Yield every weight of the whole model with its name; a collective call."""
 
     def stored(self) -> Iterator[Stored]:
-        """The parameters and buffers that this worker holds and a checkpoint keeps."""
+        """Yield the parameters and buffers that this worker holds and a checkpoint stores."""
 
     def settle(self) -> None:
-        """Make what copies may differ in, such as running statistics, the same on all."""
+        """Make the values that may differ between replicas, such as running statistics, equal."""
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """A block in which the model is as it will be when it is used."""
+        """Return a context manager that settles the model and puts it in evaluation mode."""
 
     def close(self) -> None:
-        """Let go of the process groups."""
+        """Release the process groups."""
 
 
 def kept_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The parameters, each once, and the buffers that belong to a model's state."""
+    """Yield each parameter once, then the buffers that belong to the model's state dict."""
     yield from model.named_parameters()
     names = model.state_dict(keep_vars=True).keys()
     yield from ((name, buffer) for name, buffer in model.named_buffers() if name in names)
@@ -127,7 +127,7 @@ def kept_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 @contextmanager
 def evaluating(*models: nn.Module) -> Iterator[None]:
-    """A block in which models are in evaluation mode; every layer is as it was afterwards."""
+    """Put models in evaluation mode inside the block; restore every layer's mode afterwards."""
     before = [(module, module.training) for model in models for module in model.modules()]
     for model in models:
         model.eval()
@@ -139,16 +139,16 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 
 
 def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[Any]:
-    """A block that computes in the layout's precision; forward and loss belong inside."""
+    """Return a context manager for the layout's precision; run forward and loss inside it."""
     dtype = _DTYPES.get(layout.precision)
     return torch.autocast(device.type, dtype=dtype) if dtype else nullcontext()
 
 
 def micro_batches(layout: Layout, largest_share: int) -> int:
-    """Into how many micro-batches a share passes, the same on every worker.
+    """Return the number of micro-batches per local batch, the same on every worker.
 
-    A pipeline takes at least four for each of its workers, which keeps them idle for less than a
-    fifth of the time, and a whole number of rounds.
+    A pipeline uses a multiple of its number of workers, by default four per worker where the local
+    batch is large enough. This keeps workers idle for less than a fifth of the time.
     """
     if layout.micro_batch is not None:
         count = -(-largest_share // layout.micro_batch)

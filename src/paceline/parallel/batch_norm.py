@@ -1,10 +1,10 @@
-"""Batch normalisation where a batch is divided: synchronised or not is said, not guessed.
+"""Batch normalization over a divided batch: the layout states whether it is synchronized.
 
 It is the one common layer whose output for a sample depends on the rest of the batch. Statistics
-of each part make another training than one device's; those of the whole are summed over workers.
+of local batches change the training; statistics of the global batch are summed over workers.
 
-The layers stay the user's own modules, with their parameters, buffers and names; only `forward` is
-replaced. torch's SyncBatchNorm does not serve: it runs on GPUs only, and counts a borrowed sample.
+The layers stay the user's modules, with their parameters, buffers and names; only `forward` is
+replaced. torch's SyncBatchNorm does not fit: it runs on GPUs only, and it counts padding samples.
 """
 
 import functools
@@ -25,39 +25,39 @@ _KNOWN_FORWARDS = (BatchNormLayer.forward, nn.SyncBatchNorm.forward)
 
 
 class BatchNorms:
-    """What the batch-normalisation layers of one model have in common on this worker."""
+    """State shared by the batch-normalization layers of one model on this worker."""
 
     def __init__(self, group: dist.ProcessGroup | None) -> None:
         self.group = group
-        """The workers whose samples are normalised together; None: each worker for itself."""
+        """The workers whose samples are normalized together; None: each worker separately."""
         self.part = (1, 1)
-        """Of so many rows that pass now (the second), the first so many count (the first)."""
+        """`(valid_rows, total_rows)` of the current forward; rows past `valid_rows` are padding."""
 
     def counting(self, samples: int, rows: int) -> AbstractContextManager[None]:
-        """A block for the forward of a part of a batch, of whose rows the first `samples` count;
-        also for its backward, or `again` for its checkpoints, where it is computed again."""
+        """Mark the first `samples` of `rows` rows as valid inside the block. Wrap a forward in it,
+        and a backward that recomputes; checkpoints may use `again` instead."""
         return _Counting(self, (samples, rows))
 
     def again(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """For a checkpoint's context_fn: what counts now, counts when it is computed again."""
+        """Return a checkpoint's contexts, which keep the current `part` for recomputation."""
         return nullcontext(), _Counting(self, self.part)
 
     def counted(self, input: Tensor) -> int:
-        """How many leading rows of a layer's input count; a layer may see several per sample."""
+        """Return the number of valid leading rows of a layer's input, maybe several per sample."""
         samples, rows = self.part
         return len(input) * samples // rows
 
     def close(self) -> None:
-        """Let go of the group; the layers, which outlive it, refer to it only through this."""
+        """Release the group; the layers outlive it and refer to it only through this object."""
         self.group = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Itself: a copy of a model, as for an average of weights, has the same workers."""
+        """Return self: a copy of a model, such as a weight average, uses the same workers."""
         return self
 
 
 class _Counting(AbstractContextManager[None]):
-    """A block that can be entered again, in which a part of the rows count."""
+    """A reentrant context manager that sets how many rows are valid."""
 
     def __init__(self, norms: BatchNorms, part: tuple[int, int]) -> None:
         self._norms, self._part, self._before = norms, part, part
@@ -72,10 +72,10 @@ class _Counting(AbstractContextManager[None]):
 def prepare_batch_norm(
     model: nn.Module, layout: Layout, group: dist.ProcessGroup | None, *, micro_batches: int
 ) -> BatchNorms:
-    """Make the layers of a model normalise over what the layout says, in place.
+    """Make a model's layers normalize over the samples that the layout says, in place.
 
-    `group`: the workers that a global batch is divided over; `micro_batches`: forwards per step at
-    the most. Blocks that are computed again in backward update running statistics once only.
+    `group` holds the workers that a global batch is divided over; `micro_batches` is the largest
+    number of forwards per step. Blocks recomputed in backward update running statistics only once.
     """
     synchronised = layout.batch_norm == "synchronised" and layout.data_workers > 1
     assert group is not None or not synchronised
@@ -88,7 +88,7 @@ def prepare_batch_norm(
         return norms
     forward: Any = _forward
     if layout.compile and norms.group is not None:
-        # Compiled sums may come in another order, and not in the same one on all workers.
+        # Compiled sums may run in another order, which may differ between workers.
         forward = torch.compiler.disable(_forward)  # type: ignore[no-untyped-call]
     for name, layer in layers.items():
         if _is_known(layer):
@@ -98,9 +98,9 @@ def prepare_batch_norm(
 
 
 def average_running_statistics(model: nn.Module, group: dist.ProcessGroup | None) -> None:
-    """Give all workers of the group the mean of their running statistics, before they are used.
+    """Average the running statistics over the group's workers, before the model is used.
 
-    Those that are equal already stay as they are, to the bit.
+    Statistics that are already equal stay bit-identical.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, BatchNormLayer)]
     both = [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]
@@ -116,7 +116,7 @@ def average_running_statistics(model: nn.Module, group: dist.ProcessGroup | None
 
 
 def _check(layers: dict[str, BatchNormLayer], layout: Layout, micro_batches: int) -> None:
-    """Refuse a layout that does not say which statistics these layers use, or cannot have them."""
+    """Reject a layout that does not state which statistics to use, or cannot provide them."""
     counts = {"workers": layout.data_workers, "micro-batches": micro_batches}
     parts = " and ".join(f"{count} {what}" for what, count in counts.items() if count > 1)
     if not layers or not parts or layout.batch_norm == "local":
@@ -155,7 +155,7 @@ def _listed(layers: dict[str, BatchNormLayer]) -> str:
 
 
 def _is_known(layer: BatchNormLayer) -> bool:
-    """Whether a layer computes as torch's own do: subclasses may, for one, add an activation."""
+    """Whether a layer computes as torch's own; a subclass may, for example, add an activation."""
     return type(layer).forward in _KNOWN_FORWARDS and "forward" not in vars(layer)
 
 
@@ -164,13 +164,13 @@ def _uses_batch_statistics(layer: BatchNormLayer) -> bool:
 
 
 def _recomputing() -> bool:
-    """Whether backward does this forward again; torch has no public word for it."""
-    # What is compiled is computed again without its effects on buffers.
+    """Whether backward recomputes this forward; torch has no public API for this."""
+    # Compiled code is recomputed without its side effects on buffers.
     return not torch.compiler.is_compiling() and current_backward() is not None
 
 
 def _forward(layer: BatchNormLayer, name: str, norms: BatchNorms, input: Tensor) -> Tensor:
-    """What stands in the place of a layer's own forward."""
+    """Replace a layer's own forward."""
     if not _uses_batch_statistics(layer):
         return BatchNormLayer.forward(layer, input)
     if norms.group is not None:
@@ -191,13 +191,13 @@ def _over_own_rows(layer: BatchNormLayer, name: str, input: Tensor) -> Tensor:
         )
     if not _recomputing():
         return BatchNormLayer.forward(layer, input)
-    # The same operations, but with a momentum that leaves the running statistics as they are.
+    # The same operations, but a momentum of 0 leaves the running statistics unchanged.
     tracked = (layer.running_mean, layer.running_var) if layer.track_running_stats else (None, None)
     return F.batch_norm(input, *tracked, layer.weight, layer.bias, True, 0.0, layer.eps)
 
 
 def _not_counted(layer: BatchNormLayer, input: Tensor) -> Tensor:
-    """The output for rows that count for nothing: any that is finite and has a gradient."""
+    """Return an output for padding rows; any finite value with a gradient will do."""
     mean, variance = layer.running_mean, layer.running_var
     if mean is None or variance is None:
         mean, variance = input.new_zeros(input.shape[1]), input.new_ones(input.shape[1])
@@ -217,10 +217,10 @@ def _over_all_workers(layer: BatchNormLayer, norms: BatchNorms, input: Tensor) -
 
 @torch.no_grad()
 def _statistics(input: Tensor, norms: BatchNorms) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and variance of each channel over all workers' rows, and how many values they are of.
+    """Return each channel's mean and variance over all workers' rows, and the number of values.
 
-    One sum does, for means and squares at once: each worker's own are taken the stable way, and
-    their combination in float64 does not lose what float32 holds.
+    One all-reduce sums means and squares: each worker computes its own in a numerically stable way,
+    and combining them in float64 keeps float32's precision.
     """
     rows = _channels_last(input)
     counts = norms.counted(input) > 0  # all rows or none, as there are no micro-batches
@@ -235,7 +235,7 @@ def _statistics(input: Tensor, norms: BatchNorms) -> tuple[Tensor, Tensor, Tenso
 
 @torch.no_grad()
 def _track(layer: BatchNormLayer, mean: Tensor, variance: Tensor, values: Tensor) -> None:
-    """Update the running statistics, as torch's layer does with the whole batch."""
+    """Update the running statistics as torch's layer does with the whole batch."""
     if layer.running_mean is None or layer.running_var is None:
         return
     assert layer.num_batches_tracked is not None
@@ -248,10 +248,10 @@ def _track(layer: BatchNormLayer, mean: Tensor, variance: Tensor, values: Tensor
 
 
 class _Normalise(torch.autograd.Function):
-    """Normalise, with the gradient that also passes through statistics of all workers' rows.
+    """Normalize, with a gradient that also flows through the statistics of all workers' rows.
 
-    Losses of workers are parts of one sum, so what crosses between workers is summed in backward;
-    a trainer that averages the gradients of parameters scales the losses accordingly.
+    The workers' losses are parts of one sum, so backward sums the terms that cross workers. A
+    trainer that averages parameter gradients scales the losses accordingly.
     """
 
     @staticmethod
@@ -277,14 +277,14 @@ class _Normalise(torch.autograd.Function):
         rows, gradient = _channels_last(input), _channels_last(gradient)
         slope = (variance + ctx.eps).rsqrt().to(rows.dtype)
         normal = (rows - mean.to(rows.dtype)) * slope
-        # This worker's part of the parameters' gradients: the others' are added with all the rest.
+        # This worker's part of the parameter gradients: gradient synchronization adds the others'.
         of_bias, of_weight = _sum(gradient), _sum(gradient * normal)
         of_input = None
         if ctx.needs_input_grad[0]:
             sums = torch.cat([of_bias, of_weight])
             dist.all_reduce(sums, group=ctx.norms.group)
             along_mean, along_deviation = (sums / values).chunk(2)
-            if ctx.counts:  # the statistics do not depend on rows that do not count
+            if ctx.counts:  # the statistics do not depend on padding rows
                 gradient = gradient - along_mean - normal * along_deviation
             of_input = (gradient * (slope if weight is None else slope * weight)).movedim(-1, 1)
         of_parameters = zip((of_weight, of_bias), ctx.needs_input_grad[1:3], strict=True)
@@ -292,7 +292,7 @@ class _Normalise(torch.autograd.Function):
 
 
 def _channels_last(tensor: Tensor) -> Tensor:
-    """A view to combine with one value per channel; at least in float32, as statistics need it."""
+    """Return a view that broadcasts with one value per channel, in float32 or wider."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32)).movedim(1, -1)
 
 

@@ -1,4 +1,4 @@
-"""A model, or a stage of one, spread over the workers that divide the batch: copied or sharded."""
+"""Data parallelism for a model or a pipeline stage: replicas by DDP, shards by FSDP2."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -15,15 +15,15 @@ from paceline.parallel.step.step_clock import Clock
 from paceline.profile.regions import blocks
 from paceline.specs import Layout
 
-# Names since torch 2.13, which warns of the ones before.
+# New names since torch 2.13, which warns about the old ones.
 _all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedDataParallel:
-    """Copies that average their gradients while backward goes on."""
+    """Wrap a model in DDP, which averages gradients during backward."""
     alone = layout.replicas == layout.workers
-    # Only with torch's own size does the exchange begin early, with a first bucket of 1 MiB.
+    # Only with torch's default bucket size does DDP start early, with a first bucket of 1 MiB.
     megabytes = layout.bucket_megabytes
     usual = megabytes == Layout().bucket_megabytes
     copies = DistributedDataParallel(
@@ -31,11 +31,11 @@ def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedD
         device_ids=None if groups.device.type == "cpu" else [groups.device.index],
         process_group=None if alone else groups.mesh(layout).get_group("replicas"),
         bucket_cap_mb=None if usual else megabytes,
-        # Those who regroup have the same weights, or get them in another way.
+        # After a regroup, workers have equal weights already or restore them in another way.
         init_sync=groups.placement.roster is None,
     )
-    # Equal to begin with, and then left alone, as under shards: batch normalisation has its own
-    # way (batch_norm.py), and a broadcast before every forward would hold up all workers.
+    # Buffers start equal and are not broadcast, as with shards: batch normalization handles its own
+    # (batch_norm.py), and a broadcast before every forward would delay all workers.
     copies.broadcast_buffers = False
     return copies
 
@@ -43,9 +43,9 @@ def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedD
 def sharded(
     model: nn.Module, layout: Layout, groups: Groups, clock: Clock, *, join: bool
 ) -> nn.Module:
-    """Weights, gradients and optimizer state divided, by FSDP2, block by block; in place.
+    """Shard weights, gradients and optimizer state block by block with FSDP2, in place.
 
-    With `join`, replicas of the shards average their gradients, too. The clock is told when a
+    With `join`, replicas of the shards also average their gradients. The clock measures how long a
     worker on a CPU waits for weights or gradients; an accelerator waits in its own queue.
     """
     from torch.distributed.fsdp import FSDPModule, fully_shard  # noqa: PLC0415 -- slow to load, seldom needed
@@ -55,7 +55,7 @@ def sharded(
     for block in blocks(model):
         if next(block.parameters(), None) is not None:
             fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard)
-    # What is left for the root is needed first in backward: freeing it would gather it twice.
+    # Backward needs the root's parameters first: freeing them would gather them twice.
     fully_shard(model, mesh=mesh, reshard_after_forward=False)
     if groups.device.type == "cpu":
         scattering = _Scattering(clock, ExitStack() if mesh.ndim > 1 else None)
@@ -70,14 +70,14 @@ def sharded(
 
 @dataclass(frozen=True)
 class _Exchanging:
-    """FSDP2's own exchanges, whose time is known; the form is that of its custom ones."""
+    """Base of the timed collectives, in the form of FSDP2's custom collectives."""
 
     clock: Clock
 
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """Where what is exchanged goes to."""
+        """Allocate the output buffer of a collective."""
         return torch.empty(*size, dtype=dtype, device=device)
 
 
@@ -97,7 +97,7 @@ class _Gathering(_Exchanging):
 @dataclass(frozen=True)
 class _Scattering(_Exchanging):
     until_summed: ExitStack | None
-    """With replicas: holds what ends when FSDP2 has summed over them, right behind this."""
+    """With replicas: a timer that stops once FSDP2 has all-reduced over them, right afterwards."""
 
     def __call__(
         self,
@@ -116,14 +116,14 @@ class _Scattering(_Exchanging):
         return work
 
     def summed(self, gradients: torch.Tensor) -> None:
-        """FSDP2 calls this when the replicas' gradients are summed."""
+        """Stop the timer; FSDP2 calls this once the replicas' gradients are summed."""
         del gradients
         if self.until_summed is not None:
             self.until_summed.close()
 
 
 def synchronising(module: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """A block whose backward exchanges gradients only if it is the step's last."""
+    """Synchronize gradients in the block's backward only if it is the last of the step."""
     if isinstance(module, DistributedDataParallel):
         return nullcontext() if last else module.no_sync()
     if hasattr(module, "set_requires_gradient_sync"):
@@ -132,7 +132,7 @@ def synchronising(module: nn.Module, last: bool) -> AbstractContextManager[None]
 
 
 def average(gradients: list[torch.Tensor], group: dist.ProcessGroup, bucket_bytes: int) -> None:
-    """Average gradients over a group, in place, several at a time."""
+    """Average gradients over a group, in place, in buckets."""
     begin = 0
     while begin < len(gradients):
         end, size = begin, 0

@@ -6,15 +6,15 @@ from paceline.specs import Layout, PacelineError, Placement
 
 
 def speeds_of_data_workers(placement: Placement, layout: Layout) -> tuple[float, ...] | None:
-    """A plan's speeds, given per node or per worker, as one for each part of the batch.
+    """Convert a plan's speeds per node or per worker to one per data-parallel rank.
 
-    Workers that hold one copy together are as fast as the slowest of them.
+    Workers that hold one replica together are as fast as the slowest of them.
     """
     speeds = layout.speeds
     if speeds is None:
         return None
     if placement.roster is not None:
-        return None  # they are told for workers that are no longer the same
+        return None  # the plan's speeds describe workers before the regroup
     if len(speeds) == placement.nodes:
         speeds = tuple(speed for speed in speeds for _ in range(placement.local_workers))
     if len(speeds) != placement.workers:

@@ -1,13 +1,13 @@
-"""Which part of the workers can train when some are lost, and how the model then stands on them."""
+"""The layout for the survivors of a failure, and how many of them can train."""
 
 from paceline.specs import Layout, SyncSettings
 
 
 def fitted(layout: Layout, members: int) -> Layout | None:
-    """The layout for so many members, of whom some may stay idle; None where they are too few.
+    """Return the layout for this many members, some possibly idle; None if there are too few.
 
-    Slices and stages stay as they are, as long as it is possible shards do, and copies become
-    fewer: with what is left of a copy nothing can be trained.
+    Tensor-parallel slices and pipeline stages stay, and shards stay if possible. The number of
+    replicas drops, because a partial replica cannot train.
     """
     together = layout.tensor * layout.pipeline
     copies = members // (together * layout.shards)
@@ -18,11 +18,11 @@ def fitted(layout: Layout, members: int) -> Layout | None:
 
 
 def fitting(layout: Layout, members: int) -> int:
-    """Of so many members, how many can train."""
+    """Return how many of this many members can train."""
     found = fitted(layout, members)
     return found.workers if found else 0
 
 
 def everybody_has_all(layout: Layout, sync: SyncSettings) -> bool:
-    """Whether each worker holds all of a training's state, the same as the others."""
+    """Whether each worker holds the full training state, equal to the others'."""
     return sync.replicas_suffice and layout.replicas == layout.workers

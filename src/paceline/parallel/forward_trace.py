@@ -1,7 +1,7 @@
-"""What a model does with a few samples: which layers it calls, in which order, on whose results.
+"""Trace of a model on a few samples: the layers it calls, their order and their inputs' sources.
 
-One forward of the user's own code, watched. Slicing layers and cutting a model into stages both
-rest on it, so that neither needs a word from the user or a model that can be exported as a graph.
+The trace observes one forward of the user's own code. Tensor-parallel slicing and the cut into
+pipeline stages both use it, so neither needs user annotations nor a model that exports as a graph.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,21 +18,21 @@ from paceline.comm.torch_internals import CPU_ATTENTION, own_parameters, tree_le
 from paceline.profile.regions import rows_of_blocks
 
 Sources = frozenset[str]
-"""Names of the layers, and of parameters used outside any layer, that a value comes from. A linear
-layer begins anew: what it returns comes from it alone."""
+"""Names of the layers, and of parameters used outside any layer, that a value comes from. The
+output of a linear layer has that layer as its only source."""
 
 _NOTHING: Sources = frozenset()
 
 
 @dataclass(frozen=True)
 class LayerCall:
-    """A call of a module that has parameters, and no modules inside that have."""
+    """A call of a module that has parameters but no submodules with parameters."""
 
     name: str
     sources: Sources
-    """Where its inputs come from."""
+    """The sources of its inputs."""
     after_block: int
-    """How many blocks had been entered: 0 before the first."""
+    """Number of blocks entered before: 0 before the first."""
 
 
 @dataclass(frozen=True)
@@ -41,35 +41,35 @@ class BlockCall:
 
     name: str
     arguments: tuple[int, ...]
-    """Which leaves of its arguments come from parameters, and must reach it from other blocks."""
+    """Indices of the argument leaves that come from parameters, so other blocks must send them."""
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[torch.dtype, ...]
     gradients: tuple[bool, ...]
-    """Whether a gradient flows back through each of them."""
+    """Whether a gradient flows back through each of these arguments."""
     flops_before: int
-    """What had been computed when it was entered."""
+    """FLOPs computed before the block is entered."""
 
 
 @dataclass
 class Trace:
-    """What was seen."""
+    """The record of one traced forward."""
 
     layers: list[LayerCall] = field(default_factory=list)
     blocks: list[BlockCall] = field(default_factory=list)
     parameters: list[tuple[str, int]] = field(default_factory=list)
-    """Parameters used outside of their module's call, and after how many blocks."""
+    """Parameters used outside their module's call, and after how many blocks."""
     mixtures: set[Sources] = field(default_factory=set)
-    """The sources of every value that was computed."""
+    """The sources of every computed value."""
     output: Sources = _NOTHING
     parts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Layers whose output is split along its last dimension, and into which sizes."""
+    """Layers whose output is split along its last dimension, and the sizes of the parts."""
     heads: dict[str, set[int]] = field(default_factory=dict)
-    """Layers whose output has its last dimension unfolded, and the first size that it gets."""
+    """Layers whose output has its last dimension unfolded, and the first size of the result."""
     flops: int = 0
 
 
 def is_layer(module: nn.Module) -> bool:
-    """Whether a module has parameters, and no modules inside that have."""
+    """Whether a module has parameters but no submodules with parameters."""
     return bool(own_parameters(module)) and not any(
         next(child.parameters(), None) is not None for child in module.children()
     )
@@ -81,17 +81,17 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def _is_conv1d(module: nn.Module) -> bool:
-    """The linear layer of Hugging Face's GPT-2, which keeps its weight transposed."""
+    """Whether a module is the linear layer of Hugging Face's GPT-2, with a transposed weight."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
 
 
 def transposed(module: nn.Module) -> bool:
-    """Whether a linear layer's weight is inputs x outputs."""
+    """Whether a linear layer's weight has the shape inputs x outputs."""
     return _is_conv1d(module)
 
 
 def trace(model: nn.Module, run: Callable[[], Any]) -> Trace:
-    """Watch `run`, which calls the model on a few samples."""
+    """Trace `run`, which calls the model on a few samples."""
     seen = Trace()
     flops = FlopCounterMode(
         display=False,
@@ -106,7 +106,7 @@ def trace(model: nn.Module, run: Callable[[], Any]) -> Trace:
 
 
 class _Watcher(TorchFunctionMode):
-    """Follows every value from layer to layer."""
+    """Tracks every value from layer to layer."""
 
     def __init__(self, model: nn.Module, seen: Trace, flops: FlopCounterMode) -> None:
         super().__init__()
@@ -117,26 +117,26 @@ class _Watcher(TorchFunctionMode):
         self._parameters = {id(each): name for name, each in model.named_parameters()}
 
     def sources_of(self, value: Any) -> Sources:
-        """Where the tensors of a nest come from."""
+        """Return the sources of the tensors in a nested structure."""
         found = (self._sources.get(id(leaf)) for leaf in tree_leaves(value))
         return frozenset().union(*(each[1] for each in found if each))
 
     def mark(self, value: Any, sources: Sources) -> None:
-        """Say where the tensors of a nest come from."""
+        """Record the sources of the tensors in a nested structure."""
         for leaf in tree_leaves(value):
             if isinstance(leaf, torch.Tensor):
-                # Keeping the tensor keeps its id from being used again.
+                # Keeping the tensor keeps its id from being reused.
                 self._sources[id(leaf)] = (leaf, sources)
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Run a function of torch, and note what its result comes from."""
+        """Run a torch function and record the sources of its result."""
         given = [*tree_leaves(args), *tree_leaves(kwargs or {})]
         result = function(*args, **(kwargs or {}))
         changed = args[0] if function is torch.Tensor.__setitem__ else result
         if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(changed)):
-            return result  # asking for a weight's type or shape is not using it
+            return result  # reading a weight's dtype or shape does not use it
         sources = self.sources_of(given) | self._direct(given)
         if sources:
             self.mark(changed, sources)
@@ -146,7 +146,7 @@ class _Watcher(TorchFunctionMode):
         return result
 
     def _direct(self, given: Sequence[Any]) -> Sources:
-        """Parameters among the arguments of a function that no layer of ours is calling."""
+        """Return the parameters among the arguments of a function called outside any layer."""
         if self._depth:
             return _NOTHING
         names = {self._parameters[id(each)] for each in given if id(each) in self._parameters}
@@ -170,7 +170,7 @@ class _Watcher(TorchFunctionMode):
 
     @contextmanager
     def hooks(self, model: nn.Module) -> Iterator[None]:
-        """Watch the calls of layers and blocks."""
+        """Trace the calls of layers and blocks inside the block."""
         blocks = {id(block) for row in rows_of_blocks(model) for block in row}
         with ExitStack() as stack:
             for name, module in model.named_modules():
@@ -223,5 +223,5 @@ class _Watcher(TorchFunctionMode):
 
 
 def scaled_shape(few: Sequence[int], more: Sequence[int], samples: int) -> tuple[int, ...]:
-    """The shape at some number of samples of what had the shapes `few` at 2 and `more` at 3."""
+    """Extrapolate a tensor's shape to `samples`, from `few` at 2 samples and `more` at 3."""
     return tuple(at_2 + (samples - 2) * (at_3 - at_2) for at_2, at_3 in zip(few, more, strict=True))

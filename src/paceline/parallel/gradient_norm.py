@@ -1,4 +1,4 @@
-"""The norm of a gradient that lies on several workers, each part of it counted once."""
+"""The norm of a gradient spread over several workers, with each part counted once."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -23,11 +23,12 @@ def squared_norm(
     is_sliced: Callable[[str], bool] | None,
     replicas_differ: bool = False,
 ) -> torch.Tensor:
-    """The squared norm over all parameters of the model, given those that count on this worker.
+    """Return the squared norm over all parameters, given those that count on this worker.
 
-    One sum over all workers: shards and stages hold different parts, slices different parts of
-    sliced parameters and the same of others, replicas the same of all, unless each of them has
-    gradients of its own: then the norm is that of one of them.
+    One sum over all workers: shards and stages hold different parts; tensor-parallel workers hold
+    different slices of sliced parameters and equal values of the others; replicas hold equal
+    values. With `replicas_differ`, each replica has its own gradients, and the norm is that of one
+    replica.
     """
     first_slice = layout.position(groups.placement.rank).slice == 0
     gradients = [
@@ -48,9 +49,9 @@ def squared_norm(
 
 
 def clip(arranged: "Arranged", largest_norm: float, squared: torch.Tensor | None = None) -> None:
-    """Scale the gradient down to a norm over all parameters of the model, wherever they are.
+    """Clip the gradient to a norm over all parameters of the model, on whichever worker they are.
 
-    `squared`: its squared norm now, where it is known already.
+    `squared` is the current squared norm, if the caller already has it.
     """
     if squared is None:
         squared = arranged.squared_norm()

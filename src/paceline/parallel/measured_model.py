@@ -1,4 +1,4 @@
-"""What a training's model takes on a device of this machine."""
+"""Measure a training's model on a device of this machine."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ def measured(
     threads: int | None = None,
     budget_seconds: float,
 ) -> ModelTimes:
-    """Time the model and the optimizer's step, in the precision of a layout."""
+    """Time the model and the optimizer step in a layout's precision."""
     with _threads(threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
         model = training.model().to(device)
@@ -64,7 +64,7 @@ def _sizes(largest: int) -> list[int]:
 
 @contextmanager
 def _threads(count: int | None) -> Iterator[None]:
-    """A block that computes on that many threads of the CPU, as a worker would."""
+    """Compute on this many CPU threads inside the block, as a worker would."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -1,4 +1,4 @@
-"""Trading computation for memory: blocks that keep less and compute it again in backward."""
+"""Activation checkpointing: blocks that save less and recompute it in backward."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -28,17 +28,17 @@ _KEPT = (
     EFFICIENT_ATTENTION.default,
     CPU_ATTENTION.default,
 )
-"""What costs much to compute and little to keep."""
+"""Operators that are expensive to compute and cheap to save."""
 
 
 ContextPair = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
-"""Around a block's forward, and around computing it again."""
+"""Context managers around a block's forward and around its recomputation."""
 
 
 def recompute(model: nn.Module, layout: Layout, again: Callable[[], ContextPair]) -> None:
-    """Make the blocks of a model compute again what the layout says, in place.
+    """Make a model's blocks recompute what the layout says, in place.
 
-    `again` gives what must stand around a block when backward runs without what its forward had.
+    `again` returns the contexts for a block whose backward runs outside its forward's contexts.
     """
     if layout.recompute == "none":
         return
@@ -58,7 +58,7 @@ def recompute(model: nn.Module, layout: Layout, again: Callable[[], ContextPair]
     elif layout.recompute == "selective":
         options["context_fn"] = selective
     for block in found:
-        # The bound method, so that names of parameters and hooks of the module stay as they are.
+        # Wrap the bound method, so that parameter names and module hooks stay unchanged.
         block.forward = functools.partial(checkpoint, block.forward, **options)
 
 

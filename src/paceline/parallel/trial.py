@@ -1,4 +1,4 @@
-"""Whether an arranged model computes what the model itself computes, tried before training."""
+"""Check before training that an arranged model computes the same as the plain model."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import nn
 from paceline.specs import PacelineError
 
 _TOLERANCE = 1e-3
-"""Far above fp32's rounding, far below what a wrong gradient differs by."""
+"""Far above fp32 rounding, far below the error of a wrong gradient."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Reference:
 
     @classmethod
     def of(cls, model: nn.Module, loss: Callable[[], torch.Tensor]) -> "Reference":
-        """Compute them; the model's gradients are empty again afterwards."""
+        """Compute the loss and gradients; clear the model's gradients afterwards."""
         value = loss()
         torch.autograd.backward(value)
         return cls(value.item(), dict(_taken_gradients(model)))
@@ -33,9 +33,9 @@ class Reference:
         part_of: Callable[[str, torch.Tensor], torch.Tensor],
         how: str,
     ) -> None:
-        """Refuse an arrangement whose loss or gradients are not these.
+        """Reject an arrangement whose loss or gradients differ from these.
 
-        `part_of` cuts from a whole gradient what this worker holds of it.
+        `part_of` cuts this worker's part from a full gradient.
         """
         value = loss()
         torch.autograd.backward(value)

@@ -1,4 +1,4 @@
-"""Where what a worker holds of a weight lies in the whole weight."""
+"""Extent of a worker's part of a weight within the full weight."""
 
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def extent(
     name: str, tensor: torch.Tensor, layout: Layout, rank: int, sliced: "Sliced | None"
 ) -> Extent:
-    """The place of a parameter or buffer in a copy of the model; of a whole one, how many workers
-    of that copy hold it alike."""
+    """Return the extent of a parameter or buffer in a replica of the model; for a tensor that is
+    not divided, include how many workers of the replica hold the same one."""
     position = layout.position(rank)
-    # The shape of a sharded tensor is that of all shards together.
+    # A DTensor's shape is that of all shards together.
     shape = tuple(tensor.shape)
     if sliced is not None and sliced.is_sliced(name):
         found = sliced.extent(name, shape)

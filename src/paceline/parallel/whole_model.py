@@ -1,4 +1,4 @@
-"""A model that every worker calls as a whole: alone, copied, sharded, or sliced."""
+"""A model under a layout without a pipeline: on one worker, replicated, sharded or sliced."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -48,7 +48,7 @@ class Whole:
 
     def _spread(self) -> None:
         self._over_workers()
-        # Kept: a walk through all modules takes as long as a look at a small model's gradient.
+        # Cached: walking all modules takes as long as reading a small model's gradients.
         self._parameters = tuple(self.model.parameters())
 
     def _over_workers(self) -> None:
@@ -62,12 +62,12 @@ class Whole:
             )
         elif self._layout.replicas > 1 and self._sync.by_engine:
             self._module = replicated(self.model, self._layout, self._groups)
-            # From then on, backward only waits until the gradients of all workers are there.
+            # After the last local gradient, backward only waits for the other workers' gradients.
             waits = partial(self._clock.turn, "communication")
             self._last_gradient = LastGradient(self.model.parameters(), waits)
 
     def rejoin(self, layout: Layout) -> None:
-        """Copies of the model on other workers than before, each with its weights as they are."""
+        """Replicate the model over a new set of workers, with the weights that each has."""
         self._layout = layout
         self._data_group = self._groups.dividing_the_batch(layout)
         if layout.batch_norm == "synchronised" and layout.data_workers > 1:
@@ -75,17 +75,17 @@ class Whole:
         self._spread()
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """What this worker updates."""
+        """Return the parameters that this worker updates."""
         return iter(self._parameters)
 
     def parts(self, batch: Batch, largest_share: int) -> list[Batch]:
-        """A share of a batch as the micro-batches that it passes in."""
+        """Split a local batch into micro-batches."""
         return list(batch.micro(micro_batches(self._layout, largest_share)))
 
     def learn(
         self, parts: Sequence[Batch], minimise: Minimise, last_backward: LastBackward = nullcontext
     ) -> list[torch.Tensor]:
-        """Leave the gradients of all parts together in the parameters, and return their losses."""
+        """Accumulate the gradients of all micro-batches in the parameters; return their losses."""
         losses = []
         with self._sliced.computing() if self._sliced else nullcontext():
             for number, part in enumerate(parts):
@@ -107,7 +107,7 @@ class Whole:
         return losses
 
     def measure(self, parts: Sequence[Batch], measures: Sequence[Measure]) -> list[torch.Tensor]:
-        """The measures of each part, one vector for each."""
+        """Return one vector of measures per micro-batch."""
         found = []
         with self._sliced.computing() if self._sliced else nullcontext():
             for part in parts:
@@ -123,7 +123,7 @@ class Whole:
         return found
 
     def squared_norm(self) -> torch.Tensor:
-        """The squared norm of the gradient over all parameters of the model."""
+        """Return the squared gradient norm over all parameters of the model."""
         counts = self._sliced.is_sliced if self._sliced else None
         return squared_norm(
             self.model.named_parameters(),
@@ -134,14 +134,14 @@ class Whole:
         )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every weight of the whole model by its name."""
+        """Yield every weight of the whole model with its name."""
         for name, tensor in self.model.state_dict().items():
             whole = full_tensor(tensor)
             sliced = self._sliced is not None and self._sliced.is_sliced(name)
             yield name, self._sliced.gather(name, whole) if self._sliced and sliced else whole
 
     def stored(self) -> Iterator[Stored]:
-        """The parameters and buffers that this worker holds and a checkpoint keeps."""
+        """Yield the parameters and buffers that this worker holds and a checkpoint stores."""
         rank, replicas = self._groups.placement.rank, self._layout.replicas
         replica = self._layout.position(rank).replica
         for name, tensor in kept_tensors(self.model):
@@ -149,18 +149,18 @@ class Whole:
             yield Stored(name, tensor, where, replicas, replica)
 
     def settle(self) -> None:
-        """Make what copies may differ in, such as running statistics, the same on all."""
+        """Make the values that may differ between replicas, such as running statistics, equal."""
         average_running_statistics(self.model, self._data_group)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """A block in which the model is as it will be when it is used."""
+        """Settle the model, and put it in evaluation mode inside the block."""
         self.settle()
         with evaluating(self.model):
             yield
 
     def close(self) -> None:
-        """Let go of the process groups."""
+        """Release the process groups."""
         if self._last_gradient:
             self._last_gradient.close()
             self._last_gradient = None

@@ -1,7 +1,7 @@
-"""A training on any cluster, without the cluster: what each worker would hold and send in a step.
+"""Dry run of a training on any cluster: each worker's memory and transfers in a step.
 
-The user's model and the engine itself run, for one worker after the other, with tensors that have
-shapes and no memory, and with peers that are not there. So what is found is what the engine does.
+The user's model and the engine itself run for one worker after another, on fake tensors and with
+fake peers. So the results show what the engine really does.
 """
 
 import dataclasses
@@ -31,10 +31,10 @@ from paceline.specs import DryRun, Layout, PacelineError, Placement, RankPicture
 from paceline.user.training import Training, samples_of
 
 Advance = Callable[[float], None]
-"""Called with the fraction of the work that is done."""
+"""Callback with the completed fraction of the work."""
 
 _SAMPLES = 3
-"""Of the dataset, standing for all."""
+"""Number of dataset samples that stand for all."""
 
 
 def dry_run(
@@ -44,18 +44,18 @@ def dry_run(
     devices_per_node: int,
     advance: Advance = lambda done: None,
 ) -> DryRun:
-    """Take one step on chosen workers of a layout: the first of every stage of a pipeline."""
+    """Take one step on the first worker of every pipeline stage."""
     begin = time.perf_counter()
-    # Compiled or not, a model holds and sends the same; compiling it would take long.
+    # A compiled model has the same memory and transfers, and compiling takes long.
     layout = layout.model_copy(update={"compile": False})
     training = dataclasses.replace(training, data=Few(training.data))
     ranks = range(0, layout.workers, layout.workers // layout.pipeline)
     pictures: list[RankPicture] = []
     seen: list[Trace] = []
     facts: dict[str, int] = {}
-    # One block for all: the user's code may keep a tensor for the next time.
+    # One block for all ranks: the user's code may keep a tensor for the next one.
     with warnings.catch_warnings(), pretending(layout), explained():
-        warnings.simplefilter("ignore")  # a run says them, too
+        warnings.simplefilter("ignore")  # a real run shows these warnings too
         for rank in ranks:
             node, local_rank = divmod(rank, devices_per_node)
             groups = PretendedGroups(
@@ -83,7 +83,7 @@ def dry_run(
 
 
 def _facts(rehearsal: Rehearsal) -> dict[str, int]:
-    """What is the same on all workers."""
+    """Return the facts that are the same on all workers."""
     return {
         "parameters": rehearsal.size,
         "parameter_bytes": rehearsal.size_bytes,
@@ -96,7 +96,7 @@ def _facts(rehearsal: Rehearsal) -> dict[str, int]:
 def _remembering(
     look: Callable[[nn.Module, Callable[[], Any]], Trace], seen: list[Trace]
 ) -> Callable[[nn.Module, Callable[[], Any]], Trace]:
-    """What looks at what a model does, unless an earlier worker has: all see the same."""
+    """Wrap the tracer to reuse the traces of an earlier worker, because all are equal."""
     earlier = iter(list(seen))
 
     def look_once(model: nn.Module, run: Callable[[], Any]) -> Trace:
@@ -110,10 +110,10 @@ def _remembering(
 
 
 class _Work:
-    """How much is done: each worker takes as long, and so does each of its micro-batches."""
+    """Progress; assumes that all workers, and all micro-batches of one, take equally long."""
 
     def __init__(self, parts: int, workers_done: int, workers: int, advance: Advance) -> None:
-        # To arrange the model takes about as long as a micro-batch.
+        # Arranging the model takes about as long as a micro-batch.
         self._each = 1 / (workers * (parts + 1))
         self._done = workers_done / workers
         self._advance = advance
@@ -125,7 +125,7 @@ class _Work:
 
 
 class Few(Dataset[Any]):
-    """A few samples of a dataset, which stand for all; only these are read."""
+    """A dataset that reads only a few samples and repeats them."""
 
     def __init__(self, data: "Dataset[Any]") -> None:
         self._length = samples_of(data)
@@ -140,7 +140,7 @@ class Few(Dataset[Any]):
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Say it plainly where the user's code asks for what tensors without memory do not have."""
+    """Raise a clear error if the user's code needs values, which fake tensors do not have."""
     try:
         yield
     except Exception as error:
@@ -155,7 +155,7 @@ def explained() -> Iterator[None]:
 
 
 def _users_line(error: BaseException) -> str:
-    """The innermost line of code that is neither torch's nor Paceline's; else that of a module."""
+    """Return the innermost line that is in neither torch nor Paceline, or else one of a module."""
     torchs, ours = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
     frames = traceback.extract_tb(error.__traceback__)
     users = [

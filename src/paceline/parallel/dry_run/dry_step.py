@@ -1,4 +1,4 @@
-"""One worker's step, taken with tensors without memory, and what it held and sent meanwhile."""
+"""One step of one worker on fake tensors, with its memory and its transfers."""
 
 import dataclasses
 import re
@@ -28,14 +28,14 @@ from paceline.specs import HeldParameters, Layout, Memory, RankPicture, Transfer
 from paceline.user.training import Training
 
 _LARGEST = 8
-"""Kinds of parameters that are shown."""
+"""Maximum number of parameter kinds shown."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Micro-batches that are learnt from, and how often what is sent for them counts.
+    """Micro-batches to run, and the factor that their transfers count with.
 
-    A step with many micro-batches follows from runs with few: each adds the same.
+    A step with many micro-batches is extrapolated from runs with few: each adds the same amount.
     """
 
     parts: list[Batch]
@@ -43,7 +43,7 @@ class _Run:
 
 
 class Rehearsal:
-    """A worker that is arranged as in a run, and takes its step without the others."""
+    """A worker that is arranged as in a real run and takes its step without the others."""
 
     def __init__(self, training: Training, layout: Layout, groups: PretendedGroups) -> None:
         placement = groups.placement
@@ -62,7 +62,7 @@ class Rehearsal:
         largest = batches.largest_share(share.global_samples)
         self._models: list[nn.Module] = []
         self.size_bytes = 0
-        """Of the parameters of the whole model."""
+        """Bytes of the whole model's parameters."""
         self._arranged = arrange(
             dataclasses.replace(training, model=self._build),
             layout,
@@ -83,16 +83,16 @@ class Rehearsal:
 
     @property
     def size(self) -> int:
-        """Parameters of the whole model."""
+        """Number of parameters of the whole model."""
         return self._arranged.size
 
     @property
     def micro_batches_run(self) -> int:
-        """How many micro-batches are learnt from to know of all."""
+        """Number of micro-batches that run, to extrapolate to all."""
         return sum(len(run.parts) for run in self._runs)
 
     def picture(self, advance: Callable[[], None]) -> RankPicture:
-        """Take the step; `advance` is called after every micro-batch."""
+        """Take the step and return its picture; call `advance` after every micro-batch."""
         layout = self._layout
         self._set_up(advance)
         sent: Counter[Transfer] = Counter()
@@ -127,19 +127,19 @@ class Rehearsal:
         return model
 
     def _set_up(self, advance: Callable[[], None]) -> None:
-        """Do what only the first step of a training does."""
+        """Do the work that only the first step of a training does."""
         layout = self._layout
         if layout.replicas > 1 and layout.shards == layout.pipeline == 1:
-            # DDP lays gradients out anew after its first step, and then no more.
+            # DDP rebuilds its gradient buckets once, after the first step.
             self._learn([self.parts[-1]], advance)
             self._buckets = torch_stand_ins.settled_buckets()
         if layout.pipeline > 1 and layout.tensor > 1:
-            # Stages find the shapes that blocks of other stages give, in slices.
+            # Stages find the output shapes of other stages' blocks, as slices.
             with torch.no_grad():
                 self._arranged.measure(self.parts[: layout.pipeline], [self._training.loss])
 
     def _learn(self, parts: list[Batch], advance: Callable[[], None]) -> None:
-        """All of a step that takes memory or sends anything, as the trainer does it."""
+        """Run all parts of a step that use memory or communicate, as the trainer does."""
         for parameter in self._arranged.parameters():
             parameter.grad = None
         weights = Weights(parts, self._training.weight, self._layout, self._groups)
@@ -155,7 +155,7 @@ class Rehearsal:
             self._arranged.squared_norm()
 
     def _claim(self, parts: list[Batch], memory: Footprint) -> None:
-        """Say what is no activation."""
+        """Attribute all memory that is not activations."""
         memory.claim(
             memory_footprint.INPUTS, tensors_of([(part.inputs, part.target) for part in parts])
         )
@@ -173,7 +173,8 @@ class Rehearsal:
 
     def _memory(self, seen: list[tuple[int, Footprint]]) -> Memory:
         def most(of: Callable[[Footprint], int]) -> int:
-            # Micro-batches after each other take no more than two; a pipeline has several at once.
+            # Sequential micro-batches need no more memory than two; a pipeline has several in
+            # flight.
             if self._layout.pipeline == 1:
                 return max(of(each) for _, each in seen)
             return sum(times * of(each) for times, each in seen)
@@ -203,7 +204,7 @@ class Rehearsal:
 
 
 class _Watched(list[Batch]):
-    """Micro-batches that tell when the next one is taken."""
+    """Micro-batches that report each time one is done."""
 
     def __init__(self, parts: list[Batch], advance: Callable[[], None]) -> None:
         super().__init__(parts)
@@ -216,14 +217,14 @@ class _Watched(list[Batch]):
 
 
 def _runs(parts: list[Batch], layout: Layout) -> list[_Run]:
-    """What to learn from in order to know of all micro-batches: fewer, if there are many."""
+    """Choose the runs that determine all micro-batches: fewer, if there are many."""
     few = _few_of_pipeline(parts, layout) if layout.pipeline > 1 else _few(parts)
     return few if sum(len(run.parts) for run in few) < len(parts) else [_Run(parts, 1)]
 
 
 def _few_of_pipeline(parts: list[Batch], layout: Layout) -> list[_Run]:
-    # Once all stages are at work, more micro-batches add the same each; where every worker has
-    # two stages, more rounds of as many as there are workers do.
+    # Once all stages are busy, each further micro-batch adds the same amount. With two stages per
+    # worker, each further round of one micro-batch per worker does.
     workers, one_stage = layout.pipeline, layout.stages == layout.pipeline
     few, step = (workers + 1, 1) if one_stage else (3 * workers, workers)
     steps = (len(parts) - few) // step
@@ -236,9 +237,9 @@ def _few(parts: list[Batch]) -> list[_Run]:
     times = Counter(part.rows for part in first)
     largest = max(kinds, default=0)
     return [
-        # The last one alone, and each kind of the others before it: the difference is the others'.
+        # The last alone, and each kind of the others before it: the difference is due to the other.
         _Run([last], 1 - len(first)),
         *(_Run([part, last], times[rows]) for rows, part in kinds.items()),
-        # The most memory is in use in the second of the largest.
+        # Memory peaks in the second of two micro-batches of the largest size.
         *([_Run([kinds[largest]] * 2, 0)] if largest > last.rows and times[largest] > 1 else []),
     ]

@@ -1,6 +1,6 @@
-"""A worker of a large cluster, played here: tensors without memory, and peers that are not there.
+"""A fake worker of a large cluster: fake tensors without memory, and peers that do not exist.
 
-The private parts of torch that this takes are in `comm/torch_internals.py`;
+This uses private APIs of torch through `comm/torch_internals.py`;
 `tests/parallel/test_fake_workers.py` fails when a torch release changes how they work together.
 """
 
@@ -42,11 +42,11 @@ _OTHER_WORDS = {
     ".numpy() is not supported for tensor subclasses": "asks for an array of NumPy",
     "passed to FakeTensor.__format__": "writes the number in a tensor",
 }
-"""What torch says where code asks for numbers in other ways, and what that means."""
+"""torch's messages where code needs values in other ways, and their meaning."""
 
 
 def what_is_lacking(error: Exception) -> str | None:
-    """What code asked a tensor without memory for, if that is what an error says."""
+    """Return what code needed from a fake tensor, if the error is about that."""
     if isinstance(error, DataDependentOutputException):
         return "asks for the number in a tensor"
     if isinstance(error, DynamicOutputShapeException):
@@ -57,27 +57,27 @@ def what_is_lacking(error: Exception) -> str | None:
 
 
 def in_reality() -> AbstractContextManager[Any]:
-    """A block whose tensors have memory again."""
+    """Return a context manager in which tensors have memory again."""
     manager: AbstractContextManager[Any] = unset_fake_temporarily()
     return manager
 
 
 @contextmanager
 def pretending(layout: Layout) -> Iterator[None]:
-    """A block whose tensors have shapes, but no memory, and in which the engine needs no peers."""
+    """Give tensors shapes but no memory inside the block; the engine needs no peers there."""
     _load(layout)
     with ExitStack() as stack:
         stack.enter_context(replaced(data_parallel, "DistributedDataParallel", LonelyCopy))
-        # torch's own transformer looks into a mask to see if it is causal; shapes are the same.
+        # torch's transformer reads a mask to see whether it is causal; shapes do not depend on it.
         stack.enter_context(replaced(*CAUSAL_MASK_CHECK, lambda *_, **__: False))
-        # torch's own way copies the mode with each tensor, and later crashes the process.
+        # torch's own method copies the mode with each tensor, and later crashes the process.
         stack.enter_context(replaced(FakeTensor, "__deepcopy__", copied))
         if layout.shards > 1:
             stack.enter_context(replaced(*fsdp_chunking(), Chunks))
         if layout.tensor > 1:
             from paceline.parallel.slices import functions  # noqa: PLC0415
 
-            # Which random numbers slices draw would be decided by one.
+            # Sliced layers read a seed for their random numbers from a tensor.
             stack.enter_context(
                 replaced(functions, "own_random_numbers", lambda *_, **__: nullcontext())
             )
@@ -88,11 +88,11 @@ def pretending(layout: Layout) -> Iterator[None]:
 
 
 def _load(layout: Layout) -> None:
-    """Load what the engine loads when it is needed.
+    """Import the modules that the engine imports on demand.
 
-    Loaded in the block, it would keep tensors without memory, and crash the process at its end.
+    Imported inside the block, they would keep fake tensors and crash the process at exit.
     """
-    names = ["torch._dynamo"]  # by any optimizer
+    names = ["torch._dynamo"]  # any optimizer imports it
     if layout.shards > 1:
         names += ["torch.distributed.fsdp", "torch.distributed.tensor"]
     if layout.tensor * layout.pipeline > 1:
@@ -104,21 +104,21 @@ def _load(layout: Layout) -> None:
 
 
 class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is entered, the number in any tensor is 1: for what no shape depends on."""
+    """A mode in which every tensor's value reads as 1, for code where no shape depends on it."""
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Answer for tensors without memory."""
+        """Answer reads of a value from a fake tensor."""
         if function is READ_NUMBER:
             return 1.0 if args[0].dtype.is_floating_point else 1
         return function(*args, **(kwargs or {}))
 
 
 class PretendedGroups(Groups):
-    """Groups of any number of workers, in which this one is alone and every call returns at once.
+    """Process groups of any size with this worker alone, where every call returns at once.
 
-    To torch the device is a CPU: its engine is the same, and needs no accelerator.
+    torch sees a CPU: its engine is the same and needs no accelerator.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -133,7 +133,7 @@ class PretendedGroups(Groups):
             )
 
     def mesh(self, layout: Layout) -> DeviceMesh:
-        """The workers as a grid; groups that this worker is not in are left out."""
+        """Return the device mesh, without the groups that this worker is not in."""
         if self._mesh is None:
             names = ("pipeline", "replicas", "shards", "tensor")
             sizes = {name: getattr(layout, name) for name in names if getattr(layout, name) > 1}
@@ -164,7 +164,7 @@ class PretendedGroups(Groups):
 
 
 def without_memory(model: nn.Module) -> nn.Module:
-    """A model as built in a block that pretends, with what was read from files put off, too."""
+    """Replace a model's real tensors, such as weights read from files, with fake ones."""
     done: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, parameter in own_parameters(module).items():
@@ -177,14 +177,14 @@ def without_memory(model: nn.Module) -> nn.Module:
         for name, buffer in own_buffers(module).items():
             if buffer is not None and not isinstance(buffer, FakeTensor):
                 own_buffers(module)[name] = torch.empty_like(buffer)
-    # It is where it is to be; torch cannot move a tensor without memory in place.
+    # It is in its place already; torch cannot move a fake tensor in place.
     model.to = lambda *_, **__: model  # type: ignore[method-assign]
     return model
 
 
 @contextmanager
 def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
-    """A block in which something stands in for a part of a module or class."""
+    """Replace an attribute of a module or class inside the block."""
     before = getattr(owner, name)
     setattr(owner, name, stand_in)
     try:

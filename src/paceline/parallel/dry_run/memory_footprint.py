@@ -1,4 +1,4 @@
-"""What is in memory during a step: every piece of memory that torch takes, while it is in use."""
+"""Memory in use during a step: every storage that torch allocates, until it is freed."""
 
 import weakref
 from collections import Counter
@@ -18,24 +18,24 @@ from paceline.comm.torch_internals import (
 from paceline.parallel.dry_run.fake_workers import replaced
 
 PARAMETERS, GRADIENTS, EXCHANGE, INPUTS = "parameters", "gradients", "exchange", "inputs"
-"""What memory is for. What nobody claims is an activation."""
+"""Purposes of memory. Unclaimed memory holds activations."""
 _ACTIVATIONS = "activations"
 
 _EXCHANGED = {"_allgather_base_": 0, "_reduce_scatter_base_": 1}
-"""Operators by which shards exchange, and which argument is gathered or laid out."""
+"""Collectives of shards, and the index of the argument that is gathered or laid out."""
 
 
 class Footprint:
-    """Counts bytes in use, by what they are for.
+    """Counts bytes in use by purpose.
 
-    What is kept is looked at each time a backward begins: then forward has let go of all that it
-    does not keep. So does a block that is computed again. The peak is that of every moment.
+    Saved activations are counted each time a backward begins, because forward has then freed
+    everything else; the same holds for a recomputed block. The peak is over every moment.
     """
 
     def __init__(self, claim: "Callable[[Footprint], None]") -> None:
         self.peak = 0
         self.most: Counter[str] = Counter()
-        """The most bytes for each purpose."""
+        """The maximum number of bytes for each purpose."""
         self._claim = claim
         self._now: Counter[str] = Counter()
         self._total = 0
@@ -44,24 +44,24 @@ class Footprint:
         self._backward: int | None = None
 
     def claim(self, purpose: str, tensors: Iterable[torch.Tensor]) -> None:
-        """Say what the memory of tensors is for."""
+        """Attribute the memory of tensors to a purpose."""
         for tensor in tensors:
             self._take(tensor.untyped_storage(), purpose)
 
     def look(self) -> None:
-        """Note what is kept at this moment."""
+        """Record the memory in use now."""
         with torch.no_grad():
             self._claim(self)
         self.most[_ACTIVATIONS] = max(self.most[_ACTIVATIONS], self._now[_ACTIVATIONS])
 
     @property
     def activations(self) -> int:
-        """The most bytes that were kept for backward."""
+        """The maximum number of bytes saved for backward."""
         return self.most[_ACTIVATIONS]
 
     @contextmanager
     def following_sizes(self) -> Iterator[None]:
-        """A block in which memory that changes its size, as that of shards does, is followed."""
+        """Track storages that change their size, as those of shards do, inside the block."""
         resize = torch.UntypedStorage.resize_
 
         def resize_and_count(storage: torch.UntypedStorage, size: int) -> Any:
@@ -76,9 +76,9 @@ class Footprint:
             yield
 
     def before(self) -> None:
-        """Look at what is kept if a backward begins."""
+        """Record the memory in use if a backward begins."""
         backward = current_backward()
-        # Where a block is computed again, backward lets gradients be recorded, and ends that.
+        # While a block is recomputed, backward enables gradients, and disables them afterwards.
         computes = backward is not None and not torch.is_grad_enabled()
         if computes and not self._in_backward:
             more = self._now[_ACTIVATIONS] > self.most[_ACTIVATIONS]
@@ -126,7 +126,7 @@ class Footprint:
 
 @cache
 def _writes_its_result(function: Any) -> bool:
-    """Whether an operator returns memory that it was given, such as an addition in place."""
+    """Whether an operator returns memory that it was given, such as an in-place addition."""
     return any(
         each.alias_info and each.alias_info.is_write for each in operator_schema(function).returns
     )

@@ -1,4 +1,4 @@
-"""A training's profile: its model's costs, counted on tensors without memory."""
+"""A training's profile: its model's costs, counted on fake tensors."""
 
 import dataclasses
 import warnings
@@ -21,17 +21,17 @@ from paceline.user.training import Training
 
 _CPU = torch.device("cpu")
 _PARAMETERS = 1000
-"""Of a tensor that stands for all when an optimizer's state is looked at."""
+"""Size of the sample parameter that measures an optimizer's state."""
 
 
 def profile_of(training: Training, name: str, layout: Layout) -> Profile:
-    """The profile of a training's model, in the precision of a layout."""
+    """Return the profile of a training's model in a layout's precision."""
     state_bytes = _state_bytes(training)
     training = dataclasses.replace(training, data=Few(training.data))
-    # Slicing it in two loads what is needed to find out how the model can be sliced.
+    # tensor=2 loads the modules that find the model's slicing.
     sliced = layout.model_copy(update={"tensor": 2})
     with warnings.catch_warnings(), pretending(sliced), explained():
-        warnings.simplefilter("ignore")  # a run says them, too
+        warnings.simplefilter("ignore")  # a real run shows these warnings too
         model = without_memory(training.model())
 
         def forward(samples: int) -> tuple[Callable[[], Any], Callable[[Any], torch.Tensor]]:
@@ -47,7 +47,7 @@ def profile_of(training: Training, name: str, layout: Layout) -> Profile:
 
 
 def _roles(model: nn.Module, forward: Callable[[], Any], layout: Layout) -> dict[str, Role]:
-    """How the engine would slice the model's layers; none where it cannot."""
+    """Return how the engine would slice the model's layers; empty if it cannot."""
     from paceline.parallel.slices.slicing import find_slicing  # noqa: PLC0415 -- loaded before
 
     with evaluating(model):
@@ -63,7 +63,7 @@ def _roles(model: nn.Module, forward: Callable[[], Any], layout: Layout) -> dict
 
 
 def _state_bytes(training: Training) -> float:
-    """What the optimizer keeps for a parameter, after a step with one that stands for all."""
+    """Return the bytes of optimizer state per parameter, after a step with a sample parameter."""
     parameter = nn.Parameter(torch.zeros(_PARAMETERS))
     parameter.grad = torch.zeros_like(parameter)
     optimizer = training.optimizer(iter([parameter]))

@@ -1,4 +1,4 @@
-"""Watching the operators of torch as they run, whoever calls them: the user or torch itself."""
+"""Observe torch operators as they run, called by the user's code or by torch itself."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -8,19 +8,19 @@ from paceline.comm.torch_internals import TorchDispatchMode, is_traceable_wrappe
 
 
 class Watcher(Protocol):
-    """Is told of every operator."""
+    """An observer of every operator."""
 
     def before(self) -> None:
-        """An operator is about to run."""
+        """Called before an operator runs."""
 
     def after(self, function: Any, args: Sequence[Any], result: Any) -> None:
-        """An operator has run."""
+        """Called after an operator has run."""
 
 
 class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is entered, tells watchers of the operators that run in this thread.
+    """A mode that notifies watchers of the operators that run in this thread.
 
-    One for all watchers: every further one would slow each operator down.
+    One mode serves all watchers, because each further mode would slow every operator down.
     """
 
     def __init__(self, *watchers: Watcher) -> None:
@@ -30,11 +30,11 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Let an operator run, and tell of it."""
-        if function.namespace == "prim":  # asks only for a tensor's device, and often
+        """Run an operator and notify the watchers."""
+        if function.namespace == "prim":  # frequent, and only reads a tensor's device
             return function(*args, **(kwargs or {}))
         if any(_is_wrapper(each) for each in types):
-            return NotImplemented  # it comes apart into what is really run, which is seen then
+            return NotImplemented  # unwraps into the operators that really run
         for watcher in self._watchers:
             watcher.before()
         result = function(*args, **(kwargs or {}))
@@ -45,5 +45,5 @@ class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @cache
 def _is_wrapper(kind: type) -> bool:
-    """Whether tensors of this class hold other tensors, on which operators are run instead."""
+    """Whether tensors of this class wrap other tensors, on which the operators run instead."""
     return is_traceable_wrapper_subclass_type(kind)

@@ -1,6 +1,6 @@
-"""What stands in for parts of torch that would wait for workers which are not there.
+"""Stand-ins for parts of torch that would wait for workers that do not exist.
 
-The private parts of torch that this takes are in `comm/torch_internals.py`;
+This uses private APIs of torch through `comm/torch_internals.py`;
 `tests/parallel/test_fake_workers.py` fails when a torch release changes how they work together.
 """
 
@@ -25,10 +25,10 @@ from paceline.comm.torch_internals import (
 
 
 class LonelyCopy(DistributedDataParallel):
-    """A copy of the model that exchanges gradients with copies that are not there."""
+    """A DDP replica without peers."""
 
     def __init__(self, model: nn.Module, **named: Any) -> None:
-        # Not compared with the other copies before training: they would have to answer.
+        # Skip the comparison with the other replicas: nothing would answer.
         named["init_sync"] = False
         super().__init__(model, **named)
 
@@ -46,10 +46,10 @@ class LonelyCopy(DistributedDataParallel):
 
 
 def settled_buckets() -> list[torch.Tensor]:
-    """After a first step: lay gradients out for other copies in the order that they came in.
+    """Rebuild DDP's buckets after a first step, in the order in which gradients arrived.
 
-    DDP does so before its second step, and asks the other copies; so here it is done by numbers
-    that are real. The memory that it takes is real as well, but nobody touches it.
+    DDP does so before its second step and broadcasts the order, which needs real values. So this
+    runs outside fake mode: the memory it takes is real, too, but never touched.
     """
     copy = LonelyCopy.last() if LonelyCopy.last else None
     with unset_fake_temporarily(), _New() as new:
@@ -59,7 +59,7 @@ def settled_buckets() -> list[torch.Tensor]:
 
 
 class _New(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps what is newly made while it is entered."""
+    """Collects the tensors created inside it."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -75,9 +75,9 @@ class _New(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Chunks:
-    """What FSDP divides a parameter into, each piece made only when it is asked for.
+    """The chunks that FSDP divides a parameter into, each created on demand.
 
-    It asks for two of them; thousands, one for each shard, would take minutes to make.
+    FSDP reads two of them; creating one for each of thousands of shards would take minutes.
     """
 
     def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
@@ -96,14 +96,14 @@ class Chunks:
 def agree_at_once(
     schedule: object, stages: Iterable[Any], has_backward: bool, p2p_done: bool
 ) -> None:
-    """Stages vote by messages whether all know their shapes; ours always do."""
+    """Skip the stages' vote on whether all know their shapes; ours always do."""
     del schedule, p2p_done
     for stage in stages:
         use_static_shapes(stage, has_backward=has_backward)
 
 
 def copied(tensor: torch.Tensor, memo: dict[int, torch.Tensor]) -> torch.Tensor:
-    """A deep copy of a tensor without memory, as by models that clone their layers."""
+    """Deep-copy a fake tensor, as models do that clone their layers."""
     if id(tensor) not in memo:
         copy = tensor.detach().clone().requires_grad_(tensor.requires_grad)
         if isinstance(tensor, nn.Parameter):
@@ -113,12 +113,12 @@ def copied(tensor: torch.Tensor, memo: dict[int, torch.Tensor]) -> torch.Tensor:
 
 
 def exchanged_weights(model: nn.Module) -> Iterator[torch.Tensor]:
-    """What shards have gathered of each other's weights."""
+    """Yield the buffers with the weights gathered from other shards."""
     for parameter in fsdp_parameters(model):
         yield from parameter.all_gather_outputs
 
 
 def whole_gradients(model: nn.Module) -> Iterator[torch.Tensor]:
-    """Gradients that shards have not divided yet, since more micro-batches follow."""
+    """Yield gradients that are not reduce-scattered yet, because more micro-batches follow."""
     for parameter in fsdp_parameters(model):
         yield from unsharded_gradients(parameter)

@@ -1,4 +1,4 @@
-"""What a worker sends and receives: every call of torch's collectives, noted as it is made."""
+"""A worker's transfers: every call of a torch collective, recorded as it runs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,22 +18,22 @@ from paceline.comm.torch_internals import (
 from paceline.specs import Layout, Transfer
 
 NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"})
-"""Where torch keeps the operators that communicate."""
+"""The namespaces of torch's communication operators."""
 
 _DIMENSIONS = ("pipeline", "replicas", "shards", "tensor")
 _SILENT = {"wait_tensor", "_wrap_tensor_autograd", "mesh_get_process_group", "check_for_nan"}
-"""Operators beside them that send nothing."""
+"""Operators in these namespaces that send nothing."""
 
 
 @dataclass(frozen=True)
 class _Call:
-    """How to read the call of an operator."""
+    """How to read an operator's call."""
 
     operation: str
     tensors: int = 0
-    """Which argument holds the bytes."""
+    """Index of the argument that holds the bytes."""
     each: Literal["as it is", "from all"] = "as it is"
-    """Whether the argument is one worker's part of what is gathered from all."""
+    """Whether the argument is one worker's part of the gathered result."""
 
 
 _CALLS = {
@@ -75,21 +75,21 @@ _CALLS = {
 
 
 class TransferRecorder:
-    """Notes the transfers of this worker, whoever in torch makes them."""
+    """Records this worker's transfers, called from anywhere in torch."""
 
     def __init__(self, layout: Layout, rank: int, devices_per_node: int) -> None:
         self.counts: Counter[Transfer] = Counter()
-        """How often each call was made; as keys, transfers with a count of 1."""
+        """Number of calls per transfer; the keys have a count of 1."""
         self._layout = layout
         self._rank = rank
         self._devices = devices_per_node
         self._places: dict[str, tuple[str, int, bool]] = {}
 
     def before(self) -> None:
-        """An operator is about to run."""
+        """Do nothing before an operator."""
 
     def after(self, function: Any, args: Sequence[Any], result: Any) -> None:
-        """Note an operator if it communicates."""
+        """Record an operator if it communicates."""
         del result
         if function.namespace in NAMESPACES:
             self._note(function, args)
@@ -107,7 +107,7 @@ class TransferRecorder:
                 operation = "send" if "send" in what else "receive"
                 self._add(operation, self._between(group, peer), tensor.nbytes)
             return
-        # An operator that a later torch adds is noted by its own name.
+        # Record an operator that a later torch adds under its own name.
         how = _CALLS.get(name, _Call(name))
         size = sum(
             each.nbytes for each in tree_leaves(args[how.tensors]) if isinstance(each, torch.Tensor)
@@ -143,7 +143,7 @@ class TransferRecorder:
         return self._where([self._rank, dist.get_global_rank(group, peer)])
 
     def _where(self, ranks: Sequence[int]) -> tuple[str, int, bool]:
-        """The dimensions in which workers differ, how many they are, and if one node has all."""
+        """Return the dimensions in which ranks differ, their number, and if they share a node."""
         positions = [self._layout.position(rank) for rank in ranks]
         differ = [
             name
@@ -155,7 +155,7 @@ class TransferRecorder:
 
 
 def listed(counts: Mapping[Transfer, int]) -> tuple[Transfer, ...]:
-    """Transfers with their counts, the heaviest first."""
+    """Return transfers with their counts, the largest total first."""
     found = (each.model_copy(update={"count": count}) for each, count in counts.items() if count)
     return tuple(
         sorted(found, key=lambda each: (-each.total_bytes, each.operation, each.dimension))

@@ -1,4 +1,4 @@
-"""A model whose stages stand on workers behind each other, led by a schedule of PyTorch."""
+"""A model under pipeline parallelism, run by a schedule of torch.distributed.pipelining."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -44,7 +44,7 @@ _SCHEDULES: dict[str, Any] = {
 }
 
 Conclude = Callable[[Any, Batch, int], torch.Tensor]
-"""From the model's output, the micro-batch and its number to what the last stage gives."""
+"""Map the model's output, the micro-batch and its index to the last stage's result."""
 
 
 class Piped:
@@ -82,21 +82,21 @@ class Piped:
         self.shares_weights = bool(self._shared)
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """What this worker updates."""
+        """Yield the parameters that this worker updates."""
         for stage in self._stages.values():
             yield from stage.model.parameters()
 
     def parts(self, batch: Batch, largest_share: int) -> list[Batch]:
-        """A share of a batch as micro-batches of one size, which the stages have made room for."""
+        """Split a local batch into micro-batches of one size, as the stages' buffers need."""
         count = micro_batches(self._layout, largest_share)
         return list(batch.micro(count, rows=-(-largest_share // count)))
 
     def learn(
         self, parts: Sequence[Batch], minimise: Minimise, last_backward: LastBackward = nullcontext
     ) -> list[torch.Tensor]:
-        """Leave the gradients of all parts together in the parameters, and return their losses.
+        """Accumulate the gradients of all micro-batches in the parameters and return their losses.
 
-        A stage takes up gradients from all micro-batches in turn: none is the last backward.
+        A stage accumulates over all micro-batches in turn, so `last_backward` does not apply.
         """
         del last_backward
         losses: list[torch.Tensor] = []
@@ -119,7 +119,7 @@ class Piped:
         return losses
 
     def measure(self, parts: Sequence[Batch], measures: Sequence[Measure]) -> list[torch.Tensor]:
-        """The measures of each part, one vector for each; none on a worker of earlier stages."""
+        """Return one vector of measures per micro-batch; none without the last stage."""
         found: list[torch.Tensor] = []
 
         def conclude(output: Any, part: Batch, number: int) -> torch.Tensor:
@@ -133,7 +133,7 @@ class Piped:
         return found
 
     def squared_norm(self) -> torch.Tensor:
-        """The squared norm of the gradient over all parameters of the model."""
+        """Return the squared gradient norm over all parameters of the model."""
         counted = (
             (name, parameter)
             for number, stage in self._stages.items()
@@ -150,7 +150,7 @@ class Piped:
         )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every weight of the whole model by its name; the worker that holds it sends it round."""
+        """Yield every weight of the whole model with its name, broadcast from its worker."""
         group = self._groups.mesh(self._layout).get_group("pipeline")
         held = {number: stage.model.state_dict() for number, stage in self._stages.items()}
         for name, form in self._whole.items():
@@ -167,7 +167,7 @@ class Piped:
             yield name, whole
 
     def stored(self) -> Iterator[Stored]:
-        """The parameters and buffers that this worker holds and a checkpoint keeps."""
+        """Yield the parameters and buffers that this worker holds and a checkpoint stores."""
         rank, replicas = self._groups.placement.rank, self._layout.replicas
         replica = self._layout.position(rank).replica
         for number, stage in self._stages.items():
@@ -177,19 +177,19 @@ class Piped:
                 yield Stored(name, tensor, where, replicas, replica, writes=writes)
 
     def settle(self) -> None:
-        """Make what copies may differ in, such as running statistics, the same on all."""
+        """Make the values that may differ between replicas, such as running statistics, equal."""
         for stage in self._stages.values():
             average_running_statistics(stage.model, self._data_group)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """A block in which the model is as it will be when it is used."""
+        """Settle the model, and put it in evaluation mode inside the block."""
         self.settle()
         with evaluating(*(stage.model for stage in self._stages.values())):
             yield
 
     def close(self) -> None:
-        """Let go of the process groups."""
+        """Release the process groups."""
         for built in self._built.values():
             built.norms.close()
         self._data_group = None
@@ -201,13 +201,13 @@ class Piped:
         for number, stage in self._stages.items():
             stage.work = self._work(iter(enumerate(parts)), conclude, self._built[number].norms)
         schedule = self._schedule(len(parts), parts[0].rows, method)
-        # The batch itself reaches the stages by `work`; a target makes the schedule ask for a loss.
+        # The batch reaches the stages through `work`; a target makes the schedule ask for a loss.
         target = torch.zeros(len(parts))
         try:
             with self._sliced.computing() if self._sliced else nullcontext():
                 getattr(schedule, method)(target=target, return_outputs=False)
         except RuntimeError as error:
-            # The schedule wraps what a stage raised in a text about its arguments.
+            # The schedule wraps a stage's exception in a message about its arguments.
             raise (error.__cause__ or error) from None
 
     def _work(
@@ -254,7 +254,7 @@ class Piped:
         return self._schedules[key]
 
     def _owner(self, name: str) -> int:
-        """The stage that a weight or buffer is taken from."""
+        """Return the stage that provides a weight or buffer."""
         if name in self._alias:
             return min(self._cut.owners[self._alias[name]])
         module = name.rpartition(".")[0]
@@ -262,7 +262,7 @@ class Piped:
         return min(self._cut.owners[beside[0]]) if beside else 0
 
     def _groups_of_shared(self) -> dict[str, dist.ProcessGroup | None]:
-        """For each weight that several workers hold, the group that adds up its gradients."""
+        """Map each weight held by several stages to the group that sums its gradients."""
         made: dict[frozenset[int], dist.ProcessGroup | None] = {}
         found: dict[str, dist.ProcessGroup | None] = {}
         for name, stages in self._cut.owners.items():

@@ -1,10 +1,10 @@
-"""A model cut into stages at the edges of its blocks, each run by the user's own forward.
+"""Pipeline stages cut at the edges of a model's blocks, each run by the user's own forward.
 
-A stage calls the whole model, but only a stretch of it is alive: from the entry of its first block
-to the entry of the next stage's. Before and after that stretch blocks and layers are not computed
-and return zeros that take no memory; the arguments of the first block are what the stage before
-sent. So the model needs to be neither exported nor rewritten, and shards, slices, recomputation and
-dropout work inside a stage as they do in the whole model.
+A stage calls the whole model, but only one span of it is active: from the entry of its first block
+to the entry of the next stage's first block. Outside this span, blocks and layers are not computed
+and return zeros that take no memory. The first block's arguments are the tensors received from the
+previous stage. So the model is neither exported nor rewritten, and shards, tensor-parallel slices,
+recomputation and dropout work inside a stage as in the whole model.
 """
 
 import functools
@@ -23,24 +23,24 @@ from paceline.specs import PacelineError
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a model is cut, and what each stage holds."""
+    """Where a model is cut, and which parameters each stage holds."""
 
     first_blocks: tuple[int, ...]
-    """The number of the block that each stage begins with; the first stage has what is before."""
+    """The index of each stage's first block; the first stage also runs everything before it."""
     blocks: int
     owners: dict[str, frozenset[int]]
-    """The stages that use each parameter; more than one where a weight is shared."""
+    """The stages that use each parameter; more than one if a weight is shared."""
     few: tuple[BlockCall, ...]
     more: tuple[BlockCall, ...]
-    """The calls of all blocks with 2 samples and with 3."""
+    """The calls of all blocks: `few` with 2 samples, `more` with 3."""
 
     def span(self, stage: int) -> range:
-        """The blocks of a stage."""
+        """Return the blocks of a stage."""
         edges = (*self.first_blocks, self.blocks)
         return range(edges[stage], edges[stage + 1])
 
     def arguments(self, stage: int, samples: int) -> tuple[torch.Tensor, ...]:
-        """What enters a stage with this many samples, as tensors without memory."""
+        """Return a stage's inputs for this many samples, as meta tensors."""
         first = self.first_blocks[stage]
         if stage == 0:
             return ()
@@ -59,7 +59,7 @@ class Cut:
 
 
 def cut(model: nn.Module, few: Trace, more: Trace, stages: int) -> Cut:
-    """Cut a model into stages of nearly equal cost, by what it was seen doing."""
+    """Cut a model into stages of nearly equal cost, from its traces."""
     names = [block.name for block in few.blocks]
     kind = type(model).__name__
     repeated = next((name for name in names if names.count(name) > 1), None)
@@ -76,14 +76,14 @@ def cut(model: nn.Module, few: Trace, more: Trace, stages: int) -> Cut:
             " has two on every worker)",
         )
     edges = [0, *(block.flops_before for block in few.blocks[1:]), few.flops]
-    # One more for each, so that blocks without products are divided by their number.
+    # Add one to each cost, so that blocks without matrix products are divided by their number.
     costs = [after - before + 1 for before, after in pairwise(edges)]
     first_blocks = tuple(balanced(costs, stages))
     stage_of = [
         max(stage for stage, first in enumerate(first_blocks) if first <= block)
         for block in range(len(names))
     ]
-    # What is called between two blocks belongs to the stage of the first of them.
+    # A layer called between two blocks belongs to the stage of the first block.
     used = [
         (name, stage_of[max(0, call.after_block - 1)])
         for call in few.layers
@@ -103,10 +103,9 @@ def cut(model: nn.Module, few: Trace, more: Trace, stages: int) -> Cut:
 
 
 def balanced(costs: Sequence[int], parts: int) -> list[int]:
-    """Where to begin each of `parts` stretches, none empty, so that the dearest is as cheap as can
-    be."""
+    """Return the first index of each of `parts` nonempty spans, with the smallest maximum cost."""
     sums = [0, *accumulate(costs)]
-    # best[end]: the cheapest dearest stretch of the first `end` costs, and where each begins.
+    # best[end]: the smallest maximum over spans of the first `end` costs, and their first indices.
     best = {end: (sums[end], [0]) for end in range(1, len(sums))}
     for part in range(2, parts + 1):
         best = {
@@ -120,14 +119,14 @@ def balanced(costs: Sequence[int], parts: int) -> list[int]:
 
 
 def aliases(model: nn.Module) -> dict[str, str]:
-    """Every name of every parameter, and the first of the names that it goes by."""
+    """Map every name of every parameter to the parameter's first name."""
     first = {id(parameter): name for name, parameter in model.named_parameters()}
     every = model.named_parameters(remove_duplicate=False)
     return {name: first[id(parameter)] for name, parameter in every}
 
 
 class Stage(nn.Module):
-    """A stretch of a model, called with what the stage before sent."""
+    """A span of a model, called with the tensors from the previous stage."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[BlockCall]) -> None:
         super().__init__()
@@ -141,21 +140,21 @@ class Stage(nn.Module):
         self._sent: tuple[torch.Tensor, ...] = ()
         self._replaced: dict[int, tuple[Any, torch.Tensor]] = {}
         self.work: Callable[[nn.Module, bool], Any] = _no_work
-        """Calls the model on the next micro-batch; what it returns on the last stage (the second
-        argument says whether this is it) leaves the pipeline."""
+        """Call the model on the next micro-batch. The second argument says whether this is the last
+        stage; if so, the pipeline returns the result."""
         self._watch_calls()
 
     def hold(self, span: range) -> None:
-        """Be alive for these blocks, and what is called between them."""
+        """Activate these blocks and the layers called between them."""
         self._span = span
 
     @property
     def is_last(self) -> bool:
-        """Whether the model's output comes out here."""
+        """Whether this stage returns the model's output."""
         return self._span.stop == len(self._blocks)
 
     def forward(self, *received: torch.Tensor) -> Any:
-        """What the next stage receives, or what the last one's work gives."""
+        """Return the next stage's inputs or, on the last stage, the result of `work`."""
         self._received, self._sent, self._replaced = received, (), {}
         self._gradients = torch.is_grad_enabled()
         self._alive = self._span.start == 0
@@ -196,7 +195,7 @@ class Stage(nn.Module):
     def _enter(self, number: int, arguments: Any) -> None:
         leaves = tree_leaves(arguments)
         for position, tensor in zip(self._blocks[number].arguments, self._received, strict=True):
-            # Kept by identity: the user's code may hand the same value to later blocks, too.
+            # Kept by identity: the user's code may also pass the same value to later blocks.
             self._replaced[id(leaves[position])] = (leaves[position], tensor)
         self._alive = True
         torch.set_grad_enabled(self._gradients)
@@ -222,12 +221,12 @@ def _empty_form(leaf: Any) -> Any:
 
 
 def _another(leaf: Any) -> Any:
-    """A tensor of its own on the same memory, so that each value can be told by its identity."""
+    """Return a new tensor on the same memory, so that its identity distinguishes each value."""
     return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def let_go(model: nn.Module, names: Iterable[str]) -> None:
-    """Put zeros that take no memory in the place of parameters that live on other stages."""
+    """Replace the parameters of other stages with zeros that take no memory."""
     alias, gone = aliases(model), frozenset(names)
     for name, first in alias.items():
         if first in gone:

@@ -1,4 +1,4 @@
-"""Cross entropy of logits of which each worker has a slice of the classes."""
+"""Cross entropy of logits that are sliced along the classes."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    """What torch's function gives, without gathering the logits; NotImplemented if it cannot."""
+    """Compute torch's cross entropy without gathering the logits; NotImplemented if it cannot."""
     classes = min(1, input.ndim - 1)
     simple = weight is None and size_average is None and reduce is None and not label_smoothing
     if not simple or not isinstance(input, DTensor) or input.placements != (Shard(classes),):
@@ -57,7 +57,7 @@ class _Losses(torch.autograd.Function):
     def forward(
         context: Any, logits: torch.Tensor, target: torch.Tensor, first: int, mesh: DeviceMesh
     ) -> torch.Tensor:
-        # Not kept for backward: the group is reachable through the mesh alone.
+        # Not saved for backward: only the mesh holds a reference to the group.
         group = mesh.get_group()
         shifted = logits.to(torch.promote_types(logits.dtype, torch.float32))
         highest = shifted.amax(dim=-1)
@@ -68,7 +68,7 @@ class _Losses(torch.autograd.Function):
         at = at.where(is_here, 0).unsqueeze(-1)
         here = shifted.gather(-1, at).squeeze(-1).where(is_here, 0.0)
         if shifted.device.type == "cpu":
-            # Numbers too small to be normal take a CPU fifty times as long, and add nothing.
+            # Subnormal numbers are fifty times as slow on a CPU, and add nothing.
             shifted.clamp_(min=-64)
         exponentials = shifted.exp_()
         sums = torch.stack([exponentials.sum(dim=-1), here])

@@ -1,9 +1,9 @@
-"""Which functions of torch are computed in slices, and those that have a form of our own for it.
+"""torch functions that are computed on tensor-parallel slices, and our own versions of some.
 
-DTensor has a form for nearly every function, but not every form is right: in PyTorch 2.13 `cumsum`
-along the sliced dimension is not, nor the mean of losses of which some are ignored; and some lack
-a backward. So what is used between sliced layers is named here and tested one by one; the rest is
-computed whole.
+DTensor supports nearly every function, but not always correctly. In PyTorch 2.13, `cumsum` along
+the sliced dimension is wrong, and so is a mean of losses with ignored targets; some functions lack
+a backward. Therefore this file lists the functions allowed between sliced layers, each with its own
+test; all others are computed on full tensors.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,10 +44,10 @@ _QUESTIONS = """
 COMPUTED_IN_SLICES = frozenset(
     " ".join((_VIEWS, _ELEMENTWISE, _PRODUCTS, _ALONG_DIMENSIONS)).split()
 )
-"""Functions that DTensor computes rightly, however their arguments are sliced."""
+"""Functions that DTensor computes correctly for any slicing of their arguments."""
 
 NOT_COMPUTED = frozenset(_QUESTIONS.split())
-"""What asks about a value or its attributes, and computes nothing."""
+"""Functions and attributes that only query or set properties of a tensor."""
 
 
 def attention(
@@ -58,7 +58,7 @@ def attention(
     dropout_p: float = 0.0,
     **options: Any,
 ) -> Any:
-    """Attention of the heads that are here, by the kernel that whole values would have had."""
+    """Compute attention for the local heads, with the kernel that full tensors would use."""
     sliced = [each for each in (query, key, value) if isinstance(each, DTensor)]
     if not any(each.placements == (Shard(1),) and each.ndim == 4 for each in sliced):
         return NotImplemented
@@ -82,14 +82,14 @@ def _mask_here(mask: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
     everywhere = spread(mask, mesh)
     if mask.ndim > 2 and mask.shape[-3] > 1:
         return placed(everywhere, Shard(mask.ndim - 3)).to_local()
-    # One mask for all heads: each worker has its heads' summand of a learnt mask's gradient.
+    # One mask for all heads: each worker has its heads' part of a learned mask's gradient.
     return placed(everywhere, Replicate()).to_local(grad_placements=[Partial()])
 
 
 def dropout(
     input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Any:
-    """Drop elements of the slice that is here, others on every worker."""
+    """Apply dropout to the local slice, with a different mask on every worker."""
     if not isinstance(input, DTensor) or input.placements[0].is_partial() or inplace:
         return NotImplemented
     with own_random_numbers(input, needed=training and 0 < p < 1):
@@ -106,10 +106,10 @@ def dropout(
 
 @contextmanager
 def own_random_numbers(value: DTensor, *, needed: bool = True) -> Iterator[None]:
-    """Random numbers of this worker's own for a sliced value, and of all for one that is whole.
+    """Draw this worker's own random numbers for a sliced tensor, and shared ones otherwise.
 
-    The numbers that follow are those of all workers again, for they are drawn in the same order
-    on each; and computing a block again draws the same.
+    After the block, random numbers are again equal on all workers, because each draws in the same
+    order. Recomputing a block draws the same numbers.
     """
     if not needed:
         yield
@@ -128,4 +128,4 @@ OWN_FORMS: dict[Any, Callable[..., Any]] = {
     F.cross_entropy: cross_entropy,
     F.dropout: dropout,
 }
-"""Functions that are computed in slices here, or else return NotImplemented."""
+"""Functions with our own sliced version, which may return NotImplemented."""

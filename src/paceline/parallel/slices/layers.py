@@ -1,4 +1,4 @@
-"""Layers of which each worker computes a slice."""
+"""Sliced layers: each worker computes a tensor-parallel slice."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,16 +18,17 @@ from paceline.parallel.slices.sliced_tensors import Fused, placed, spread, whole
 
 @dataclass(frozen=True)
 class _Taken:
-    """A value that layers take, several of them where they make queries, keys and values of it."""
+    """The last input of a sliced layer, reused when several layers take it (queries, keys,
+    values)."""
 
     value: torch.Tensor
     state: tuple[int, bool]
-    """Its version, which counts changes in place, and whether gradients are wanted."""
+    """The value's version, which counts changes in place, and whether gradients are enabled."""
     here: torch.Tensor
 
 
 class Layers:
-    """The forwards of sliced layers, and how what they take and return is divided."""
+    """The forwards of sliced layers, and the layout of their inputs and outputs."""
 
     def __init__(self, mesh: DeviceMesh, *, sequence: bool) -> None:
         self._mesh = mesh
@@ -35,18 +36,18 @@ class Layers:
         self._taken: _Taken | None = None
 
     def __deepcopy__(self, memo: Any) -> "Layers":
-        """A copy of a model, such as an average of its weights, is sliced over the same workers."""
+        """Return self: a copy of a model, such as a weight average, uses the same workers."""
         return self
 
     def column(self, layer: nn.Module, parts: Sequence[int], input: torch.Tensor) -> torch.Tensor:
-        """Forward of a linear layer sliced along its outputs, which are `parts` in a row."""
+        """Run a linear layer sliced along its outputs, which consist of consecutive `parts`."""
         local = _product(layer, self._entering(input), with_bias=True)
         if len(parts) > 1:
             return Fused(local, parts, self._mesh)
         return DTensor.from_local(local, self._mesh, [Shard(-1)], run_check=False)
 
     def head(self, layer: nn.Module, outputs: int, input: torch.Tensor) -> torch.Tensor:
-        """Forward of the last linear layer, sliced along its outputs, the last slice smaller."""
+        """Run the last linear layer, sliced along its outputs; the last slice may be smaller."""
         local = _product(layer, self._entering(input), with_bias=True)
         self.forget()
         form = torch.empty((*local.shape[:-1], outputs), device="meta")
@@ -55,7 +56,7 @@ class Layers:
         )
 
     def row(self, layer: nn.Module, input: torch.Tensor) -> torch.Tensor:
-        """Forward of a linear layer sliced along its inputs."""
+        """Run a linear layer sliced along its inputs."""
         self.forget()
         inputs = spread(input, self._mesh)
         local = placed(inputs, Shard(inputs.ndim - 1)).to_local()
@@ -64,7 +65,8 @@ class Layers:
         return summed if bias is None else summed + bias.to(summed.dtype)
 
     def embedding(self, layer: nn.Embedding, first: int, input: torch.Tensor) -> torch.Tensor:
-        """Forward of an embedding of which this worker has the words from `first` on."""
+        """Run an embedding sliced along its vocabulary; this worker's slice starts at index
+        `first`."""
         weight = layer.weight
         at = input - first
         is_here = (at >= 0) & (at < len(weight))
@@ -75,7 +77,7 @@ class Layers:
         return self._leaving(found * is_here.unsqueeze(-1))
 
     def leaving_model(self, keeps_head: bool, model: nn.Module, args: Any, output: Any) -> Any:
-        """A hook on the model: only a sliced head's output leaves it in slices, for the loss."""
+        """Gather all outputs of the model except a sliced head's, for the loss; a forward hook."""
         del model, args
 
         def checked(value: torch.Tensor) -> torch.Tensor:
@@ -87,13 +89,13 @@ class Layers:
         return tree_map_only(torch.Tensor, checked, output)
 
     def forget(self) -> None:
-        """Let go of the value that was taken last."""
+        """Drop the cached input of the last sliced layer."""
         self._taken = None
 
     def _entering(self, value: torch.Tensor) -> torch.Tensor:
-        """A value whole, whose gradient is summed over what all workers make of it.
+        """Return the full value, with a gradient summed over the workers' layers that take it.
 
-        Layers that take the same value share the result, and with it the sum.
+        Layers that take the same value share the result, and so one all-reduce of its gradient.
         """
         version = 0 if value.is_inference() else value._version
         state = (version, torch.is_grad_enabled())
@@ -110,7 +112,7 @@ class Layers:
         return here
 
     def _leaving(self, local: torch.Tensor) -> torch.Tensor:
-        """The sum over all workers: whole, or divided along the sequence."""
+        """Return the sum over all workers: in full, or sharded along the sequence."""
         if self._sequence and local.ndim == 3 and local.shape[1] % self._mesh.size() == 0:
             summand = DTensor.from_local(local, self._mesh, [Partial()], run_check=False)
             return placed(summand, Shard(1))
@@ -119,9 +121,9 @@ class Layers:
 
 
 class _SummedGradient(torch.autograd.Function):
-    """A whole value as it is; its gradient is summed over all workers.
+    """Identity on a full value; backward sums its gradient over all workers.
 
-    DTensor could do this and the next as well, at several times the cost.
+    DTensor could do this and `_Summed` as well, at several times the cost.
     """
 
     @staticmethod
@@ -135,7 +137,7 @@ class _SummedGradient(torch.autograd.Function):
 
 
 class _Summed(torch.autograd.Function):
-    """The sum over all workers, whose gradient is that of each summand."""
+    """The sum over all workers; backward passes the gradient to every summand unchanged."""
 
     @staticmethod
     def forward(context: Any, value: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
@@ -149,14 +151,14 @@ class _Summed(torch.autograd.Function):
 
 
 def _summed(value: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
-    # A copy, for others may hold what the sum is of: recomputation keeps what products gave.
+    # Copy first, because others may hold the input: recomputation saves the outputs of products.
     total = value.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total, group=mesh.get_group())
     return total
 
 
 def _as_computed(value: torch.Tensor) -> torch.Tensor:
-    """A value in the precision of products, so that no more is sent than they take."""
+    """Cast a value to the autocast precision of products, so that less is sent."""
     device = value.device.type
     if value.dtype is not torch.float32 or not torch.is_autocast_enabled(device):
         return value
@@ -171,7 +173,7 @@ def _product(layer: nn.Module, value: torch.Tensor, *, with_bias: bool) -> torch
 
 
 def _tensor(layer: nn.Module, name: str) -> torch.Tensor | None:
-    """A parameter, or what stands in its place where it lives on another stage."""
+    """Return a parameter, or its placeholder if it belongs to another pipeline stage."""
     tensor = getattr(layer, name)
     assert tensor is None or isinstance(tensor, torch.Tensor)
     return tensor

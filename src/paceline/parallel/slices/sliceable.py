@@ -1,4 +1,4 @@
-"""Which layers could be sliced at all, whatever they are connected to, and what the user says."""
+"""Layers that can be sliced regardless of their connections, and the layout's instructions."""
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -11,11 +11,11 @@ from paceline.parallel.forward_trace import Trace, is_linear, transposed
 from paceline.specs import Layout, PacelineError
 
 NAMES_SHOWN = 5
-"""Layers named in an error at the most."""
+"""Maximum number of layers named in an error."""
 
 
 class Sliceable:
-    """The layers of a model that slices can be made of."""
+    """The layers of a model that can be sliced."""
 
     def __init__(self, model: nn.Module, seen: Trace, ways: int) -> None:
         self.linear = {name: each for name, each in model.named_modules() if is_linear(each)}
@@ -29,7 +29,7 @@ class Sliceable:
 
     @cached_property
     def unfit(self) -> dict[str, str]:
-        """Layers that are linear by their class, but cannot be sliced, and why."""
+        """Layers that are linear by their class but cannot be sliced, each with the reason."""
         called = {call.name for call in self._seen.layers}
         found = {}
         for name, module in self.linear.items():
@@ -49,24 +49,24 @@ class Sliceable:
         return found
 
     def sizes(self, name: str) -> tuple[int, int]:
-        """Inputs and outputs of a linear layer that is not unfit."""
+        """Return the input and output sizes of a linear layer that can be sliced."""
         module = self.linear[name]
         shape = module.get_parameter("weight").shape
         return (shape[0], shape[1]) if transposed(module) else (shape[1], shape[0])
 
     def gives_all_a_share(self, size: int) -> bool:
-        """Whether slices as `torch.chunk` makes them, the last one smaller, leave none empty."""
+        """Whether slices of `torch.chunk`, the last one possibly smaller, are all nonempty."""
         return -(-size // -(-size // self._ways)) == self._ways
 
     def embeddings(self, head: str | None) -> frozenset[str]:
-        """Embeddings to slice, together with a head that may have the same weight."""
+        """Return the embeddings to slice, together with a head that may share their weight."""
         found = {
             name: module
             for name, module in self._model.named_modules()
             if isinstance(module, nn.Embedding) and self._can_slice_embedding(name, module)
         }
-        # A table smaller than a layer is not worth the sum that looking it up would take: it holds
-        # positions, or the few numbers of a bias.
+        # A table smaller than a layer is not worth the all-reduce of its lookup: it holds
+        # positions, or the few values of a bias.
         others = [each for name, each in self.linear.items() if name != head]
         worth = max((_numbers(each) for each in others), default=0)
         return frozenset(
@@ -77,7 +77,7 @@ class Sliceable:
         )
 
     def sharing_with(self, name: str) -> set[str]:
-        """Other modules that have a parameter of this one."""
+        """Return the other modules that share a parameter with this one."""
         mine = self._model.get_submodule(name).parameters(recurse=False)
         return {other for each in mine for other in self._owners[id(each)]} - {name}
 
@@ -103,7 +103,7 @@ def _numbers(module: nn.Module) -> int:
 
 
 def told(layout: Layout, layers: Mapping[str, nn.Module]) -> dict[str, str]:
-    """What the layout says of each layer; of several patterns that match, the last one counts."""
+    """Return the layout's instruction for each layer; the last matching pattern wins."""
     found: dict[str, str] = {}
     for pattern, to in layout.slices.items():
         matching = [name for name in layers if fnmatchcase(name, pattern)]
@@ -120,7 +120,7 @@ def told(layout: Layout, layers: Mapping[str, nn.Module]) -> dict[str, str]:
 def impossible(
     told: Mapping[str, str], sliceable: Sliceable, parts: Mapping[str, tuple[int, ...]], ways: int
 ) -> Iterator[tuple[str, str]]:
-    """Layers of which the layout says what they cannot do, and why they cannot."""
+    """Yield the layers that cannot follow the layout's instruction, each with the reason."""
     for name, to in told.items():
         if to == "whole":
             continue

@@ -1,4 +1,4 @@
-"""A model whose layers are computed by several workers together, each a slice."""
+"""A model sliced by tensor parallelism."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,19 +23,19 @@ from paceline.parallel.slices.slicing import Slicing
 
 @dataclass(frozen=True)
 class Cut:
-    """How a parameter is sliced: each of its parts along a dimension, the last slice smaller."""
+    """How a parameter is sliced: each part along one dimension, the last slice possibly smaller."""
 
     dimension: int
     parts: tuple[int, ...]
 
     def slice(self, tensor: torch.Tensor, number: int, ways: int) -> torch.Tensor:
-        """One worker's slice of a tensor."""
+        """Return one worker's slice of a tensor."""
         parts = torch.split(tensor, list(self.parts), self.dimension)
         slices = [part.chunk(ways, self.dimension)[number] for part in parts]
         return torch.cat(slices, self.dimension)
 
     def joined(self, slices: list[torch.Tensor]) -> torch.Tensor:
-        """The tensor that the slices of all workers make up."""
+        """Return the full tensor from the slices of all workers."""
         pieces = [
             torch.split(each, self.shares(number, len(slices)), self.dimension)
             for number, each in enumerate(slices)
@@ -44,14 +44,14 @@ class Cut:
         return torch.cat(in_order, self.dimension)
 
     def shares(self, number: int, ways: int) -> list[int]:
-        """How much of each part a worker has."""
+        """Return the size of a worker's slice of each part."""
         most = [-(-part // ways) for part in self.parts]
         return [
             min(share, part - number * share) for share, part in zip(most, self.parts, strict=True)
         ]
 
     def ranges(self, number: int, ways: int) -> list[range]:
-        """Where a worker's share of each part lies in the whole."""
+        """Return the range of a worker's slice of each part within the full tensor."""
         begins = accumulate(self.parts, initial=0)
         found = []
         for begin, part, share in zip(begins, self.parts, self.shares(number, ways), strict=False):
@@ -63,11 +63,11 @@ class Cut:
 class Sliced:
     """Slices a model in place.
 
-    Parameters become this worker's slices, which are plain tensors to optimizers, to replicas and
-    to shards. Inside `computing`, the user's code meets whole shapes only.
+    Parameters become this worker's slices, which are plain tensors to optimizers, replicas and
+    shards. Inside `computing`, the user's code sees full shapes only.
 
-    Workers that slice a model together draw random numbers from the same seed: dropout of sliced
-    values is made different on each, and that of whole values must be the same on all.
+    Workers that slice a model together use the same random seed: dropout of sliced values differs
+    between workers, and dropout of full values must be the same on all.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Sliced:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Around forward, loss and backward; not inside of itself."""
+        """Enable sliced computation; wrap forward, loss and backward in this; not reentrant."""
         try:
             with implicit_replication(), SlicedValues(self._mesh):
                 yield
@@ -90,22 +90,22 @@ class Sliced:
             self._layers.forget()
 
     def whole_output(self, output: Any) -> Any:
-        """What the model returned, gathered where it is in slices."""
+        """Return the model's output with all slices gathered."""
         return everything_whole(output)
 
     def is_sliced(self, parameter_name: str) -> bool:
-        """Whether workers hold different slices of a parameter, and not the same whole."""
+        """Whether workers hold different slices of a parameter rather than the same full one."""
         return parameter_name in self._cuts
 
     def cut(self, parameter_name: str, whole: torch.Tensor) -> torch.Tensor:
-        """This worker's slice of a parameter or of its gradient; all of it if it is not sliced."""
+        """Return this worker's slice of a parameter or its gradient, or all of it if unsliced."""
         if parameter_name not in self._cuts:
             return whole
         number, ways = self._mesh.get_local_rank(), self._mesh.size()
         return self._cuts[parameter_name].slice(whole, number, ways)
 
     def extent(self, parameter_name: str, held: tuple[int, ...]) -> Extent:
-        """Where this worker's slice lies in the whole parameter."""
+        """Return the extent of this worker's slice in the full parameter."""
         cut, number, ways = (
             self._cuts[parameter_name],
             self._mesh.get_local_rank(),
@@ -114,7 +114,7 @@ class Sliced:
         return Extent.slice(held, cut.dimension, cut.ranges(number, ways), sum(cut.parts))
 
     def gather(self, parameter_name: str, local: torch.Tensor) -> torch.Tensor:
-        """The whole again from the slices of all workers, which call this together."""
+        """Return the full parameter from the slices of all workers; a collective call."""
         if parameter_name not in self._cuts:
             return local
         cut, ways = self._cuts[parameter_name], self._mesh.size()
@@ -159,14 +159,14 @@ class Sliced:
             parameter = model.get_parameter(tied[0])
             local = self.cut(tied[0], parameter.detach()).clone()
             cut = nn.Parameter(local, requires_grad=parameter.requires_grad)
-            cut.__dict__.update(parameter.__dict__)  # marks for the optimizer, say
+            cut.__dict__.update(parameter.__dict__)  # such as marks for the optimizer
             for name in tied:
                 module, _, attribute = name.rpartition(".")
                 setattr(model.get_submodule(module), attribute, cut)
 
 
 def _cuts(model: nn.Module, slicing: Slicing) -> Iterator[tuple[str, Cut]]:
-    """How each sliced parameter is cut, by every name that it goes by."""
+    """Yield the cut of each sliced parameter, for every name of the parameter."""
     outputs = dict(slicing.columns)
     if slicing.head is not None:
         head = model.get_submodule(slicing.head)

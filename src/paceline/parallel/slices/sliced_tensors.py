@@ -1,8 +1,8 @@
-"""Values of which each worker holds a slice: DTensors, and what layers return that fuse several.
+"""Sliced values: DTensors, and the outputs of fused layers.
 
 A layer that computes queries, keys and values at once is sliced so that each worker has a slice of
-every part, and splitting its output needs no communication. A DTensor would hold a slice of the
-whole, and have to be gathered first.
+every part; splitting its output then needs no communication. A DTensor would hold a slice of the
+whole output, and would have to be gathered first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,9 @@ _SAME_FORM = frozenset({"to", "float", "half", "bfloat16", "double", "contiguous
 
 
 class Fused(torch.Tensor):
-    """The output of a layer that fuses several: the shape of the whole, and a slice of each part.
+    """The output of a fused layer: the shape of the full output, with a slice of each part.
 
-    It has no data of its own. `taken_apart` gives the parts; any other use asks for the `whole`.
+    It has no data of its own. `taken_apart` returns the parts; any other use calls `whole`.
     """
 
     device_mesh: DeviceMesh
@@ -31,7 +31,7 @@ class Fused(torch.Tensor):
 
     @staticmethod
     def __new__(cls, local: torch.Tensor, parts: Sequence[int], mesh: DeviceMesh) -> "Fused":
-        """The output of which this worker has `local`, the slices of `parts` behind each other."""
+        """Create an output from `local`, this worker's concatenated slices of `parts`."""
         fused: Fused = make_wrapper_subclass(
             cls, (*local.shape[:-1], sum(parts)), dtype=local.dtype, device=local.device
         )
@@ -45,15 +45,15 @@ class Fused(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Nothing is computed with it as it is."""
+        """Raise: no operator runs on a fused output directly."""
         raise NotImplementedError(f"{function} of a sliced layer's output outside of `computing`")
 
     def whole(self) -> torch.Tensor:
-        """The output as it would be on one worker."""
+        """Return the output as one worker would compute it."""
         return torch.cat([part.full_tensor() for part in self._split()], dim=-1)
 
     def taken_apart(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What a function gives that needs no other worker, or NotImplemented."""
+        """Return the result of a function that needs no other worker, or NotImplemented."""
         name = function.__name__
         if name in _SAME_FORM:
             local = function(self._local, *args, **kwargs)
@@ -77,7 +77,7 @@ class Fused(torch.Tensor):
         )
 
     def _unfolded_as(self, form: torch.Tensor) -> Any:
-        """The last dimension as (parts, heads, …), each worker having some heads of every part."""
+        """View the last dimension as (parts, heads, …), with local heads of every part."""
         ways, last = self.device_mesh.size(), self.ndim - 1
         if form.ndim < last + 2 or form.shape[:last] != self.shape[:last]:
             return NotImplemented
@@ -92,11 +92,11 @@ class Fused(torch.Tensor):
 
 
 def spread(value: torch.Tensor, mesh: DeviceMesh) -> DTensor:
-    """A value as a DTensor: sliced as it is, or the same on all workers.
+    """Return a value as a DTensor: sliced values unchanged, others replicated on all workers.
 
-    The gradient of a value that was whole is summed over the slices that it meets.
+    The gradient of a full value is summed over the slices it is combined with.
     """
-    # Summands are summed up first: DTensor cannot take every gradient of them back.
+    # Reduce partial sums first: DTensor cannot take every gradient of them back.
     if isinstance(value, Fused) or (
         isinstance(value, DTensor) and value.placements[0].is_partial()
     ):
@@ -107,13 +107,13 @@ def spread(value: torch.Tensor, mesh: DeviceMesh) -> DTensor:
 
 
 def placed(value: DTensor, placement: Placement) -> DTensor:
-    """A value sliced in another way, if it is not sliced in this way already."""
+    """Redistribute a value to this placement, unless it has it already."""
     same = value.placements == (placement,)
     return value if same else value.redistribute(placements=[placement])
 
 
 def whole(value: torch.Tensor) -> torch.Tensor:
-    """A value as every worker would have it alone; where it is in slices, they are gathered."""
+    """Return the full value, equal on every worker; gather it if it is sliced."""
     if isinstance(value, Fused):
         return value.whole()
     if isinstance(value, DTensor):
@@ -123,5 +123,5 @@ def whole(value: torch.Tensor) -> torch.Tensor:
 
 
 def everything_whole(nest: Any) -> Any:
-    """A nest whose values are all whole."""
+    """Return a nested structure with all its tensors in full."""
     return tree_map_only(torch.Tensor, whole, nest)

@@ -1,8 +1,7 @@
-"""The user's code computing with sliced values as if they were whole.
+"""Let the user's code compute with sliced values as if they were full tensors.
 
-Between a layer sliced into columns and one sliced into rows, values are PyTorch's DTensors: they
-have the shapes of whole values. What DTensors lack for code that knows nothing of them is added
-here, around the calls of functions of torch.
+Between a column-sliced and a row-sliced layer, values are DTensors, which have the shapes of full
+tensors. This module intercepts torch functions to add what DTensor lacks for code unaware of it.
 """
 
 from typing import Any
@@ -22,9 +21,9 @@ _BACKWARD = {torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad
 
 
 class SlicedValues(TorchFunctionMode):
-    """While it is entered, functions of torch take sliced and whole values together.
+    """A mode in which torch functions accept sliced and full values together.
 
-    Slices are those over `mesh`: parameters that are sharded over other workers are left alone.
+    It handles slices over `mesh` only; parameters sharded over other workers are left alone.
     """
 
     def __init__(self, mesh: DeviceMesh) -> None:
@@ -34,20 +33,21 @@ class SlicedValues(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Run a function so that sliced values among its arguments mean whole ones."""
+        """Run a function as if the sliced values among its arguments were full tensors."""
         kwargs = kwargs or {}
         if function in _BACKWARD:
             return self._backward(function, args, kwargs)
-        # An operator comes from a mode below autograd, such as one that decides what to recompute.
+        # An OpOverload comes from a mode below autograd, such as selective recomputation.
         passes = isinstance(function, OpOverload) or _name(function) in NOT_COMPUTED
         if passes or not self._any_sliced((*args, *kwargs.values())):
             return function(*args, **kwargs)
         result = _result(function, args, kwargs, self._mesh)
-        # A loss, most often: what follows it is the same on all workers.
+        # Usually a loss: the code after it is the same on all workers.
         return whole(result) if isinstance(result, DTensor) and result.ndim == 0 else result
 
     def _any_sliced(self, values: Any) -> bool:
-        """Whether there is a sliced value, also in lists such as `torch.cat` takes."""
+        """Whether any value is sliced, including values in lists such as the argument of
+        `torch.cat`."""
         for value in values:
             if isinstance(value, DTensor | Fused):
                 if value.device_mesh == self._mesh:
@@ -57,9 +57,9 @@ class SlicedValues(TorchFunctionMode):
         return False
 
     def _backward(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Run backward with this entered, since recomputation calls the user's code again.
+        """Run backward inside this mode, because recomputation calls the user's code again.
 
-        A function called with tensors leaves the mode; called with edges of the graph, it does not.
+        A function called with tensors leaves the mode; called with gradient edges, it does not.
         """
         edges, rest, kwargs = _edges(args[0]), list(args[1:]), dict(kwargs)
         if edges is None or kwargs.get("materialize_grads"):
@@ -76,7 +76,7 @@ class SlicedValues(TorchFunctionMode):
 
 
 def _edges(tensors: Any) -> tuple[GradientEdge, ...] | None:
-    """Where the gradients of tensors enter the graph; None if one of them needs no gradient."""
+    """Return the gradient edges of tensors; None if one of them needs no gradient."""
     nest = tensors if isinstance(tensors, tuple | list) else (tensors,)
     if any(isinstance(each, torch.Tensor) and not each.requires_grad for each in nest):
         return None
@@ -94,7 +94,7 @@ def _result(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
 
 
 def _made_alike(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
-    """A new tensor of the kind of another, whose value does not matter."""
+    """Make a new tensor of another's dtype and device; the other's value does not matter."""
     if not function.__name__.startswith("new_") or not isinstance(args[0], DTensor | Fused):
         return NotImplemented
     kind = torch.empty((), dtype=args[0].dtype, device=args[0].device)
@@ -125,12 +125,12 @@ def _in_slices(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
         return function(*args, **kwargs)
     except (dist.DistError, torch.OutOfMemoryError):  # on this worker alone
         raise
-    except Exception:  # on all: a view that cuts across slices, or a mistake of the user's
+    except Exception:  # on all: a view that cuts across slices, or an error in the user's code
         return NotImplemented
 
 
 def _all_spread(argument: Any, mesh: DeviceMesh) -> Any:
-    # By hand, since pytree takes longer than most functions do.
+    # Done by hand, because pytree takes longer than most functions.
     if isinstance(argument, torch.Tensor):
         return spread(argument, mesh)
     if type(argument) in (tuple, list):
@@ -139,7 +139,7 @@ def _all_spread(argument: Any, mesh: DeviceMesh) -> Any:
 
 
 def _in_place(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
-    """What changes its first argument, by way of the whole."""
+    """Run an in-place function on the gathered value."""
     if isinstance(kwargs.get("out"), DTensor | Fused):
         raise NotImplementedError(f"{function.__name__} writes with out= into a sliced value")
     if not _changes_its_argument(function, kwargs):
@@ -153,7 +153,7 @@ def _in_place(function: Any, args: Any, kwargs: Any, mesh: DeviceMesh) -> Any:
 
 
 def _name(function: Any) -> str:
-    """`view`, of what `value.view(…)` calls; `shape`, of what `value.shape` calls."""
+    """Return `view` for the function of `value.view(…)`, and `shape` for that of `value.shape`."""
     name: str = function.__name__
     return function.__self__.__name__ if name == "__get__" else name
 

@@ -1,8 +1,8 @@
-"""Which layers of a model are sliced, and how: decided from what the model was seen doing.
+"""Choose the layers to slice for tensor parallelism from a trace of the model's forward.
 
-A pair of linear layers of which the second takes what the first returns needs one sum between the
-workers: the first is sliced along its outputs (columns), the second along its inputs (rows), and
-what lies between them is computed in slices.
+A pair of linear layers, the second fed by the first, needs one all-reduce: the first is sliced
+along its outputs (columns), the second along its inputs (rows), and everything between them is
+computed on slices.
 """
 
 from collections.abc import Iterator
@@ -20,32 +20,32 @@ class Slicing:
     """How the layers of a model are sliced."""
 
     columns: dict[str, tuple[int, ...]]
-    """Linear layers sliced along their outputs, and the sizes of the parts that the user's code
-    splits their output into: one part where it does not."""
+    """Linear layers sliced along their outputs, with the sizes of the parts that the user's code
+    splits their output into; one part if it does not split."""
     rows: frozenset[str]
     """Linear layers sliced along their inputs."""
     head: str | None
-    """The linear layer whose output is the model's, sliced along its outputs."""
+    """The linear layer that returns the model's output, sliced along its outputs."""
     embeddings: frozenset[str]
     """Embeddings sliced along their vocabulary."""
     whole: dict[str, str]
-    """Linear layers that every worker computes as a whole, and why."""
+    """Linear layers that every worker computes in full, each with the reason."""
 
 
 def find_slicing(model: nn.Module, seen: Trace, layout: Layout) -> Slicing:
-    """Slice what can be sliced, or what the layout says."""
+    """Return the slicing of all layers that can be sliced, following the layout's instructions."""
     return _Search(model, seen, layout).slicing()
 
 
 @dataclass
 class _Roles:
-    """Rows, and the columns that each takes."""
+    """The row layers, each with the column layers that feed it."""
 
     lone_columns: set[str]
-    """Columns by the user's word."""
+    """Columns that the user's layout asks for."""
     rows: dict[str, Sources] = field(default_factory=dict)
     guests: dict[str, Sources] = field(default_factory=dict)
-    """What else enters each row, such as a learnt bias of attention."""
+    """Other inputs of each row layer, such as a learned attention bias."""
 
     @property
     def columns(self) -> set[str]:
@@ -70,10 +70,10 @@ class _Search:
             if call.name in self._layers and not call.sources & self._layers.keys()
         )
         self._stream = seen.output.union(*firsts)
-        """What runs past pairs of layers, and is no guest of theirs."""
+        """Values that bypass the pairs of layers, and are no guests of theirs."""
         self._told = told(layout, self._layers)
         self._never = dict(self._sliceable.unfit)
-        """Layers that cannot be sliced at all, and why; likewise as columns, and as rows."""
+        """Layers that cannot be sliced, and why; below: not as columns, and not as rows."""
         self._no_columns: dict[str, str] = {}
         self._no_rows: dict[str, str] = {}
 
@@ -103,7 +103,7 @@ class _Search:
         )
 
     def _settled(self) -> _Roles:
-        """Give roles, take those away that do not work out, and give again."""
+        """Assign roles, remove those that fail, and repeat until all roles work."""
         while True:
             roles = self._roles()
             flaws = dict(self._flawed_columns(roles))
@@ -130,10 +130,10 @@ class _Search:
         if name in self._told or name in self._never or name in self._no_rows:
             return False
         if name in self._takes_input or name in self._sources[name]:
-            return False  # called several times, and not always on what columns return
+            return False  # called several times, and not always on the output of columns
         inputs, outputs = self._sliceable.sizes(name)
         if name in self._seen.output and (outputs > inputs or self._sliceable.sharing_with(name)):
-            return False  # a head: as rows, it would give every worker all logits
+            return False  # a head: sliced by rows, it would give every worker all logits
         if inputs % self._ways:
             self._no_rows[name] = f"its {inputs} inputs cannot be divided by {self._ways}"
         return name not in self._no_rows
@@ -155,7 +155,7 @@ class _Search:
                 yield name, reason
 
     def _leak(self, column: str, roles: _Roles, columns: set[str]) -> str | None:
-        """Where a column's result gets to that is not in slices, if anywhere."""
+        """Return where a column's output is used unsliced, or None."""
         if column in self._seen.output:
             return "what it returns leaves the model"
         guests = [roles.guests[row] for row, taken in roles.rows.items() if column in taken]
@@ -178,7 +178,7 @@ class _Search:
         return None
 
     def _parts(self, column: str, roles: _Roles) -> tuple[int, ...]:
-        """The sizes that a column's output is split into: queries, keys and values, say."""
+        """Return the sizes of a column's output parts, such as queries, keys and values."""
         _, outputs = self._sliceable.sizes(column)
         parts = self._seen.parts.get(column, ())
         if sum(parts) == outputs:
@@ -193,7 +193,7 @@ class _Search:
         return (outputs,)
 
     def _head(self, roles: _Roles) -> str | None:
-        """The layer that ends the model, whose result is combined with no other's."""
+        """Return the last layer of the model, if its output is combined with no other layer's."""
         paired = roles.rows.keys() | set().union(*roles.rows.values())
         ends = [
             name
@@ -222,7 +222,8 @@ class _Search:
         return self._combined(name, {name}) or "no other linear layer takes what it returns"
 
     def _combined(self, name: str, known: set[str]) -> str | None:
-        """With what a layer's result is combined that is not known, if with anything."""
+        """Return the reason if a layer's output is combined with layers outside `known`, or
+        None."""
         strangers = (mix - known for mix in self._seen.mixtures if name in mix)
         first = min(filter(None, strangers), key=lambda each: (len(each), min(each)), default=None)
         return f"what it returns is combined with what comes from {min(first)}" if first else None
