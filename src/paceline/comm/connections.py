@@ -1,9 +1,9 @@
-"""The TCP connections of this worker's process groups: shut them, and see whether one is broken.
+"""The TCP connections of this worker's process groups: shut them down, and detect broken ones.
 
-Gloo cannot abort a collective whose other end is silent. Shutting its connections makes every
+Gloo cannot abort a collective whose other end is silent. Shutting down its connections makes every
 collective on them fail. When a worker dies, the kernel closes its connections, and Gloo closes its
-own end before it raises: the connections tell a lost peer from the user's own error. Both lean on
-how Gloo works; `tests/comm/test_connections.py` fails when that changes.
+own end before it raises. So the connections distinguish a lost peer from the user's own error. Both
+rely on how Gloo works; `tests/comm/test_connections.py` fails when that changes.
 """
 
 import os
@@ -22,18 +22,19 @@ class Connections:
 
     def __init__(self, foreign_ports: Callable[[], Collection[int]] = tuple) -> None:
         self._foreign_ports = foreign_ports
-        """Ports of connections that another thread may open meanwhile."""
+        """Ports of connections that another thread may open at the same time."""
         self._own: set[str] = set()
         self._established: set[str] = set()
-        """Those of them that had two living ends when their block ended."""
+        """The connections that had two living ends when their block ended."""
         self._before: set[str] | None = None
         self._lock = threading.Lock()
         self.shut_down = False
-        """Whether `shut` was called after the last block began."""
+        """Whether `shut` was called since the last block began."""
 
     @contextmanager
     def opening(self) -> Iterator[set[str]]:
-        """A block that opens connections. Yields a set that holds their identities afterwards."""
+        """Track the connections opened in a block. Yields a set that holds their identities
+        afterwards."""
         with self._lock:
             self._before = set(_sockets().values())
             self.shut_down = False
@@ -60,7 +61,7 @@ class Connections:
         return bool(established - self._alive())
 
     def shut(self) -> None:
-        """Shut the connections and forget them; collectives that wait on them fail."""
+        """Shut down the connections and forget them; collectives that wait on them fail."""
         self._note()
         with self._lock:
             own, self._own = self._own, set()
@@ -69,7 +70,7 @@ class Connections:
         foreign = set(self._foreign_ports())
         for descriptor, identity in _sockets().items():
             if identity in own:
-                with suppress(OSError):  # it is closed already, or it listens
+                with suppress(OSError):  # already closed, or a listener
                     _shut(descriptor, foreign)
 
     def _note(self) -> None:
@@ -86,11 +87,11 @@ class Connections:
         return opened
 
     def _alive(self) -> set[str]:
-        """The identities of this process's connections that have two living ends."""
+        """Return the identities of this process's connections that have two living ends."""
         foreign = set(self._foreign_ports())
         alive = set()
         for descriptor, identity in _sockets().items():
-            with suppress(OSError):  # it is closed already, or it listens
+            with suppress(OSError):  # already closed, or a listener
                 if _is_established(descriptor, foreign):
                     alive.add(identity)
         return alive
@@ -109,12 +110,12 @@ def _sockets() -> dict[int, str]:
 
 @contextmanager
 def _connection(descriptor: int, foreign_ports: Collection[int]) -> Iterator[socket.socket | None]:
-    """The TCP connection of a descriptor; None for another kind of socket or a foreign port."""
+    """Yield a descriptor's TCP connection; None for another kind of socket or a foreign port."""
     with socket.socket(fileno=os.dup(descriptor)) as connection:
         if connection.family != socket.AF_INET or connection.type != socket.SOCK_STREAM:
             yield None
             return
-        # A listening socket has no other end and raises here: shutting it would end the process.
+        # A listener has no peer and raises here: shutting it down would end the process.
         ports = {connection.getpeername()[1], connection.getsockname()[1]}
         yield connection if ports.isdisjoint(foreign_ports) else None
 

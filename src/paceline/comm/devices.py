@@ -1,7 +1,7 @@
-"""This worker's device and the communication backend that belongs to it.
+"""This worker's device and its communication backend.
 
-The one place that knows accelerators. CUDA, ROCm (which torch calls cuda) and XPU follow torch's
-documentation and have not been run on hardware yet; CPU is what the tests run.
+The only module that knows about accelerators. CUDA, ROCm (which torch calls cuda) and XPU follow
+torch's documentation and have not been run on hardware yet; the tests run on CPU.
 """
 
 import os
@@ -16,13 +16,14 @@ from paceline.specs import PacelineError, Placement
 
 
 def pick_device(placement: Placement) -> torch.device:
-    """The device of this worker: by its number on the node, or the CPU where there is none."""
+    """Return this worker's device: the accelerator with its local rank, or the CPU if there is
+    none."""
     if not torch.accelerator.is_available():
         return torch.device("cpu")
     accelerator = torch.accelerator.current_accelerator()
     assert accelerator is not None
     count = torch.accelerator.device_count()
-    # Where the scheduler shows each task only its own device, that one is number 0.
+    # If the scheduler shows each task only its own device, that device has index 0.
     index = 0 if count == 1 and placement.device_bound else placement.local_rank
     if index >= count:
         raise PacelineError(
@@ -35,27 +36,27 @@ def pick_device(placement: Placement) -> torch.device:
 
 
 def backend_for(device: torch.device) -> str:
-    """The backend that torch gives this kind of device: NCCL, XCCL, Gloo."""
+    """Return torch's default backend for this kind of device: NCCL, XCCL or Gloo."""
     return dist.get_default_backend_for_device(device)
 
 
 def use_interface(name: str) -> None:
-    """Tell Gloo and NCCL which network interface to use, unless the user has said so."""
+    """Set the network interface of Gloo and NCCL, unless the user has set it."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
     os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
 
 
 def abort_exchanges() -> None:
-    """Make whoever waits in an exchange between accelerators leave it, from another thread.
+    """Abort all NCCL collectives in progress, from another thread.
 
-    NCCL's way; Gloo has none. Follows torch's documentation, not run on hardware yet.
+    Gloo has no such abort. Follows torch's documentation; not run on hardware yet.
     """
     if dist.is_initialized() and dist.get_backend() == "nccl":
         abort_process_groups()
 
 
 def name_of(device: torch.device, cores: int | None = None) -> str:
-    """What a device is called; a CPU with some cores, or with those this process computes on."""
+    """Return a device's name; for a CPU, with `cores` or this process's number of threads."""
     if device.type != "cpu":
         return str(torch.get_device_module(device).get_device_name(device))
     found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
@@ -65,6 +66,6 @@ def name_of(device: torch.device, cores: int | None = None) -> str:
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until the device has done all that was asked of it."""
+    """Wait until the device has finished all queued work."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)

@@ -1,7 +1,7 @@
-"""The errors that a failed process group raises. No torch here.
+"""The errors that a failed process group raises. Does not import torch.
 
 Code that waits for other workers raises one of these where torch raises a plain RuntimeError, so
-that callers decide by type. Anything else that a training raises is the user's own error.
+that callers decide by type. Any other error in a training is the user's own.
 """
 
 

@@ -1,7 +1,7 @@
-"""The process groups of a worker: made here, replaced here, and referred to nowhere else.
+"""A worker's process groups: only this module creates, replaces and stores them.
 
-Everything else asks `Groups` at the moment it communicates, so that after a failure the groups of
-the next generation can take the place of broken ones inside the living process.
+All other code asks `Groups` whenever it communicates. So after a failure, the next generation's
+groups can replace broken ones inside the living process.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from paceline.specs import Layout, Placement
 
 
 class Groups:
-    """How one worker reaches the others; with a single worker there is nobody to reach."""
+    """One worker's process groups; a single worker has none."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Groups:
         self.placement = placement
         self.device = device
         self.health = health or GroupHealth(Connections())
-        """Whether the groups still stand; a region that communicates enters `communicating`."""
+        """Whether the groups are intact; code that communicates runs inside `communicating`."""
         self._meeting = meeting
         self._store: SignedStore | None = None
         self._mesh: DeviceMesh | None = None
@@ -45,18 +45,19 @@ class Groups:
 
     @property
     def backend(self) -> str:
-        """What carries the collectives."""
+        """The backend of the collectives."""
         return dist.get_backend() if self._store else "none"
 
     @property
     def interface(self) -> Interface | None:
-        """The network interface towards the other workers."""
+        """The network interface to the other workers."""
         return self._meeting.interface if self._meeting else None
 
     def mesh(self, layout: Layout) -> DeviceMesh:
-        """The workers as a grid, a dimension for each number of the layout above 1.
+        """Return the device mesh, with one dimension for each number of the layout above 1.
 
-        The dimensions stand in the order of `Layout.position`: what exchanges most is closest.
+        The dimensions are in the order of `Layout.position`: workers that communicate most are
+        closest.
         """
         if self._mesh is None:
             names = ("pipeline", "replicas", "shards", "tensor")
@@ -68,10 +69,10 @@ class Groups:
         return self._mesh
 
     def among_stages(self, layout: Layout, members: Collection[int]) -> "dist.ProcessGroup | None":
-        """The group of those workers of this worker's pipeline that stand at these places in it;
-        none where this worker is not among them.
+        """Return the group of these pipeline stages in this worker's pipeline.
 
-        All workers call this together: each pipeline makes its group, in the same order.
+        None if this worker is not in one of these stages. All workers call this together: each
+        pipeline creates its group, in the same order.
         """
         if len(members) == layout.pipeline:
             whole: dist.ProcessGroup = self.mesh(layout).get_group("pipeline")
@@ -83,7 +84,8 @@ class Groups:
         )
 
     def dividing_the_batch(self, layout: Layout) -> "dist.ProcessGroup | None":
-        """The group of the workers that have the other parts of this worker's batches.
+        """Return the group of workers that hold the other local batches of this worker's global
+        batch.
 
         All workers call this together.
         """
@@ -99,11 +101,11 @@ class Groups:
         )
 
     def join_replicas(self, layout: Layout, *, backend: str | None = None) -> None:
-        """Make the groups in which replicas agree, and in which one replica's workers do.
+        """Create the groups that synchronize replicas, and the groups of each replica's workers.
 
-        They are apart from those that the engine uses, since a thread of its own talks in them.
-        `backend`: what replicas agree by, if not by what the device usually has. All workers call
-        this together.
+        They are separate from the engine's groups, because a separate thread communicates in them.
+        `backend` replaces the device's default backend between replicas. All workers call this
+        together.
         """
         inside = layout.shards * layout.tensor
 
@@ -130,11 +132,12 @@ class Groups:
             )
 
     def replicas(self) -> "dist.ProcessGroup | None":
-        """The group of those who hold the same part of other copies of the model."""
+        """Return the group of workers that hold the same part of the model in each replica."""
         return self._replicas
 
     def same_part(self, layout: Layout) -> "dist.ProcessGroup | None":
-        """The group of those who hold the same part of other copies, as the engine knows them."""
+        """Return the group of workers that hold the same part in each replica, from the engine's
+        mesh."""
         if layout.replicas == 1:
             return None
         if layout.replicas == layout.workers:
@@ -143,30 +146,30 @@ class Groups:
         return replicas
 
     def sum_in_copy(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum over the workers that hold one copy of the model together, in place."""
+        """Sum over the workers of this replica, in place."""
         if self._copy is not None:
             with self.health.communicating():
                 dist.all_reduce(values, group=self._copy)
         return values
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum over all workers, in place."""
+        """Sum over all workers, in place."""
         if self._store is not None:
             with self.health.communicating():
                 dist.all_reduce(values)
         return values
 
     def sum_later(self, values: torch.Tensor) -> "dist.Work | None":
-        """Begin to sum over all workers in place; wait for it before reading."""
+        """Start a sum over all workers, in place; wait for the result before reading it."""
         return dist.all_reduce(values, async_op=True) if self._store is not None else None
 
     @contextmanager
     def among(self, members: Sequence[int]) -> "Iterator[dist.ProcessGroup | None]":
-        """A group of these workers for a while, in which they alone wait for each other.
+        """Create a temporary group of these workers, in which only they wait for each other.
 
-        All workers call this together, each with its own members, since NCCL divides what it has
-        among all; who is in no group is one by itself. Of the same two or more workers it is made
-        once in a run: Gloo would find their old addresses.
+        All workers call this together, each with its own group's members, because NCCL splits its
+        communicator among all workers. A worker in no group passes only itself. Call it once per
+        run for the same two or more workers: a second time, Gloo would find their old addresses.
         """
         if len(members) == self.placement.workers:
             yield dist.group.WORLD
@@ -178,9 +181,10 @@ class Groups:
         dist.destroy_process_group(group)
 
     def collected(self, about: str, words: str) -> list[str]:
-        """What each worker says about something, by rank, on worker 0; nothing on the others.
+        """Collect a text from each worker: return all texts by rank on worker 0, else an empty
+        list.
 
-        Every call is about something else: nothing in a store is said twice.
+        Each call needs a new key, because a store's keys are never reused.
         """
         if self._store is None:
             return [words]
@@ -190,40 +194,41 @@ class Groups:
         return [self.heard(f"collected/{about}/{rank}") for rank in range(self.placement.workers)]
 
     def say(self, about: str, words: str) -> None:
-        """Tell the other workers something, once."""
+        """Publish a text to the other workers under a new key."""
         if self._store is not None:
             with self.health.waiting():
                 self._store.set(about, words)
 
     def heard(self, about: str) -> str:
-        """What another worker says about something, as soon as it does."""
+        """Wait for a text that another worker publishes, and return it."""
         assert self._store is not None, "a single worker has nobody to hear"
         with self.health.waiting():
             return self._store.get(about).decode()
 
     def leave(self) -> None:
-        """Give the groups up."""
+        """Destroy the process groups."""
         if self._store is not None:
             if dist.is_initialized():
                 dist.destroy_process_group()
             self._store = self._mesh = self._replicas = self._copy = None
 
     def rejoin(self, placement: Placement, meeting: Meeting) -> None:
-        """Join the groups of another generation, after `leave`."""
+        """Join another generation's process groups, after `leave`."""
         self.placement, self._meeting = placement, meeting
         self._join(meeting, placement.generation)
 
     def _own_of(
         self, every: Iterable[list[int]], backend: str | None = None
     ) -> "dist.ProcessGroup | None":
-        """Make groups of workers, all together and in one order; that of this worker, if any."""
+        """Create groups, on all workers in the same order; return this worker's group, if any."""
         with self.health.connecting():
             made = [(ranks, dist.new_group(ranks, backend=backend)) for ranks in every]
         return next((group for ranks, group in made if self.placement.rank in ranks), None)
 
     def _join(self, meeting: Meeting, generation: int) -> None:
         devices.use_interface(meeting.interface.name)
-        # C++ keeps only half of a store written in Python: the reference here keeps the other.
+        # C++ keeps only its half of a store written in Python: this reference keeps the other
+        # alive.
         self._store = SignedStore(meeting.store, meeting.secret)
         with self.health.connecting():
             dist.init_process_group(

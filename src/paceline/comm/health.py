@@ -1,8 +1,8 @@
-"""Whether this worker's process groups still stand, by evidence instead of error texts.
+"""Whether this worker's process groups are intact, by evidence instead of error messages.
 
-Collectives also run inside DDP's reducer, FSDP2's hooks and torch's pipeline schedules, which raise
-a plain RuntimeError when a peer is lost, as the user's model may for its own reasons. So a region
-that communicates asks, once an error has left it, whether its groups are broken.
+Collectives also run inside DDP's reducer, FSDP2's hooks and torch's pipeline schedules. These raise
+a plain RuntimeError when a peer is lost, and the user's model may raise one for its own reasons. So
+after an error, code that communicates checks whether its groups are broken.
 """
 
 import time
@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.01
 
 
 class GroupHealth:
-    """Tells the failure of a process group from the user's own error."""
+    """Distinguishes the failure of a process group from the user's own error."""
 
     def __init__(
         self,
@@ -34,8 +34,11 @@ class GroupHealth:
 
     @contextmanager
     def communicating(self) -> Iterator[None]:
-        """A region of a step, with user code in it: raise a `CommunicationError` for an error
-        whose cause is a broken group, and any other error as it is."""
+        """Run a part of a step that contains user code.
+
+        Raises a `CommunicationError` for an error caused by a broken group, and any other error
+        unchanged.
+        """
         try:
             yield
         except CommunicationError:
@@ -48,22 +51,27 @@ class GroupHealth:
 
     @contextmanager
     def connecting(self) -> Iterator[set[str]]:
-        """A block without user code that creates process groups; raise a `CommunicationError` for
-        every failure. Yields a set that holds the opened connections afterwards."""
+        """Run a block without user code that creates process groups.
+
+        Raises a `CommunicationError` for every failure. Yields a set that holds the opened
+        connections afterwards.
+        """
         with self.waiting(), self.connections.opening() as opened:
             yield opened
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """A block without user code that waits for peers; raise a `CommunicationError` for every
-        failure of torch."""
+        """Run a block without user code that waits for peers.
+
+        Raises a `CommunicationError` for every failure in torch.
+        """
         try:
             yield
         except CommunicationError:
             raise
         except RuntimeError as error:
             if type(error) is not RuntimeError and not isinstance(error, dist.DistError):
-                raise  # an error of ours, such as a forged value in the store
+                raise  # one of Paceline's errors, such as a forged value in the store
             raise self._failure(error) or PeerLost(str(error)) from error
 
     def _failure(self, error: RuntimeError) -> CommunicationError | None:
@@ -76,8 +84,11 @@ class GroupHealth:
         return None
 
     def _ends_soon(self) -> bool:
-        """Whether the generation ends within a lease. Only asked where Gloo's connections are not
-        there to tell: NCCL's belong to its own threads."""
+        """Return whether the generation ends within a lease.
+
+        Checked only without Gloo, because the connections give no evidence: NCCL's own threads hold
+        them.
+        """
         if not dist.is_initialized() or dist.get_backend() == "gloo":
             return False
         deadline = time.monotonic() + self._lease_seconds

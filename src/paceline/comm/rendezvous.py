@@ -1,7 +1,7 @@
-"""How the workers find each other: worker 0 listens and says where, signed, in the run folder.
+"""Rendezvous: worker 0 listens and publishes its signed address in the run folder.
 
-A port chosen by the system cannot be taken by another job, and nothing has to be agreed on before.
-The listener is bound to the one interface that the other workers reach.
+The system chooses the port, so no other job can have taken it and nothing must be configured. The
+listener is bound only to the interface that the other workers reach.
 """
 
 import errno
@@ -26,14 +26,14 @@ _POLL_SECONDS = 0.02
 
 
 class NotMet(PacelineError):
-    """Some workers did not come; the next time they may."""
+    """Some workers did not arrive in time; a retry may succeed."""
 
     exit_code = TOO_FEW_EXIT_CODE
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """A store that all workers of a generation reach, and the interface they use."""
+    """The result of a rendezvous: the generation's shared store, and the interface to use."""
 
     store: TCPStore
     secret: bytes
@@ -41,12 +41,12 @@ class Meeting:
 
 
 def secret_of(run: Run) -> bytes:
-    """By which the workers of a run know each other."""
+    """Return the secret by which the workers of a run authenticate each other."""
     return bytes.fromhex(run.secret_file.read_text())
 
 
 def meet(run: Run, placement: Placement, port: int | None) -> Meeting:
-    """Open the store on worker 0, or find it there."""
+    """Open the store on worker 0; connect to it on the other workers."""
     secret = secret_of(run)
     if placement.rank == 0:
         interface = interfaces.outward() if placement.nodes > 1 else interfaces.loopback()
@@ -65,7 +65,7 @@ def meet(run: Run, placement: Placement, port: int | None) -> Meeting:
 
 
 def hosted_store(interface: Interface, port: int | None) -> TCPStore:
-    """A store that listens in this process, on one interface."""
+    """Return a store that listens in this process, on one interface."""
     listener = _listen(interface, port)
     return TCPStore(
         interface.address,
@@ -78,9 +78,9 @@ def hosted_store(interface: Interface, port: int | None) -> TCPStore:
 
 
 def reached_store(address: str, port: int, given_up: Callable[[], bool]) -> TCPStore:
-    """The store of one that has said a moment ago that it is there.
+    """Connect to the store of a worker that was reachable a moment ago.
 
-    Fails soon where it is given up meanwhile: a try cannot be interrupted, so each is short.
+    Each try is short, because a try cannot be interrupted. So this fails soon after `given_up`.
     """
     deadline = time.monotonic() + _CONNECTING_SECONDS
     while True:
@@ -95,7 +95,7 @@ def reached_store(address: str, port: int, given_up: Callable[[], bool]) -> TCPS
 
 
 def _store_at(address: str, port: int, seconds: float) -> TCPStore:
-    """The store that another worker hosts; `seconds`: to reach it, and for whatever it is asked."""
+    """Connect to another worker's store; `seconds` limits the connection and each request."""
     return TCPStore(
         address,
         port,
@@ -106,13 +106,13 @@ def _store_at(address: str, port: int, seconds: float) -> TCPStore:
 
 
 def announce_leader(run: Run, secret: bytes, generation: int, leader: Member) -> None:
-    """Say in the run folder where who wants to join a generation finds its leader."""
+    """Publish a generation's leader in the run folder, for processes that want to join."""
     path = run.rendezvous / f"leader-{generation}.json"
     _write_signed(path, secret, _leader_key(generation), leader.model_dump_json())
 
 
 def found_leader(run: Run, secret: bytes) -> Member | None:
-    """The leader of the latest generation; None while there is none."""
+    """Return the latest generation's leader; None if there is no generation yet."""
     newest = run.newest_generation
     if newest is None:
         return None
@@ -122,7 +122,7 @@ def found_leader(run: Run, secret: bytes) -> Member | None:
 
 
 def awaited_leader(run: Run, secret: bytes) -> Member:
-    """The leader of the latest generation, as soon as there is one; `RunOver` if none will come."""
+    """Wait for the latest generation's leader; raise `RunOver` if the run has ended."""
     deadline = time.monotonic() + MEETING_TIMEOUT_SECONDS
     while (leader := found_leader(run, secret)) is None:
         if run.outcome_file.exists():
@@ -174,7 +174,7 @@ def _write_signed(path: Path, secret: bytes, key: str, where: str) -> None:
 
 
 def _read_signed(text: bytes, secret: bytes, key: str) -> bytes:
-    """What a worker has said in a file; an error where another has written it."""
+    """Return the contents of a signed file; raise `ForgedValue` if the signature is wrong."""
     try:
         said = json.loads(text)
         signed = bytes.fromhex(said["signature"]) + said["where"].encode()
@@ -186,7 +186,7 @@ def _read_signed(text: bytes, secret: bytes, key: str) -> bytes:
 def _await_announcement(run: Run, generation: int, secret: bytes) -> tuple[str, int]:
     path = run.rendezvous / f"{generation}.json"
     deadline = time.monotonic() + MEETING_TIMEOUT_SECONDS
-    # Listing the folder makes a network file system ask its server; a bare open may be answered
+    # Listing the folder makes a network file system ask its server; a plain open may be answered
     # from a cache that still says "no such file".
     while path not in run.rendezvous.iterdir():
         if time.monotonic() > deadline:
@@ -200,6 +200,6 @@ def _await_announcement(run: Run, generation: int, secret: bytes) -> tuple[str, 
 
 
 def _announced(text: bytes, generation: int, secret: bytes) -> tuple[str, int]:
-    """The address and the port that worker 0 said; an error where another said them."""
+    """Return the address and port that worker 0 published; raise an error if they are forged."""
     where = json.loads(_read_signed(text, secret, _key(generation)))
     return str(where["address"]), int(where["port"])

@@ -1,8 +1,9 @@
-"""A store whose values are signed, so that nobody without the job's secret can place one.
+"""A store with signed values, so that only processes with the job's secret can set one.
 
-torch's stores trust whoever reaches their port. Values here carry an HMAC over their key, which
-holds the generation: a value of an earlier generation, or of another key, is refused. Counters
-(`add`) stay bare, as the server itself counts them: a stranger can disturb them, not inject code.
+torch's stores trust every process that reaches their port. Here each value carries an HMAC that
+covers its key, and the key contains the generation: a value of an earlier generation or another key
+is refused. Counters (`add`) are not signed, because the server itself increments them: an attacker
+can disturb them, but not inject code.
 """
 
 import hashlib
@@ -20,13 +21,13 @@ class ForgedValue(RuntimeError):
 
 
 def sign(secret: bytes, key: str, value: bytes) -> bytes:
-    """The signature of a value under a key."""
+    """Return the signature of a value under a key."""
     message = len(key.encode()).to_bytes(4, "big") + key.encode() + value
     return hmac.digest(secret, message, "sha256")
 
 
 def verified(secret: bytes, key: str, signed: bytes) -> bytes:
-    """The value in `signed`, or an error when its signature is not the job's."""
+    """Return the value in `signed`; raise `ForgedValue` if the signature is wrong."""
     signature, value = signed[:_SIGNATURE_BYTES], signed[_SIGNATURE_BYTES:]
     if not hmac.compare_digest(signature, sign(secret, key, value)):
         raise ForgedValue(f"the value of {key!r} in the store is not signed with this job's secret")
@@ -34,10 +35,10 @@ def verified(secret: bytes, key: str, signed: bytes) -> bytes:
 
 
 class SignedStore(Store):
-    """Signs what it sets and verifies what it gets, over another store.
+    """A wrapper around a store that signs values on `set` and verifies them on `get`.
 
-    torch calls these methods from C++ and holds only the C++ half of the object: whoever makes one
-    keeps a reference as long as a process group uses it.
+    torch calls these methods from C++ and holds only the C++ half of the object: the creator must
+    keep a reference for as long as a process group uses it.
     """
 
     def __init__(self, inner: Store, secret: bytes) -> None:
@@ -56,39 +57,39 @@ class SignedStore(Store):
         return verified(self._secret, key, self._inner.get(key))
 
     def add(self, key: str, value: int) -> int:
-        """Count."""
+        """Add to a counter and return its new value."""
         return self._inner.add(key, value)
 
     def check(self, keys: list[str]) -> bool:
-        """Whether all keys are there."""
+        """Return whether all keys exist."""
         return self._inner.check(keys)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Wait until all keys are there."""
+        """Wait until all keys exist."""
         if timeout is None:
             self._inner.wait(keys)
         else:
             self._inner.wait(keys, timeout)
 
     def deleteKey(self, key: str) -> bool:
-        """Forget a key; C++ looks for it under this name."""
+        """Delete a key; C++ calls it by this name."""
         return self._inner.delete_key(key)
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        """Get several."""
+        """Get several values."""
         return [self.get(key) for key in keys]
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
-        """Set several."""
+        """Set several values."""
         for key, value in zip(keys, values, strict=True):
             self.set(key, value)
 
     def clone(self) -> "SignedStore":
-        """Another connection to the same store, as torch asks for when it splits a group."""
+        """Return another connection to the same store; torch needs one when it splits a group."""
         clone = SignedStore(self._inner.clone(), self._secret)  # type: ignore[attr-defined]
         self._clones.append(clone)
         return clone
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long `get` and `wait` wait."""
+        """Set the timeout of `get` and `wait`."""
         self._inner.set_timeout(timeout)

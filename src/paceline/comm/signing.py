@@ -1,9 +1,9 @@
-"""Signs what goes over one connection, so that only those who know the job's secret are heard.
+"""Message signing for one connection, so that only processes with the job's secret are trusted.
 
-Both ends begin with a random number. From these, the job's secret and what the connection is for
-comes a key of this connection alone, by which every message is signed together with its number and
-its direction: nothing can be forged, changed, left out, repeated, sent back or moved to another
-connection. Nothing is hidden.
+Each end starts with a random nonce. The connection's key is derived from both nonces, the job's
+secret and the connection's purpose. Every message is signed together with its sequence number and
+direction: nothing can be forged, changed, dropped, replayed, reflected or moved to another
+connection. Messages are not encrypted.
 """
 
 import hmac
@@ -14,16 +14,16 @@ MAC_BYTES = 32
 
 
 class Forged(ConnectionError):
-    """The other end does not know the job's secret, or what it sent is no message."""
+    """The other end does not know the job's secret, or sent an invalid message."""
 
 
 def new_nonce() -> bytes:
-    """What an end begins a connection with."""
+    """Return a nonce to start a connection with."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
 class Signing:
-    """The signatures of one end of a connection; `called` for the end that has asked for it."""
+    """The signatures of one end of a connection; `called` is true on the end that opened it."""
 
     def __init__(
         self, secret: bytes, purpose: bytes, *, mine: bytes, theirs: bytes, called: bool
@@ -33,15 +33,15 @@ class Signing:
         self._here, self._there = (b"A", b"B") if called else (b"B", b"A")
         self._said = 0
         self.heard = 0
-        """Messages of the other end that were its own."""
+        """Number of valid messages received from the other end."""
 
     def sign(self, body: bytes) -> bytes:
-        """The signature of the next message that goes out."""
+        """Return the signature of the next outgoing message."""
         self._said += 1
         return self._mac(self._here, self._said - 1, body)
 
     def check(self, mac: bytes, body: bytes) -> None:
-        """Refuse what is not the next message of the other end."""
+        """Raise `Forged` unless this is the other end's next message."""
         if not hmac.compare_digest(mac, self._mac(self._there, self.heard, body)):
             raise Forged("a message is not signed with this job's secret")
         self.heard += 1

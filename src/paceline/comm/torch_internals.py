@@ -1,8 +1,8 @@
-"""Every private symbol of torch that Paceline uses, under a plain name, with the reason.
+"""Every private torch symbol that Paceline uses, under a plain name, with the reason.
 
-Nothing else in `src` reaches a private part of torch, and `tests/comm/test_torch_internals.py`
-checks each of these for existence and for the behavior relied on: when a torch release changes
-one, that test names it. What loads slowly (DTensor, FSDP, pipelining) is imported when used.
+No other module in `src` uses private parts of torch. `tests/comm/test_torch_internals.py` checks
+that each symbol exists and behaves as expected: when a torch release changes one, that test names
+it. Modules that load slowly (DTensor, FSDP, pipelining) are imported on use.
 """
 
 import sys
@@ -57,7 +57,7 @@ __all__ = [
     "unset_fake_temporarily",
 ]
 
-# One call for many tensors, as torch's own optimizers make: a loop costs a launch for each.
+# One call for many tensors, as in torch's own optimizers: a loop launches a kernel per tensor.
 foreach_add_ = torch._foreach_add_
 foreach_copy_ = torch._foreach_copy_
 foreach_mul_ = torch._foreach_mul_
@@ -65,7 +65,7 @@ foreach_norm = torch._foreach_norm
 foreach_sub_ = torch._foreach_sub_
 
 make_wrapper_subclass = torch.Tensor._make_wrapper_subclass
-"""Makes a tensor without memory of a subclass that computes by `__torch_dispatch__`."""
+"""Creates a tensor without memory of a subclass that computes by `__torch_dispatch__`."""
 
 FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
 EFFICIENT_ATTENTION = torch.ops.aten._scaled_dot_product_efficient_attention
@@ -73,32 +73,32 @@ CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 """The operators behind `F.scaled_dot_product_attention`: FLOP counters and recomputation name
 them."""
 READ_NUMBER = torch.ops.aten._local_scalar_dense.default
-"""The operator behind `tensor.item()`, which a tensor without memory cannot answer."""
+"""The operator behind `tensor.item()`, which has no answer for a tensor without memory."""
 
 CAUSAL_MASK_CHECK = (transformer, "_detect_is_causal_mask")
-"""The function by which torch's transformer reads a mask's values. A dry run replaces it."""
+"""The function with which torch's transformer reads a mask's values. A dry run replaces it."""
 
 
 def abort_process_groups() -> None:
-    """Abort all collectives of NCCL; torch offers it only for its own use."""
+    """Abort all NCCL collectives; torch has no public function for it."""
     dist.distributed_c10d._abort_process_group()
 
 
 def reset_group_count() -> None:
     """Number process groups from 0 again, as `destroy_process_group` does.
 
-    A first group that could not be made is counted, and later groups would wait for the other
-    workers under names that those do not use.
+    If creating the first group fails, torch still counts it. Later groups would then wait for the
+    other workers under names that those workers do not use.
     """
     if not dist.is_initialized():
         dist.distributed_c10d._world.group_count = 0
 
 
 def clear_sharding_cache() -> None:
-    """Let DTensor forget the meshes that it has seen.
+    """Clear DTensor's cache of device meshes.
 
-    A mesh of a later generation with as many workers compares equal, and DTensor would use the
-    old one's groups.
+    A later generation's mesh of the same size compares equal, so DTensor would use the old mesh's
+    groups.
     """
     if "torch.distributed.tensor" in sys.modules:
         from torch.distributed.tensor.debug import _clear_sharding_prop_cache  # noqa: PLC0415
@@ -107,13 +107,13 @@ def clear_sharding_cache() -> None:
 
 
 def current_backward() -> int | None:
-    """Return the number of the backward that runs in this thread, or None."""
+    """Return the ID of the backward pass that runs in this thread, or None."""
     number: int = torch._C._current_graph_task_id()
     return None if number == -1 else number
 
 
 def profiler_runs() -> bool:
-    """Return whether a profiler of torch runs already; torch has only one."""
+    """Return whether a torch profiler is already running; torch supports only one."""
     running: bool = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
     return running
 
@@ -129,7 +129,7 @@ def own_buffers(module: nn.Module) -> dict[str, torch.Tensor | None]:
 
 
 def check_input_dim(layer: BatchNormLayer, values: torch.Tensor) -> None:
-    """Refuse an input whose number of dimensions a batch norm layer does not take."""
+    """Raise an error if a batch norm layer does not accept the input's number of dimensions."""
     layer._check_input_dim(values)  # type: ignore[no-untyped-call]
 
 
@@ -139,7 +139,7 @@ def sparse_values(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def storage_id(storage: torch.UntypedStorage) -> int:
-    """Return a number that tells storages apart, also those without memory."""
+    """Return a number that identifies a storage, even one without memory."""
     number: int = storage._cdata
     return number
 
@@ -156,32 +156,32 @@ def operator_schema(operator: Any) -> Any:
 
 
 def found_inf(scaler: Any, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Return the flags of a GradScaler, one for each device, that a gradient overflowed."""
+    """Return a GradScaler's overflow flags, one per device."""
     return list(scaler._found_inf_per_device(optimizer).values())
 
 
 def rebuild_buckets(model: nn.parallel.DistributedDataParallel) -> bool:
-    """Lay DDP's buckets out in the order in which gradients came; whether that was due."""
+    """Rebuild DDP's buckets in the order of gradient arrival; return whether a rebuild was due."""
     due: bool = model.reducer._rebuild_buckets()
     return due
 
 
 def fake_store() -> Any:
-    """Return the store of the fake backend, whose module registers that backend when loaded."""
+    """Return the store of the fake backend; loading its module registers that backend."""
     from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
 
     return FakeStore()
 
 
 def fsdp_chunking() -> tuple[Any, str]:
-    """Return where FSDP2 keeps the function that divides a parameter. A dry run replaces it."""
+    """Return the location of FSDP2's function that splits a parameter. A dry run replaces it."""
     from torch.distributed.fsdp._fully_shard import _fsdp_param  # noqa: PLC0415
 
     return _fsdp_param, "_chunk_with_empty"
 
 
 def fsdp_parameters(model: nn.Module) -> Iterator[Any]:
-    """Yield FSDP2's own records of the parameters that it shards."""
+    """Yield FSDP2's internal records of the parameters that it shards."""
     for module in model.modules():
         if hasattr(module, "_get_fsdp_state"):
             state: Any = module._get_fsdp_state()  # type: ignore[operator]
@@ -190,7 +190,7 @@ def fsdp_parameters(model: nn.Module) -> Iterator[Any]:
 
 
 def unsharded_gradients(parameter: Any) -> Iterator[torch.Tensor]:
-    """Yield the gradients of an FSDP2 parameter that are not reduced yet."""
+    """Yield the gradients of an FSDP2 parameter that are not yet reduced."""
     unsharded = getattr(parameter, "_unsharded_param", None)
     own = None if unsharded is None else unsharded.grad
     for gradient in (parameter.unsharded_accumulated_grad, own):
@@ -199,14 +199,14 @@ def unsharded_gradients(parameter: Any) -> Iterator[torch.Tensor]:
 
 
 def pipeline_warmup() -> tuple[Any, str]:
-    """Return the method by which pipeline stages vote on their shapes. A dry run replaces it."""
+    """Return the method with which pipeline stages agree on their shapes. A dry run replaces it."""
     from torch.distributed.pipelining import schedules  # noqa: PLC0415
 
     return schedules._PipelineSchedule, "_warmup_p2p"
 
 
 def use_static_shapes(stage: Any, *, has_backward: bool) -> None:
-    """Tell a pipeline stage that its shapes are known; fail where they are not."""
+    """Tell a pipeline stage that its shapes are known; fail if they are not."""
     from torch.distributed.pipelining._utils import InferenceMode  # noqa: PLC0415
 
     assert not InferenceMode.needs_dynamic(stage._user_meta, has_backward)

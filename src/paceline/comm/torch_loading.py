@@ -1,12 +1,12 @@
-"""Loads torch quickly. No torch at the top of this file."""
+"""Load torch quickly. This module must not import torch at the top."""
 
 import gc
 
 
 def load_torch() -> None:
-    """Load torch without collecting garbage meanwhile, which would cost a fifth of the time.
+    """Load torch with garbage collection off, which would take a fifth of the time.
 
-    What is loaded stays for good, so it is also left out of every later collection.
+    The loaded objects are permanent, so later collections skip them, too.
     """
     gc.disable()
     import torch  # noqa: PLC0415
