@@ -1,4 +1,5 @@
-"""The planner's answer: the choice, the scaling curve, the alternatives and what would help."""
+"""The planner's answer: the chosen layout, the scaling curve, the alternatives and what would
+help."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ BATCH_NORM_REMARK = (
     " not know the cost of statistics over the global batch"
 )
 FINALISTS = 50
-"""Layouts on the chosen nodes that are simulated event by event."""
+"""Layouts on the chosen nodes to simulate event by event."""
 
 
 def answer(
@@ -35,9 +36,9 @@ def answer(
     within: Callable[[Best], bool],
     sync: SyncSettings | None = None,
 ) -> tuple[Answer, Best]:
-    """Search on each number of nodes, choose one by the goal, and say why.
+    """Search on each number of nodes, choose one by the goal, and give the reasons.
 
-    `sync`: how replicas are to agree, where that is not to be chosen.
+    `sync`: a given synchronization mode; None: the planner chooses.
     """
     bests = bests_on(profiles, cluster, batch, found, counts, sync)
     best = _simulated(choose(bests, goal, cluster, within), found)
@@ -72,7 +73,7 @@ def answer(
 
 
 def _simulated(best: Best, found: Fit) -> Best:
-    """With the best layouts simulated event by event, and put into that order."""
+    """Simulate the best layouts event by event, and rank them by the result."""
     scored = best.found
     number = min(FINALISTS, len(scored.seconds))
     few = scored.steps.take(np.arange(number))
@@ -86,7 +87,7 @@ def _simulated(best: Best, found: Fit) -> Best:
 
 
 def plan_of(said: Answer) -> Plan:
-    """The plan that `run` and `submit` take."""
+    """Return the plan for `run` and `submit`."""
     return Plan(
         layout=said.estimate.layout,
         sync=said.estimate.sync,

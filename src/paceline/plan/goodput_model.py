@@ -1,8 +1,8 @@
 """Goodput of a training: failures, checkpoints, time slots.
 
-Failures come independently of each other, as often on every device (a Poisson process); each costs
-the work since the last checkpoint, or the last copy in the memory of peers, and a recovery.
-`docs/planning.md` has the formulas, `docs/goodput.md` what they give.
+Failures are independent and equally frequent on every device (a Poisson process); each costs the
+work since the last checkpoint or peer copy, and a recovery. `docs/planning.md` has the formulas,
+`docs/goodput.md` the results.
 """
 
 import math
@@ -87,7 +87,7 @@ class Recovery:
     spares: int = 0
     """Spare nodes, which replace lost ones at once."""
     nodes_per_replica: int = 1
-    """Nodes that stop where one is lost and no spare is left."""
+    """Nodes that stop if one is lost and no spare is left."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.uncovered <= 1:
@@ -97,16 +97,17 @@ class Recovery:
             )
 
     def checkpoint_interval(self, between_failures_seconds: float) -> float:
-        """Seconds of training between checkpoints on disk that lose the least."""
+        """Return the interval of checkpoints on disk that loses the least, in seconds of
+        training."""
         if self.uncovered == 0:
             return math.inf
         return best_interval(self.checkpoint_seconds, between_failures_seconds / self.uncovered)
 
     def useful_fraction(self, nodes: int, between_failures_seconds: float) -> float:
-        """Of what so many nodes could do that never fail, what is done and not lost again.
+        """Return the useful fraction of the work that `nodes` failure-free nodes would do.
 
-        The two ways back are independent Poisson processes, one inside the other: what is left
-        after failures that peers cover is the time in which others strike.
+        The two kinds of recovery are independent, nested Poisson processes: failures that need the
+        disk strike in the time that remains after failures that peers cover.
         """
         covered = restored = 1.0
         if self.uncovered < 1:
@@ -155,10 +156,10 @@ def time_slots(
     checkpoint_seconds: float,
     fraction: float = 1.0,
 ) -> int:
-    """Turns under a scheduler's time limit: each starts up, trains and saves before it is over.
+    """Return the number of jobs under a scheduler's time limit: each starts, trains and saves.
 
-    `training_seconds` are those of all steps, `start_seconds` those from a turn's begin to its
-    first step, `fraction` is the goodput between.
+    `training_seconds`: of all steps; `start_seconds`: from a job's start to its first step;
+    `fraction`: the goodput in between.
     """
     left = slot_seconds - start_seconds - checkpoint_seconds
     if left <= 0:

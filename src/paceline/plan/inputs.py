@@ -23,12 +23,12 @@ class PlanRequest:
 
     train: Target | None = None
     model: str | None = None
-    """A model by its dimensions or by its name, in place of `train`."""
+    """A model by its dimensions or by its name, instead of `train`."""
     profile: Path | None = None
     """Times of the training, measured by `paceline probe TRAIN`."""
     cluster: Path | None = None
     device: str | None = None
-    """A device of the catalog, in place of `cluster`."""
+    """A device of the catalog, instead of `cluster`."""
     nodes: tuple[int, ...] | None = None
     """Numbers of nodes to consider."""
     batch: int | None = None
@@ -71,7 +71,7 @@ class ModelInput:
     batch: int
     steps: int | None
     source: Path | None = None
-    """The file with measured times, where there is one."""
+    """The file with measured times, if any."""
 
 
 def cluster_file(request: PlanRequest) -> Path | None:
@@ -178,7 +178,7 @@ def _training_input(
 
 
 def _timed_profile(file: Path | None, target: Target, cluster: Cluster) -> TrainingProfile | None:
-    """Return the times that `paceline probe TRAIN` measured on such devices, if there are any."""
+    """Return the times that `paceline probe TRAIN` measured on such devices, if any."""
     if file is None and not DEFAULT_PROFILE.exists():
         return None
     found = TrainingProfile.read(file or DEFAULT_PROFILE)
@@ -200,7 +200,7 @@ def equivalent_steps(
     """Return how many steps of `batch` samples learn as much as `own_steps` of `own_batch`.
 
     Larger batches need more samples: E = E_min (1 + B / B_crit), as McCandlish et al. found (An
-    empirical model of large-batch training, 2018). Where the critical batch size is not known, the
+    empirical model of large-batch training, 2018). If the critical batch size is unknown, the
     number of samples stays the same.
     """
     critical = critical_batch or math.inf

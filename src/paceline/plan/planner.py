@@ -34,7 +34,7 @@ class FinishedRun:
     devices_per_node: int
     batch: int
     step_seconds: float
-    """Of a usual step; the mean where not all steps communicate."""
+    """Typical step time; the mean, if not all steps communicate."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Planned:
     answer: Answer
     best: Best
     fit: Fit
-    """The numbers that the prediction used."""
+    """Coefficients of the prediction."""
     notes: tuple[str, ...]
-    """What the planner read and wrote on the way."""
+    """Files that the planner read and wrote, in words."""
 
 
 def make_plan(
@@ -54,10 +54,10 @@ def make_plan(
     runs: Sequence[FinishedRun] = (),
     advance: Callable[[float], None] = lambda done: None,
 ) -> Planned:
-    """Choose a layout and a number of nodes, and predict what the training takes.
+    """Choose a layout and a number of nodes, and predict the cost of the training.
 
-    `runs` calibrate the prediction; the fitted numbers are also written to the cluster's file.
-    `advance` receives the fraction of the profiling that is done.
+    `runs` calibrate the prediction; the fitted coefficients are also written to the cluster's file.
+    `advance` receives the completed fraction of the profiling.
     """
     request.check()
     cluster = requested_cluster(request)
@@ -132,7 +132,7 @@ def _calibrated(runs: Sequence[FinishedRun], cluster: Cluster) -> Fit:
 
 
 def _remember(found: Fit, runs: int, file: Path) -> str:
-    """Write the fitted numbers into the cluster's file; return what they show."""
+    """Write the fitted coefficients into the cluster's file; return a summary."""
     numbers = fitted_numbers(found)
     write_numbers(file, numbers)
     shown = [
@@ -142,13 +142,13 @@ def _remember(found: Fit, runs: int, file: Path) -> str:
 
 
 def _requested_sync(text: str | None) -> SyncSettings | None:
-    """Return the synchronization mode; None where the planner chooses."""
+    """Return the synchronization mode; None if the planner chooses."""
     sync = SyncSettings.parse(text) if text is not None else None
     return None if sync is None or sync.undecided else sync
 
 
 def _limits(request: PlanRequest, steps: int | None, cluster: Cluster) -> Callable[[Best], bool]:
-    """Return a function that tells whether a choice keeps the deadline and the budget."""
+    """Return a function that checks a choice against the deadline and the budget."""
     deadline, budget = request.deadline_seconds, request.budget
     if deadline is None and budget is None:
         return lambda best: True

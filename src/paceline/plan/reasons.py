@@ -1,4 +1,4 @@
-"""Reasons for the choice: the alternatives with what they lose, and changes that would help."""
+"""Reasons for the choice: the alternatives and why they lost, and changes that would help."""
 
 from collections.abc import Callable
 
@@ -65,7 +65,7 @@ def alternatives(best: Best, found: Fit) -> tuple[Alternative, ...]:
     for what, is_kind in _KINDS.items():
         places = np.flatnonzero(is_kind(layouts))
         if len(places) and not places[0]:
-            continue  # the chosen one is of this kind
+            continue  # the chosen layout is of this kind
         if len(places):
             others += _slower(best, found, what, int(places[0]))
         else:
@@ -131,7 +131,7 @@ def bound(estimate: Estimate) -> str:
 def helps(
     best: Best, profiles: Profiles, cluster: Cluster, found: Fit, sync: SyncSettings | None
 ) -> tuple[Help, ...]:
-    """Return the speed-up of doubling one resource, with the layout that is best then."""
+    """Return the speed-up from doubling each resource, with the layout that is then best."""
     batch = best.estimate.batch
     device = cluster.device
     changes: dict[str, tuple[Cluster, int]] = {

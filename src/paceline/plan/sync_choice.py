@@ -54,7 +54,7 @@ def other_modes(best: Best) -> list[Alternative]:
 
 
 def _plain_fraction(best: Best, found: Fit) -> float:
-    """Return the communication of a step of the same layout with a plain all-reduce."""
+    """Return the communication fraction of a step of the same layout with plain all-reduce."""
     steps = best.found.steps.take(np.array([0]))
     engine = steps.engine.model_copy(update={"sync": default_sync()})
     times = found.model(replace(steps, engine=engine)).times(steps.layouts, steps.batch)

@@ -20,10 +20,10 @@ REGROUP_SECONDS = 30.0
 """Time to regroup: assumed, for the largest clusters; four processes on one machine take
 milliseconds."""
 UNCOVERED = 0.1
-"""Share of the failures after which no peer has the lost state: assumed; 8 % of the stops of Llama
-3 were switches and cables, which many nodes share."""
+"""Fraction of failures after which no peer has the lost state: assumed; 8 % of the stops of
+Llama 3 were switches and cables, which many nodes share."""
 COPY_STEPS = 10
-"""Steps between peer copies, where the plan does not say."""
+"""Steps between peer copies, if the plan does not say."""
 
 
 def training_cost(

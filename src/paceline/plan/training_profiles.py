@@ -1,4 +1,4 @@
-"""Profiles of the user's training: counted, and timed where this machine has the device."""
+"""Profiles of the user's training: counted, and timed if this machine has the device."""
 
 import sys
 from contextlib import redirect_stdout
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from paceline.user.training import Training
 
 MEASURE_SECONDS = 0.4
-"""For timing the model in one precision."""
+"""Time budget for timing the model in one precision."""
 
 
 @cache

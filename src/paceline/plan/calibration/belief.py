@@ -14,7 +14,7 @@ PROBED = {
         1.0, 0.1, "measured", "fraction of a measured collective's rate that gradient buckets reach"
     ),
 }
-"""Guesses that a probe replaces. Link rates keep theirs: corrections are relative to them."""
+"""Priors that a probe replaces. Link rates keep theirs: corrections are relative to them."""
 FIRMER = {"inside_rate": 0.1, "between_rate": 0.1, "call_seconds": 0.2}
 """Spreads of link coefficients after a probe."""
 OVERLAP_ON_CPUS = Guess(
@@ -23,11 +23,11 @@ OVERLAP_ON_CPUS = Guess(
 HANDOVER_LAUNCHES, STEP_LAUNCHES = 250.0, 700.0
 """Host cost of a stage transfer and of a step on CPUs with Gloo, in small operations."""
 LAUNCH_SECONDS = 4e-6
-"""Seconds of such an operation on a CPU, where not measured."""
+"""Duration of such an operation on a CPU, if not measured."""
 
 
 def _on_cpus(launch_seconds: float) -> dict[str, Guess]:
-    """Return the guesses that differ on CPUs with Gloo."""
+    """Return the priors that differ on CPUs with Gloo."""
     handover, step = (each * launch_seconds for each in (HANDOVER_LAUNCHES, STEP_LAUNCHES))
     return {
         "overlap": OVERLAP_ON_CPUS,

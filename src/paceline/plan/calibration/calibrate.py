@@ -1,8 +1,8 @@
 """Fits of the planner's coefficients to measured steps, with the uncertainty of predictions.
 
-Logarithms of the numbers start at their guesses and move as far as the measured steps ask for and
-the spread of the guesses allows: the mode of the posterior. Rows that nothing explains weigh less
-(Student's t). Without any row, guesses and spreads remain.
+The fit maximizes the posterior of the coefficients' logarithms: it starts at the priors and weighs
+their spreads against the measured steps. Outliers weigh less (Student's t). Without measurements,
+the priors and their spreads remain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ class Steps:
     layouts: Layouts
     batch: Array
     seconds: Array = field(default_factory=lambda: np.empty(0))
-    """Measured; empty where only a prediction is wanted."""
+    """Measured; empty for predictions only."""
 
     @property
     def kind(self) -> str:
@@ -187,7 +187,7 @@ def _mode(measured: Sequence[Steps], guesses: Mapping[str, Guess]) -> Fit:
         return np.vstack([_slopes(measured, at, kinds)[1] / noise, np.diag(1 / widths)])
 
     def loss(squares: Array) -> Array:
-        """Student's t for the rows, plain squares for the guesses."""
+        """Student's t for the rows, plain squares for the priors."""
         rho = np.stack([squares, np.ones_like(squares), np.zeros_like(squares)])
         rows = squares[: len(truth)]
         weights = (FREEDOM + 1.0) / (FREEDOM + rows)
@@ -229,13 +229,14 @@ def _logs(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array
 
 
 def _slopes(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> tuple[Array, Array]:
-    """Return log predictions and their derivatives by the log of each coefficient and kind."""
+    """Return log predictions and their derivatives with respect to each log coefficient and
+    kind."""
     count = len(GUESSES)
     moves = np.eye(len(logs))[:count] * DIFFERENCE
     found = _evaluated(measured, np.vstack([logs, logs + moves]), kinds)
     slope = ((found[1:] - found[0]) / DIFFERENCE).T
     of = np.concatenate([np.full(len(each.layouts), each.kind) for each in measured])
-    # A kind's rate multiplies the common one, which is the first number.
+    # A kind's rate multiplies the common rate, which is the first coefficient.
     own = np.array([[kind == name for name in kinds] for kind in of], dtype=np.float64)
     return found[0], np.hstack([slope, own.reshape(len(of), len(kinds)) * slope[:, :1]])
 

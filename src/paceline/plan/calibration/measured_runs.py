@@ -1,4 +1,4 @@
-"""What runs have shown: their steps as rows to fit to, and the numbers that they leave behind."""
+"""Measured runs as rows to fit to, and the fitted coefficients in the cluster's file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ MARK = "# fitted to runs by paceline plan --calibrate; remove what follows to fo
 
 @dataclass(frozen=True)
 class Ran:
-    """A run as the planner sees it."""
+    """A finished run: its layout and measured step time."""
 
     profile: Profile
     layout: Layout
@@ -28,12 +28,12 @@ class Ran:
     devices_per_node: int
     batch: int
     step_seconds: float
-    """Of a usual step; on average, where not all exchange something."""
+    """Typical step time; the mean, if not all steps communicate."""
     sync: SyncSettings = field(default_factory=default_sync)
 
 
 def rows(runs: Sequence[Ran], cluster: Cluster) -> list[Steps]:
-    """Each run's step, on as many of the cluster's nodes as it had."""
+    """Return each run's step as a row, on the number of nodes that it had."""
     return [
         Steps(
             profile=run.profile,
@@ -51,13 +51,13 @@ def rows(runs: Sequence[Ran], cluster: Cluster) -> list[Steps]:
 
 
 def fitted_numbers(found: Fit) -> dict[str, FittedNumber]:
-    """All numbers as the runs have left them, for the cluster's file.
+    """Return all fitted coefficients, for the cluster's file.
 
-    Those that the runs did not show moved together with the others: leaving them out would spoil
-    what the others explain.
+    Also those that the runs did not determine: they moved together with the others, so that leaving
+    them out would spoil the fit of the others.
     """
     logs, covariance = found.numbers.logs, found.covariance
-    if len(found.kinds) == 1:  # its own rate of products is the cluster's
+    if len(found.kinds) == 1:  # with a single kind, the cluster's rate is that kind's
         kind = len(GUESSES)
         mix = np.eye(kind + 1)[:kind]
         mix[0, kind] = 1.0
@@ -71,7 +71,7 @@ def fitted_numbers(found: Fit) -> dict[str, FittedNumber]:
 
 
 def write_numbers(file: Path, numbers: dict[str, FittedNumber]) -> None:
-    """Write the numbers at the end of the cluster's file; keep what a person wrote as it is."""
+    """Write the coefficients at the end of the cluster's file; keep the user's part as it is."""
     before = file.read_text().partition(MARK)[0].rstrip()
     lines = [
         f"{name} = {{ value = {each.value:.6g}, spread = {each.spread:.3g} }}"

@@ -71,7 +71,8 @@ GUESSES = {
 
 @dataclass(frozen=True)
 class Numbers:
-    """Values of the coefficients: numbers, or arrays whose first axis precedes the layouts'."""
+    """Values of the coefficients: scalars, or arrays whose first axis precedes that of the
+    layouts."""
 
     matmul_rate: Array
     small_matmul: Array

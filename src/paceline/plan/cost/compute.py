@@ -1,4 +1,4 @@
-"""What one layer takes for one micro-batch on one device: products, bytes moved, launches, sums."""
+"""Time of one layer for one micro-batch on one device: matmuls, memory traffic, launches, sums."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,17 +14,18 @@ from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import LayerCost, Matmul, Timing
 
 BACKWARD = 2.0
-"""Products and bytes of backward, by those of forward."""
+"""FLOPs and bytes of backward, relative to forward."""
 BACKWARD_LAUNCHES = 1.5
-"""Operations that the host launches in backward, by those of forward: autograd's are lighter."""
+"""Kernel launches of backward, relative to forward: autograd's launches are cheaper."""
 TILE = 128.0 * 128.0
 """Elements of a product that one unit computes at a time."""
 UNHIDDEN = 0.25
-"""Of sums over slices, what remains although they are overlapped: the first and the last part."""
+"""Fraction of an overlapped tensor-parallel all-reduce that stays exposed: its first and last
+part."""
 COMPILED = 0.5
-"""Bytes and operations between matrix products that a compiler leaves."""
+"""Fraction of bytes and launches between matrix products that remains after compilation."""
 EVERY_SECOND = 0.36
-"""Of the products of a Llama block, those at even places: keys, output, second of the MLP."""
+"""Fraction of a Llama block's FLOPs in the even products: keys, output, second of the MLP."""
 LOW_PRECISION = ("fp8", "fp4")
 
 
@@ -38,31 +39,31 @@ class Passes:
     tensor: Array
 
     all: Array
-    """Together."""
+    """Sum of the above."""
 
     def take(self, place: Index) -> "Passes":
-        """Of those layouts."""
+        """Return the entries of those layouts."""
         return Passes(*(getattr(self, each.name)[..., place] for each in fields(self)))
 
 
 @dataclass(frozen=True)
 class _Work:
-    """Seconds of one layer for one micro-batch, by what they are spent on."""
+    """Seconds of one layer for one micro-batch, by use."""
 
     core: Array
-    """Of attention, on the device."""
+    """Device time of the core of attention."""
     between: Array
-    """Between matrix products, on the device."""
+    """Device time between matrix products."""
     busy: Array
-    """The device, in all."""
+    """Total device time."""
     launches: Array
-    """The host."""
+    """Host time of the launches."""
     forward: Array
     backward: Array
 
 
 class Compute:
-    """A device with its host and its neighbours."""
+    """The compute model of a device, with its host and its tensor-parallel peers."""
 
     def __init__(self, cluster: Cluster, precision: str, engine: Engine, numbers: Numbers) -> None:
         self._cluster = cluster
@@ -74,10 +75,10 @@ class Compute:
         self._rate = device.peak(precision) * efficiency
         self._attention_rate = device.peak("bf16" if self._low else precision) * efficiency
         self.memory_rate = device.memory_bytes_per_second * numbers.memory_rate
-        """Bytes per second between matrix products."""
+        """Memory rate of the operations between matrix products, in bytes per second."""
 
     def passes(self, layer: LayerCost, layouts: Layouts) -> Passes:
-        """Of one layer for one micro-batch."""
+        """Return the seconds of one layer for one micro-batch."""
         work = self._work(layer, layouts)
         if layer.timing is not None:
             work = self._as_timed(layer, layer.timing, layouts, work)
@@ -92,7 +93,7 @@ class Compute:
         hidden = np.maximum(sums - self._numbers.overlap * work.busy, UNHIDDEN * sums)
         forward_sums = sums if overlap == "no" else hidden
         backward_sums = hidden if overlap == "both" else sums
-        # Sums run on the device: they cost nothing while it would wait for the host.
+        # All-reduces run on the device: they are free while it would wait for the host.
         if layer.timing is None:
             forward_sums = _later(work.busy + forward_sums, work.launches) - work.forward
             backward_sums = (
@@ -104,7 +105,7 @@ class Compute:
         return Passes(work.forward, work.backward, again, tensor, together)
 
     def _work(self, layer: LayerCost, layouts: Layouts) -> "_Work":
-        """What the device and its host have to do, sums over slices left out."""
+        """Return the device and host time, without tensor-parallel all-reduces."""
         products = [each for each in layer.matmuls if not each.attention]
         core = self._moved(layer.moved_bytes_attention / layouts.tensor, layouts)
         for each in layer.matmuls:
@@ -126,7 +127,8 @@ class Compute:
     def _as_timed(
         self, layer: LayerCost, timing: Timing, layouts: Layouts, work: "_Work"
     ) -> "_Work":
-        """As long as the whole layer was measured to take, changed by slices as computed."""
+        """Scale the work to the layer's measured time; the effect of tensor parallelism stays
+        computed."""
         one = np.ones_like(layouts.tensor)
         unsliced = self._work(layer, replace(layouts, tensor=one, sequence=0.0 * one))
         samples, rate = layouts.micro_batch, self._numbers.matmul_rate
@@ -154,9 +156,10 @@ class Compute:
         return np.where(repeated == RECOMPUTE.index("block"), whole, some)
 
     def _sums_again(self, layer: LayerCost, layouts: Layouts) -> Array:
-        """Of a layer's sums over slices in forward, the part that is repeated in backward."""
+        """Return the fraction of forward's tensor-parallel all-reduces that backward repeats."""
         repeated = self._repeated(layer, layouts)
-        # The sum in the middle of a block or, along the sequence, what is gathered before products.
+        # The all-reduce in the middle of a block or, with sequence parallelism, the all-gathers
+        # before matrix products.
         selective = 0.5 * (repeated == RECOMPUTE.index("selective"))
         block = repeated == RECOMPUTE.index("block")
         if not self._engine.stops_early:
@@ -168,13 +171,13 @@ class Compute:
         return layouts.recompute if layer.repeated else 0.0 * layouts.recompute
 
     def _sums(self, layer: LayerCost, layouts: Layouts) -> Array:
-        """Over the slices of a layer, in forward."""
+        """Return the seconds of a layer's tensor-parallel all-reduces in forward."""
         group = group_of(self._cluster, self._numbers, layouts.tensor, 1.0)
         nbytes = layer.output_bytes * layouts.micro_batch
         return layer.reductions * COLLECTIVES["all-reduce"](nbytes, group)
 
     def _matmul(self, matmul: Matmul, layouts: Layouts, fused: bool) -> Array:
-        """Computing, reading and writing, and the units that have no tile to work on."""
+        """Return the seconds of a product: compute, memory traffic, and units that have no tile."""
         numbers = self._numbers
         inner = matmul.inner / (layouts.tensor if matmul.sliced == "inner" else 1.0)
         columns = matmul.columns / (layouts.tensor if matmul.sliced == "columns" else 1.0)
@@ -200,7 +203,7 @@ class Compute:
 
 
 def _later(device: Array, host: Array) -> Array:
-    """The later of the two, with a soft corner: parts of a block wait for one or the other."""
+    """Return a smooth maximum: parts of a block wait for the device, others for the host."""
     both = np.square(np.square(device)) + np.square(np.square(host))
     return np.asarray(np.sqrt(np.sqrt(both)))
 

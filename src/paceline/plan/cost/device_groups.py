@@ -1,4 +1,4 @@
-"""Which devices communicate: groups of a layout, placed on a cluster."""
+"""Process groups of a layout, placed on a cluster."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -12,7 +12,8 @@ from paceline.specs.measurements.cluster import Cluster, CollectiveCost, Link
 
 
 def group_of(cluster: Cluster, numbers: Numbers, members: Array, stride: Array | float) -> Group:
-    """`members` that are `stride` devices apart, while all such groups are at work."""
+    """Return a group of `members` that are `stride` devices apart, while all such groups
+    communicate."""
     per_node = np.clip(np.floor(cluster.devices_per_node / stride), 1.0, members)
     group = Group(
         members=members,
@@ -35,10 +36,10 @@ def group_of(cluster: Cluster, numbers: Numbers, members: Array, stride: Array |
 def _measured(
     costs: tuple[CollectiveCost, ...], inside: Link, between: Link, network: float
 ) -> Mapping[str, Measured]:
-    """What corrects the model, held against it with the numbers as they are guessed.
+    """Return the corrections of the collective model from measured costs, relative to the priors.
 
-    So a measured line is taken as it is; numbers that are fitted move it as far as they have moved
-    from their guess.
+    With prior coefficients, a prediction equals the measurement; fitted coefficients scale it by
+    their change from the prior.
     """
     guessed = Numbers.guessed()
 

@@ -1,7 +1,7 @@
 """Energy and money of a step or a training.
 
-A device draws a part of its power limit that depends on what it does; the rest of its node draws
-the same all the time. What lies outside the nodes is not counted: switches, storage, cooling.
+A device draws a fraction of its power limit that depends on its activity; the rest of its node
+draws constant power. Switches, storage and cooling outside the nodes are not counted.
 """
 
 from dataclasses import dataclass
@@ -33,12 +33,13 @@ class Activity:
 
     computing: Array
     communicating: Array
-    """Or waiting for others to."""
+    """Communication, or waiting for other workers."""
     idle: Array
 
     @classmethod
     def of(cls, times: Times) -> "Activity":
-        """Of a step. Whoever waits in a pipeline or for the slowest does so in a transfer."""
+        """Return the activity in a step; waiting for a stage or a straggler counts as
+        communication."""
         return cls(
             computing=times.compute + times.recompute + times.optimizer,
             communicating=times.tensor + times.transfer + times.data + times.bubble + times.jitter,
@@ -47,9 +48,9 @@ class Activity:
 
 
 def node_power(cluster: Cluster) -> tuple[NodePower, Origin]:
-    """As the cluster's file says, else as nodes with eight H100 that were measured.
+    """Return the power of the cluster's file, else that of measured nodes with eight H100.
 
-    A node with another number of devices has so much more or less of everything else.
+    For another number of devices, the power of the rest of the node scales in proportion.
     """
     if cluster.power is not None:
         return cluster.power, "measured"
@@ -60,7 +61,7 @@ def node_power(cluster: Cluster) -> tuple[NodePower, Origin]:
 
 
 def joules(cluster: Cluster, activity: Activity) -> Array | None:
-    """Of all nodes, from the wall; unknown where the device's power limit is."""
+    """Return the energy of all nodes at the wall; None if the device's power limit is unknown."""
     watts = cluster.device.watts
     if watts is None:
         return None
@@ -69,14 +70,14 @@ def joules(cluster: Cluster, activity: Activity) -> Array | None:
 
 
 def step_joules(estimate: Estimate, cluster: Cluster) -> float | None:
-    """Of one step on all nodes, from the wall; unknown where the device's power limit is."""
+    """Return the energy of one step on all nodes; None if the device's power limit is unknown."""
     times = Times(**{name: np.asarray(each) for name, each in estimate.seconds.items()})
     energy = joules(cluster, Activity.of(times))
     return None if energy is None else float(energy)
 
 
 def node_joules(power: NodePower, watts: float, devices: int, activity: Activity) -> Array:
-    """Of one node with so many devices, each limited to `watts`."""
+    """Return the energy of one node with `devices` devices, each limited to `watts`."""
     seconds = activity.computing + activity.communicating + activity.idle
     drawn = (
         power.computing * activity.computing
@@ -88,6 +89,6 @@ def node_joules(power: NodePower, watts: float, devices: int, activity: Activity
 
 
 def money(cluster: Cluster, seconds: Array | float) -> Array | None:
-    """What all devices cost for so long; unknown where the cluster's file has no price."""
+    """Return the price of all devices for this time; None if the cluster's file has no price."""
     price = cluster.device.price_per_hour
     return None if price is None else np.asarray(price * cluster.devices * seconds / HOUR)

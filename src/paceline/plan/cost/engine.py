@@ -1,4 +1,4 @@
-"""Habits of the software that trains, as far as a plan depends on them."""
+"""Properties of the training software that the cost model depends on."""
 
 from typing import Literal
 
@@ -11,60 +11,63 @@ from paceline.specs.plans.layout import Layout
 from paceline.specs.plans.sync import AnySync, SyncSettings, default_sync
 
 SHARDED_LAUNCHES = 250
-"""On CPUs: measured 80 to 170 alone, above 400 beside a busy neighbour (GPT example, FSDP2)."""
+"""On CPUs: 80 to 170 measured alone, above 400 beside a busy neighbor (GPT example, FSDP2)."""
 
 
 class Engine(Spec):
-    """Habits of most trainers, unless said otherwise; `of_paceline` has its own."""
+    """Properties of a training engine. The defaults fit most trainers; `of_paceline` has
+    Paceline's."""
 
     overlap_data: bool = True
-    """Gradients and gathered weights travel while something else is computed."""
+    """Whether communication of gradients and gathered weights overlaps compute."""
     overlap_shards: bool = True
-    """Shards do; not on CPUs, where nothing is computed while FSDP exchanges."""
+    """Whether that of shards does; not on CPUs, where nothing computes while FSDP communicates."""
     overlap_piped: bool = True
-    """Replicas of a pipeline do."""
+    """Whether that of a pipeline's replicas does."""
     bucket_bytes: NonNegativeInt | None = None
-    """Gradients that replicas exchange at a time; where unset, a tenth of them."""
+    """Bucket size of the replicas' gradients; None: a tenth of them."""
     overlap_tensor: Literal["no", "forward", "both"] = "no"
-    """So do the sums over slices of a layer: in both directions (Megatron), or in forward only,
-    where nearly all that torch's asynchronous ones gain is."""
+    """Whether tensor-parallel all-reduces overlap compute: in both directions (Megatron), or in
+    forward only, which has nearly all the gain of torch's asynchronous ones."""
     overlap_transfer: bool = False
-    """So does what goes from stage to stage, where chunks are interleaved."""
+    """Whether transfers between stages overlap compute, with interleaved chunks."""
     sharded_launches: NonNegativeInt = 0
-    """What shards cost the host for each parameter's tensor, in small operations; on accelerators
-    it runs ahead, and they cost nothing."""
+    """Host cost of shards per parameter tensor, in small operations; 0 on accelerators, where
+    the host runs ahead."""
     crossing_transfers: bool = False
-    """What a stage sends on and what comes back to it cross each other, in one exchange."""
+    """Whether a stage sends and receives in one exchange, so that both directions overlap."""
     gather_once: bool = False
-    """In a pipeline, shards gather the weights of their stage once a step and keep them."""
+    """Whether shards of a pipeline gather their stage's weights once per step and keep them."""
     reduce_always: bool = False
-    """Shards sum gradients after every micro-batch, not only after the last of a step."""
+    """Whether shards reduce gradients after every micro-batch, not only after the last of a
+    step."""
     compiled: bool = False
-    """Operations between matrix products are fused by a compiler."""
+    """Whether a compiler fuses the operations between matrix products."""
     keeps_every_second: bool = False
-    """Of matrix products, selective recomputation keeps every second (torchtitan), not all."""
+    """Whether selective recomputation keeps every second matrix product (torchtitan), not all."""
     stops_early: bool = False
-    """Blocks are computed again up to their last product, whose result nothing needs (torch)."""
+    """Whether recomputation of a block stops before its last product, which is not needed
+    (torch)."""
     loss_in_place: bool = False
-    """Softmax and gradient overwrite the logits (Megatron) instead of standing beside them."""
+    """Whether softmax and gradient overwrite the logits (Megatron) instead of using new memory."""
     cast_bytes: PositiveInt = 3
-    """Read and written to bring an element of a product into 8 bits or fewer."""
+    """Bytes read and written to cast an element of a product to 8 bits or fewer."""
     weight_bytes: PositiveInt = 4
-    """Of a parameter, as it is kept."""
+    """Bytes of a stored parameter."""
     gathered_bytes: PositiveInt = 2
-    """Of a parameter, as shards gather it and as it is computed with."""
+    """Bytes of a parameter as shards gather it and as compute uses it."""
     gradient_bytes: PositiveInt = 4
-    """Of a parameter, as gradients are kept and summed."""
+    """Bytes of a gradient as it is stored and reduced."""
     state_bytes: NonNegativeFloat = 8
-    """Of a parameter, that the optimizer keeps, its own copy of the weight included."""
+    """Optimizer state per parameter, including the optimizer's own copy of the weight."""
     kept_cast_bytes: NonNegativeInt = 0
-    """Of a parameter, as autocast keeps it from forward to backward of every micro-batch."""
+    """Bytes per parameter that autocast keeps from forward to backward of every micro-batch."""
     buffers_for_all: bool = False
-    """A stage has a place to receive every micro-batch of a step."""
+    """Whether a stage has a receive buffer for every micro-batch of a step."""
     base_bytes: NonNegativeInt = 0
-    """On every device, whatever is trained."""
+    """Bytes on every device, independent of the training."""
     sync: AnySync = Field(default_factory=default_sync)
-    """The synchronization mode of replicas; the engine itself sums gradients in backward."""
+    """Synchronization mode of the replicas; the default all-reduces gradients in backward."""
 
     @classmethod
     def of_paceline(
@@ -74,8 +77,8 @@ class Engine(Spec):
         precision: str,
         sync: SyncSettings | None = None,
     ) -> "Engine":
-        """Paceline's: weights stay in fp32 where they are gathered, and products are cast; replicas
-        of a pipeline exchange after its last micro-batch."""
+        """Return Paceline's engine: gathered weights stay in fp32, and products are cast;
+        replicas of a pipeline communicate after the last micro-batch."""
         on_cpus = cluster.device.kind == "cpu"
         return cls(
             gathered_bytes=4,

@@ -1,4 +1,4 @@
-"""Many layouts at once, as arrays: what the planner computes with."""
+"""A table of layouts as arrays, for the cost model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -11,15 +11,15 @@ from paceline.specs.measurements.profile import TrainingPrecision
 from paceline.specs.plans.layout import Layout
 
 RECOMPUTE = ("none", "selective", "attention", "block")
-"""By its number in `Layouts.recompute`. Selective is Paceline's and torchtitan's: all but matrix
-products and attention; `attention` is Megatron's: the core of attention only."""
+"""Modes by their index in `Layouts.recompute`. `selective` is Paceline's and torchtitan's: all
+but matrix products and attention; `attention` is Megatron's: only the core of attention."""
 Index = npt.NDArray[np.intp]
 TWICE_AROUND = 2.0
 
 
 @dataclass(frozen=True)
 class Layouts:
-    """One number of each for every layout; the names are those of `Layout`."""
+    """One entry per layout in each field; the names are those of `Layout`."""
 
     replicas: Array
     shards: Array
@@ -27,44 +27,46 @@ class Layouts:
     pipeline: Array
     micro_batch: Array
     recompute: Array
-    """A number into `RECOMPUTE`."""
+    """Index into `RECOMPUTE`."""
     chunks: Array
-    """Stages on every worker of a pipeline; above 1 it is interleaved."""
+    """Stages per worker of a pipeline; interleaved if above 1."""
     sequence: Array
-    """1 where what lies between sliced layers is divided along the sequence."""
+    """1 if activations between sliced layers are divided along the sequence."""
     reshard: Array
-    """1 where shards free gathered weights after forward and gather them again for backward."""
+    """1 if shards free gathered weights after forward and gather them again for backward."""
     optimizer_shards: Array
-    """1 where replicas divide the optimizer's state (ZeRO-1, Megatron's distributed optimizer):
+    """1 if replicas divide the optimizer state (ZeRO-1, Megatron's distributed optimizer):
     published runs do, Paceline's replicas do not."""
 
     @property
     def data_workers(self) -> Array:
-        """Parts that a global batch is divided into."""
+        """Number of data-parallel ranks that share a global batch."""
         return self.replicas * self.shards
 
     @property
     def devices(self) -> Array:
-        """That each layout needs."""
+        """Devices that each layout needs."""
         return self.data_workers * self.tensor * self.pipeline
 
     def __len__(self) -> int:
         return len(self.replicas)
 
     def micro_batches(self, batch: Array | float) -> Array:
-        """Of a step of `batch` samples, on every worker."""
+        """Return the micro-batches of each worker in a step of `batch` samples."""
         return np.asarray(np.ceil(batch / (self.data_workers * self.micro_batch)))
 
     def blocks(self, count: int) -> Array:
-        """Of a worker in the middle of a pipeline, where the model has `count`."""
+        """Return the blocks of a worker in the middle of the pipeline, for a model of `count`
+        blocks."""
         return np.asarray(np.ceil(count / (self.pipeline * self.chunks)) * self.chunks)
 
     def take(self, index: Index) -> "Layouts":
-        """Those of that index."""
+        """Return the layouts at an index."""
         return Layouts(*(getattr(self, each.name)[index] for each in fields(self)))
 
     def alike_on_a_device(self) -> tuple["Layouts", Index]:
-        """Those that differ in what one device computes, and which of them each layout is."""
+        """Return one layout for each distinct compute cost of a device, and each layout's index
+        in them."""
         key = self.recompute + 4.0 * (
             self.sequence + 2.0 * (self.tensor + 2.0**20 * self.micro_batch)
         )
@@ -73,7 +75,7 @@ class Layouts:
 
     @classmethod
     def of(cls, layouts: Sequence[Layout], micro_batch: int = 1) -> "Layouts":
-        """Paceline's own; `micro_batch` stands in where a layout leaves it open."""
+        """Return Paceline layouts as a table; `micro_batch` replaces unset ones."""
         columns = [
             (
                 each.replicas,
@@ -92,7 +94,7 @@ class Layouts:
         return cls(*np.array(columns, dtype=np.float64).T)
 
     def layout(self, index: int, precision: TrainingPrecision) -> Layout:
-        """One of them, as Paceline runs it."""
+        """Return one layout, as Paceline runs it."""
         recompute = RECOMPUTE[int(self.recompute[index])]
         return Layout(
             replicas=int(self.replicas[index]),

@@ -1,4 +1,4 @@
-"""How much memory a layout takes on its fullest device, by what it holds; many layouts at once."""
+"""Memory of many layouts on their fullest device, by use."""
 
 from dataclasses import dataclass, fields
 
@@ -11,40 +11,41 @@ from paceline.plan.cost.synchronization import state_bytes
 from paceline.specs.measurements.profile import LayerCost, Profile
 
 IN_PLACE = 0.6
-"""Of the ten bytes of a logit, what remains where the loss overwrites it."""
+"""Fraction of a logit's ten bytes that remains if the loss overwrites it."""
 KEPT_EVERY_SECOND = 0.62
-"""Of the inputs and results of products of a Llama block, those without the even products'."""
+"""Fraction of the inputs and results of a Llama block's products without the even products."""
 GATHERED_BLOCKS = 2.0
-"""Blocks whose whole weights a worker with shards holds: the one at work and the next."""
+"""Blocks whose whole weights a sharded worker holds: the current one and the next."""
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """Bytes on a device by what they hold, for every layout."""
+    """Bytes on a device by use, for every layout."""
 
     weights: Array
     gradients: Array
     optimizer: Array
     gathered: Array
-    """Whole weights of the blocks at work, gathered from the other shards."""
+    """Whole weights of the current blocks, gathered from the other shards."""
     activations: Array
-    """Kept for backward, of all micro-batches that are under way."""
+    """Activations saved for backward, of all micro-batches in flight."""
     working: Array
-    """What the block at work needs besides: computed again, or on its way."""
+    """Working memory of the current block: recomputed or temporary tensors."""
     logits: Array
-    """The last stage's outputs and their gradients."""
+    """Outputs of the last stage and their gradients."""
     agreeing: Array
-    """What replicas keep to agree: where they last did, what compression lost."""
+    """State of the synchronization mode: last synchronized weights, error feedback."""
     base: Array
 
     @property
     def total(self) -> Array:
-        """All of it."""
+        """Sum of all fields."""
         return np.asarray(sum(getattr(self, each.name) for each in fields(self)))
 
 
 def memory(profile: Profile, layouts: Layouts, batch: Array | float, engine: Engine) -> Bytes:
-    """On the fuller of the first and the last stage: those between hold less than the first."""
+    """Return the memory of the fuller of the first and the last stage: the others hold less than
+    the first."""
     first = stage(profile, layouts, batch, engine, last=False)
     last = stage(profile, layouts, batch, engine, last=True)
     fuller = last.total > first.total
@@ -59,14 +60,14 @@ def memory(profile: Profile, layouts: Layouts, batch: Array | float, engine: Eng
 def stage(
     profile: Profile, layouts: Layouts, batch: Array | float, engine: Engine, last: bool
 ) -> Bytes:
-    """On the first or on the last stage; the same where there is no pipeline."""
+    """Return the memory of the first or the last stage; without a pipeline, they are the same."""
     before, block, after = profile.layers
     piped = layouts.pipeline > 1
     tied = after.parameters == 0
     blocks = layouts.blocks(block.count)
-    if last:  # has one block less where stages do not divide the blocks (time.py)
+    if last:  # has one block less if the stages do not divide the blocks (step_time.py)
         blocks = blocks - (blocks * layouts.pipeline > block.count)
-    # A tied output matrix stands once more on the last stage of a pipeline.
+    # A tied output matrix has a second copy on the last stage of a pipeline.
     output = before.parameters if tied else after.parameters
     whole = before.parameters + after.parameters
     ends = np.where(piped, output if last else before.parameters, whole)
@@ -78,7 +79,7 @@ def stage(
     at_work = np.where(engine.gather_once & piped, held, at_work)
     kept, repeated = _kept(block, layouts, engine)
     micro_batches = layouts.micro_batches(batch)
-    # Gradients that are summed only after the last micro-batch stand whole on every shard.
+    # Gradients that are reduced only after the last micro-batch are whole on every shard.
     whole_gradients = (micro_batches > 1) & (not engine.reduce_always)
     under_way = _under_way(layouts, micro_batches, last)
     samples = layouts.micro_batch
@@ -107,7 +108,8 @@ def stage(
 
 
 def _kept(block: LayerCost, layouts: Layouts, engine: Engine) -> tuple[Array, Array]:
-    """Of one block and one sample: what is kept until backward, and what is there again then."""
+    """Return the bytes of one block and sample that are kept until backward, and those
+    recomputed."""
     sliced = np.where(layouts.sequence > 0, layouts.tensor, 1.0)
     core = block.saved_bytes_attention / layouts.tensor
     rest = block.saved_bytes / layouts.tensor + block.saved_bytes_whole / sliced
@@ -126,9 +128,9 @@ def _kept(block: LayerCost, layouts: Layouts, engine: Engine) -> tuple[Array, Ar
 
 
 def _under_way(layouts: Layouts, micro_batches: Array, last: bool) -> Array:
-    """Micro-batches that a stage has sent forward and not seen back (Megatron's schedules).
+    """Return the micro-batches in flight on a stage (Megatron's schedules).
 
-    Interleaved, a worker begins with (v-1)p + 1 chunks, and two more for every stage behind it.
+    With interleaving, a worker begins with (v-1)p + 1 chunks, plus two for every stage behind it.
     """
     stages, chunks = layouts.pipeline, layouts.chunks
     behind = 0.0 * stages if last else stages - 1.0

@@ -1,7 +1,7 @@
-"""In which order the workers of a pipeline compute, and what each part waits for.
+"""The order in which pipeline workers compute, and the dependencies between passes.
 
-The orders are those of PyTorch's schedules, which the engine runs: `warm-up` forwards, then a
-forward and a backward in turn, then the backwards that are left.
+The orders are those of PyTorch's schedules, which the engine runs: `warm-up` forwards, then
+alternating forwards and backwards, then the remaining backwards.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ Schedule = Literal["gpipe", "1f1b", "interleaved"]
 
 @dataclass(frozen=True)
 class Order:
-    """Every worker's parts by their place in its order; a part is one pass of one chunk."""
+    """Each worker's passes in its order; a pass is one forward or backward of one chunk."""
 
     part: Index
     """Chunk of a forward; chunks + chunk of a backward."""
     micro_batch: Index
     needs: Index
-    """Number of the part whose result it needs, counted through all workers; -1 where it needs
-    none but what its own worker did before."""
+    """Number of the pass whose result it needs, counted over all workers; -1 if it needs only
+    its own worker's previous passes."""
 
 
 def order(schedule: Schedule, workers: int, micro_batches: int, chunks: int = 1) -> Order:
-    """Of a pipeline with so many workers, each of which holds `chunks` stages."""
+    """Return the order for a pipeline of `workers` workers with `chunks` stages each."""
     in_round = _micro_batches_in_a_round(schedule, workers, micro_batches, chunks)
     total = chunks * micro_batches
     worker = np.arange(workers)[:, np.newaxis]
@@ -51,7 +51,8 @@ def order(schedule: Schedule, workers: int, micro_batches: int, chunks: int = 1)
     places = 2 * total
     forward_number = worker * places + forward_place
     backward_number = worker * places + backward_place
-    # From the worker before; the first worker has its later chunks' input from the last worker.
+    # Input comes from the previous worker; the first worker's later chunks take it from the last
+    # one.
     forward_needs = np.roll(forward_number, 1, axis=0)
     forward_needs[0] = np.where(turn > 0, np.roll(forward_needs[0], in_round), -1)
     backward_needs = np.roll(backward_number, -1, axis=0)
@@ -89,10 +90,10 @@ def _micro_batches_in_a_round(
 
 
 def waves(needs: Index, begin: Index, end: Index) -> Iterator[tuple[Index, Index]]:
-    """Workers that can go on and the numbers of their parts, again and again until all is done.
+    """Yield the workers that can continue and the numbers of their passes, until all are done.
 
-    A worker has the parts from its number in `begin` to that in `end`, in this order; parts of one
-    wave do not depend on each other.
+    A worker has the passes from its number in `begin` to that in `end`, in this order; passes of
+    one wave do not depend on each other.
     """
     done = np.zeros(len(needs) + 1, dtype=np.bool_)
     done[-1] = True

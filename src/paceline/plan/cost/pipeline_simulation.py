@@ -1,7 +1,7 @@
-"""A step of a pipeline, event by event: what waits for what, with workers of unequal speed.
+"""A simulation of a pipeline's step, event by event, with workers of unequal speed.
 
-What is simulated is plain numbers for every stage, wherever they come from. Every stage takes as
-long as the slowest of the workers that hold it: replicas and slices wait for each other.
+Input is plain numbers for every stage, from any source. A stage takes as long as the slowest worker
+that holds it: replicas and tensor-parallel slices wait for each other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,30 +15,30 @@ from paceline.plan.cost.pipeline_schedules import Order, Schedule, order, waves
 
 DRAWS = 16
 LOW, HIGH = 5.0, 95.0
-"""Percentiles of the draws, which hold nine of ten."""
+"""Percentiles of the draws: a 90 % interval."""
 ROOM = 2**22
-"""Times that are kept at once; more pipelines are simulated one after the other."""
+"""Times to keep in memory at once; more pipelines are simulated in turns."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What the parts of a step take, for every worker and each of its chunks."""
+    """Durations of a step's parts, for every worker and each of its chunks."""
 
     schedule: Schedule
     micro_batches: int
     forward_seconds: Array
-    """A row for every worker, a column for each of its stages: of one micro-batch."""
+    """Seconds of one micro-batch: a row per worker, a column per stage."""
     backward_seconds: Array
     send_seconds: float = 0.0
-    """Until what a stage has sent is there; the sender goes on meanwhile."""
+    """Time until a stage's output arrives; the sender continues meanwhile."""
     gradient_seconds: float = 0.0
-    """Of a worker's network, to sum the gradients of one stage over replicas."""
+    """Network time of a worker to all-reduce the gradients of one stage over replicas."""
     buckets: int = 1
-    """In which the gradients of a stage are summed, as its last backward yields them."""
+    """Number of gradient buckets of a stage, which its last backward fills in turn."""
     overlap: bool = True
-    """Whether that begins before the worker's last backward has ended."""
+    """Whether the all-reduce begins before the worker's last backward has ended."""
     after_seconds: float = 0.0
-    """What follows when all gradients are there: the optimizer, the host."""
+    """Time after all gradients have arrived: the optimizer, the host."""
     members: float = 1.0
     """Workers that hold the same stage."""
 
@@ -48,19 +48,19 @@ class Simulated:
     """Seconds of a step."""
 
     seconds: float
-    """The mean of all draws."""
+    """Mean over all draws."""
     low: float
     high: float
     even_seconds: float
-    """With workers of equal speed."""
+    """Step time with workers of equal speed."""
 
 
 def simulate(
     pipelines: Sequence[Pipeline], spread: float, draws: int = DRAWS, seed: int = 0
 ) -> list[Simulated]:
-    """Of each; `spread` is the standard deviation of the logarithm of a worker's speed.
+    """Simulate each pipeline; `spread`: standard deviation of the log of a worker's speed.
 
-    All pipelines meet the same luck, so that their order does not depend on it.
+    All pipelines use the same random draws, so that their ranking does not depend on them.
     """
     found: list[Simulated] = []
     waiting = list(pipelines)
@@ -79,9 +79,9 @@ def _parts(pipeline: Pipeline) -> int:
 
 
 def slowness(members: float, workers: int, spread: float, draws: int, seed: int) -> Array:
-    """By which the slowest of `members` is slower than usual: a row a worker, a column a draw.
+    """Return the slowdown of the slowest of `members`: a row per worker, a column per draw.
 
-    The largest of n draws has the distribution function of one, to the power of n.
+    The largest of n draws has the distribution function of one draw to the power of n.
     """
     luck = np.random.default_rng(seed).random((draws, workers)).T
     normal = NormalDist().inv_cdf
@@ -90,7 +90,7 @@ def slowness(members: float, workers: int, spread: float, draws: int, seed: int)
 
 
 def _steps(pipelines: Sequence[Pipeline], spread: float, draws: int, seed: int) -> Iterator[Array]:
-    """Seconds of each; the first is for workers of equal speed."""
+    """Yield the step times of each pipeline; the first entry is for workers of equal speed."""
     orders = [
         order(each.schedule, len(each.forward_seconds), each.micro_batches, _chunks(each))
         for each in pipelines
@@ -110,7 +110,7 @@ def _chunks(pipeline: Pipeline) -> int:
 
 
 def _lasting(pipeline: Pipeline, spread: float, draws: int, seed: int) -> Array:
-    """Seconds of a part: by worker, by chunk of forward and then of backward, by draw."""
+    """Return the seconds of each pass: by worker, by chunk (forward, then backward), by draw."""
     parts = np.concatenate([pipeline.forward_seconds, pipeline.backward_seconds], axis=1)
     workers = len(parts)
     factors = slowness(pipeline.members, workers, spread, draws, seed)
@@ -121,7 +121,7 @@ def _lasting(pipeline: Pipeline, spread: float, draws: int, seed: int) -> Array:
 def _ends(
     pipelines: Sequence[Pipeline], orders: Sequence[Order], lasting: Sequence[Array]
 ) -> Array:
-    """When every part of every pipeline is done, in the order of their numbers."""
+    """Return the end time of every pass of every pipeline, in the order of their numbers."""
     kinds, needs, begins, sent = [], [], [], []
     first_kind, first = 0, 0
     for each, ordered, seconds in zip(pipelines, orders, lasting, strict=True):
@@ -151,7 +151,7 @@ def _ends(
 
 
 def _finished(pipeline: Pipeline, ordered: Order, ends: Array, lasting: Array) -> Array:
-    """When every worker has all gradients: one bucket after the other on its network."""
+    """Return when each worker has all gradients: its network sends one bucket after the other."""
     chunks = _chunks(pipeline)
     computed = ends[:, -1]
     gradient, buckets = pipeline.gradient_seconds, pipeline.buckets
@@ -161,7 +161,7 @@ def _finished(pipeline: Pipeline, ordered: Order, ends: Array, lasting: Array) -
     for part in reversed(range(chunks, 2 * chunks)):
         last = (ordered.part == part) & (ordered.micro_batch == pipeline.micro_batches - 1)
         end = ends[last]
-        # Buckets are filled evenly: the network is kept waiting by the first, or by the last.
+        # Buckets fill evenly, so the network waits for the first bucket or for the last.
         filled = end - lasting[:, part] * (1.0 - 1.0 / buckets)
         network = np.maximum(np.maximum(network, filled) + gradient, end + gradient / buckets)
     return np.maximum(network, computed)

@@ -1,8 +1,8 @@
-"""How long a step takes, for many layouts at once.
+"""Step time of many layouts at once.
 
-A step is what a micro-batch takes on the slowest stage, as often as there are micro-batches; the
-filling and emptying of the pipeline; what of the exchange of gradients and weights is not hidden;
-the optimizer; and what the host adds. `docs/planning.md` has the formulas with their sources.
+A step is the time of a micro-batch on the slowest stage times the number of micro-batches; the
+pipeline's fill and drain; exposed communication of gradients and weights; the optimizer; and host
+overhead. `docs/planning.md` has the formulas with their sources.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -20,41 +20,41 @@ from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile
 
 UNHIDDEN_DATA = 0.1
-"""Of gradients, what remains although they are overlapped: the last bucket."""
+"""Fraction of overlapped gradient communication that stays exposed: the last bucket."""
 FIRST_BUCKET_BYTES = float(1 << 20)
-"""Of DDP, so that the exchange begins early."""
+"""Size of DDP's first bucket: small, so that communication begins early."""
 ADAM_BYTES = 8.0
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a step by what they are spent on, for every layout."""
+    """Step breakdown in seconds, for every layout."""
 
     compute: Array
-    """Of the slowest stage, without what is computed again."""
+    """Compute of the slowest stage, without recomputation."""
     recompute: Array
     tensor: Array
-    """Sums over the slices of layers."""
+    """Tensor-parallel all-reduces."""
     transfer: Array
-    """From stage to stage."""
+    """Transfers between stages."""
     bubble: Array
-    """Filling and emptying the pipeline."""
+    """Fill and drain of the pipeline."""
     data: Array
-    """Gradients and weights between replicas and shards, as far as computing does not hide it."""
+    """Exposed communication of gradients and weights between replicas and shards."""
     optimizer: Array
     host: Array
-    """What a step takes in which nothing else happens."""
+    """Host overhead of a step, during which nothing else runs."""
     jitter: Array
     """Waiting for the slowest worker."""
 
     @property
     def total(self) -> Array:
-        """A whole step."""
+        """Time of the whole step."""
         return np.asarray(sum(getattr(self, each.name) for each in fields(self)))
 
 
 class StepModel:
-    """A model on a cluster, with the numbers that are fitted; `times` scores layouts."""
+    """A model on a cluster with given coefficients; `times` scores layouts."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class StepModel:
         self.compute = Compute(cluster, precision, engine, numbers)
 
     def times(self, layouts: Layouts, batch: Array | float) -> Times:
-        """Seconds of a step of `batch` samples."""
+        """Return the step breakdown for `batch` samples."""
         numbers, profile = self.numbers, self.profile
         alike, place = layouts.alike_on_a_device()
         before, block, after = (
@@ -85,9 +85,9 @@ class StepModel:
         fill = profile.block.count * block.all + before.all + after.all
         waiting = np.maximum(fill - slowest, 0.0)
         send = self.send_seconds(layouts)
-        # A stage exchanges with the next and with the one before, once for every chunk.
+        # A stage communicates with the next and the previous one, once per chunk.
         exchanges = 2.0 * layouts.chunks
-        if self.engine.crossing_transfers:  # and each of two stages has one neighbour
+        if self.engine.crossing_transfers:  # and each of two stages has only one neighbor
             exchanges = layouts.chunks * np.minimum(layouts.pipeline - 1.0, 2.0)
         host = 2.0 * layouts.chunks * numbers.handover_seconds
         transfer = np.where(piped, exchanges * send + host, 0.0)
@@ -105,7 +105,7 @@ class StepModel:
         one = np.ones_like(compute)
         step_host = numbers.step_seconds * one + self._sharded_host(layouts)
         busy = micro_batches * (slowest + transfer) + bubble + data
-        if self.engine.sync.replicas_differ:  # which has its exchange in the backward
+        if self.engine.sync.replicas_differ:  # with its communication in backward
             waiting = exposed(self._rounds(layouts), busy + optimizer + step_host)
             data, busy = data + waiting, busy + waiting
         devices = np.maximum(layouts.devices, 1.0)
@@ -122,7 +122,7 @@ class StepModel:
         )
 
     def _sharded_host(self, layouts: Layouts) -> Array:
-        """What shards cost the host."""
+        """Return the host cost of shards."""
         tensors = self.profile.tensors / layouts.pipeline
         each = self.engine.sharded_launches * self.numbers.launch_seconds
         return np.where(layouts.shards > 1, tensors * each, 0.0)
@@ -130,11 +130,12 @@ class StepModel:
     def slowest(
         self, layouts: Layouts, before: Array, block: Array, after: Array
     ) -> tuple[Array, Array, Array]:
-        """Blocks of the slowest stage, and whether it is the first, the last, or both."""
+        """Return the blocks of the slowest stage, and whether it is the first, the last, or
+        both."""
         count = self.profile.block.count
         blocks = layouts.blocks(count)
         piped = layouts.pipeline > 1
-        # Where stages do not divide the blocks, the ends have one less: the last, then the first.
+        # If the stages do not divide the blocks, the last stage has one less, then the first.
         missing = blocks * layouts.pipeline - count
         last = blocks - (missing >= 1)
         first = blocks - (missing >= 2)
@@ -150,7 +151,8 @@ class StepModel:
         )
 
     def send_seconds(self, layouts: Layouts) -> Array:
-        """What a stage hands to the next, for one micro-batch: every slice sends its part."""
+        """Return the transfer time of one micro-batch to the next stage: every slice sends its
+        part."""
         nbytes = self.profile.block.output_bytes * layouts.micro_batch / layouts.tensor
         stride = layouts.tensor * layouts.data_workers
         return COLLECTIVES["send"](
@@ -158,7 +160,7 @@ class StepModel:
         )
 
     def held_parameters(self, layouts: Layouts) -> Array:
-        """Parameters of the largest stage, as one slice of it has them."""
+        """Return the parameters that a tensor-parallel slice of the largest stage holds."""
         before, block, after = self.profile.layers
         blocks = layouts.blocks(block.count)
         piped = layouts.pipeline > 1
@@ -175,14 +177,14 @@ class StepModel:
     def _data(
         self, layouts: Layouts, micro_batches: Array, forward: Array, backward: Array
     ) -> Array:
-        """Gradients and gathered weights, less what computing hides."""
+        """Return the exposed communication of gradients and gathered weights."""
         engine = self.engine
         held = self.held_parameters(layouts)
         overlap = np.minimum(self.numbers.overlap, 1.0) if engine.overlap_data else np.zeros(())
         shards, replicas, stride = layouts.shards, layouts.replicas, layouts.tensor
         rate = self.numbers.exchange_rate
         group = group_of(self.cluster, self.numbers, shards, stride)
-        # Block by block.
+        # Weights and gradients move block by block.
         calls = layouts.blocks(self.profile.block.count)
         gather = COLLECTIVES["all-gather"](engine.gathered_bytes * held / calls, group)
         scatter = COLLECTIVES["reduce-scatter"](engine.gradient_bytes * held / calls, group)
@@ -199,7 +201,7 @@ class StepModel:
             once = gather + np.maximum(scatter - hidden * backward, 0.0)
             sharded = np.where(layouts.pipeline > 1, once, sharded)
         first = np.zeros(())
-        if engine.overlap_shards:  # nothing is computed yet that could hide it
+        if engine.overlap_shards:  # no compute precedes the first gather that could overlap it
             first = gather * layouts.pipeline / self.profile.block.count
 
         sharded = sharded + np.where(shards > 1, first, 0.0)
@@ -219,13 +221,14 @@ class StepModel:
             scattered = COLLECTIVES["reduce-scatter"](part, group) / rate
             summed = np.where(divided, scattered, summed)
             back = np.where(divided, COLLECTIVES["all-gather"](weights, group) / rate, 0.0)
-        # Where chunks are interleaved, one chunk's gradients travel while the other chunks of the
-        # last micro-batches are computed: a round of the pipeline for each of them.
+        # With interleaving, communication of one chunk's gradients overlaps the compute of the
+        # other chunks in the last micro-batches: one pipeline round for each of them.
         rounds = layouts.pipeline * (1.0 - 1.0 / layouts.chunks)
         window = overlap * np.minimum(1.0 + rounds, micro_batches)
         if not engine.overlap_piped:
             window = np.where(layouts.pipeline > 1, 0.0, window)
-        # What shards exchange takes its part of the backward that hides what replicas do.
+        # Communication of shards takes its share of the backward that overlaps with that of
+        # replicas.
         free = np.maximum(window * backward - np.where(shards > 1, again + scatter, 0.0), 0.0)
         if not engine.overlap_shards:
             free = np.where(shards > 1, 0.0, free)
@@ -235,7 +238,7 @@ class StepModel:
         return sharded + replicated
 
     def _rounds(self, layouts: Layouts) -> Rounds:
-        """Of replicas that agree in another way than by a plain sum."""
+        """Return the rounds of a synchronization mode other than PyTorch's all-reduce."""
         stride = layouts.tensor * layouts.shards
         group = group_of(self.cluster, self.numbers, layouts.replicas, stride)
         parameters = self.held_parameters(layouts) / layouts.shards
@@ -250,9 +253,9 @@ class StepModel:
         return replace(found, seconds=found.seconds / self.numbers.exchange_rate)
 
     def _behind(self, summed: Array, free: Array, nbytes: Array, overlap: Array) -> Array:
-        """What of a sum over replicas is left when the backward that hides it is over.
+        """Return the exposed part of a gradient all-reduce after the backward that overlaps it.
 
-        In buckets, it begins when the first is full, and the last one follows the backward.
+        With buckets, it begins when the first one is full, and the last one follows the backward.
         """
         bucket = self.engine.bucket_bytes
         if bucket is None:
@@ -269,7 +272,8 @@ class StepModel:
             return np.asarray(
                 self.held_parameters(layouts) / divided / self.profile.parameters * measured
             )
-        # The weight and its gradient, and the state three times: Adam's is the guess.
+        # Weight and gradient are moved once, the state three times; the coefficient's prior is
+        # Adam's.
         state = (16.0 + 3.0 * self.profile.state_bytes) / (16.0 + 3.0 * ADAM_BYTES)
         nbytes = self.held_parameters(layouts) / divided * self.numbers.optimizer_bytes * state
         return np.asarray(nbytes / self.compute.memory_rate)

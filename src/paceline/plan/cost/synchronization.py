@@ -17,7 +17,7 @@ class Rounds:
     """Rounds of communication, for every layout."""
 
     seconds: Array
-    """Of one round."""
+    """Duration of one round."""
     per_step: float
     hidden_steps: int
     """Steps that a round may overlap."""
@@ -32,7 +32,7 @@ def rounds(
     launch_seconds: Array,
 ) -> Rounds:
     """Return the rounds between `replicas` workers with `parameters` each, placed as `group`."""
-    # Few of many layouts differ in these two.
+    # Few layouts differ in these two.
     key, place = np.unique(replicas + 1j * np.round(parameters), return_inverse=True)
     bucket_bytes = engine.bucket_bytes or int(engine.gradient_bytes * np.max(parameters))
     cases = [
@@ -68,7 +68,7 @@ def state_bytes(sync: SyncSettings, replicas: Array) -> Array:
 
 
 def extra_samples(sync: SyncSettings, replicas: Array) -> Array:
-    """Return the samples to the same loss, in times of a plain all-reduce: assumed."""
+    """Return the samples needed to reach the same loss, relative to plain all-reduce: assumed."""
     return _by_number(replicas, sync.extra_samples)
 
 

@@ -12,18 +12,19 @@ from paceline.specs.plans.estimate import Estimate
 from paceline.specs.plans.sync import SyncSettings, default_sync, sync_candidates
 
 Profiles = Mapping[TrainingPrecision, Profile]
-"""A model, as it is in each precision that may be chosen."""
+"""A model's profile in each precision that may be chosen."""
 
 EXPOSED = 0.1
-"""Other modes are tried where plain all-reduce waits for links for more of a step than this."""
+"""Fraction of a step spent on communication above which modes besides plain all-reduce are
+tried."""
 WORTH_IT = 1.05
-"""Speed-up to the same loss, above which another mode than plain all-reduce is taken: its effect on
-learning is assumed, and plain all-reduce has none."""
+"""Speed-up to the same loss above which another mode replaces plain all-reduce: its effect on
+learning is only assumed, and plain all-reduce has none."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """The layout on some number of nodes that learns fastest."""
+    """The layout that learns fastest on one number of nodes."""
 
     nodes: int
     precision: TrainingPrecision
@@ -34,22 +35,22 @@ class Best:
 
     @property
     def samples_per_second(self) -> float:
-        """Of the whole training."""
+        """Throughput of the training."""
         return self.estimate.batch / self.estimate.step_seconds.value
 
     @property
     def learned_per_second(self) -> float:
-        """The same, divided by the extra samples that the mode is assumed to need."""
+        """Throughput divided by the extra samples that the mode is assumed to need."""
         return self.samples_per_second / self.estimate.extra_samples
 
     @property
     def layouts_scored(self) -> int:
-        """That were looked at in one precision; plain all-reduce has been tried on all of them."""
+        """Layouts scored in one precision; plain all-reduce was tried on all of them."""
         return (self.others[0] if self.others else self).found.scored
 
     @property
     def waiting(self) -> float:
-        """Of a step, what it waits for links: sums, transfers, stages with nothing to do."""
+        """Fraction of a step spent on communication and in pipeline bubbles."""
         parts = self.estimate.seconds
         links = sum(parts[each] for each in ("tensor", "transfer", "bubble", "data"))
         return links / self.estimate.step_seconds.value
@@ -58,9 +59,9 @@ class Best:
 def best_on(
     profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: SyncSettings | None = None
 ) -> Best | None:
-    """The fastest layout on all nodes of a cluster; none where none fits or divides the batch.
+    """Return the fastest layout on all nodes of a cluster; None if none fits or divides the batch.
 
-    Without `sync`, plain all-reduce, unless another mode is worth it.
+    Without `sync`: plain all-reduce, unless another mode is worth it.
     """
     if sync is not None:
         return _best_with(sync, profiles, cluster, batch, found)

@@ -11,19 +11,19 @@ from paceline.plan.cost.pipeline_simulation import DRAWS, Pipeline, Simulated, s
 from paceline.plan.cost.step_time import StepModel
 
 BUCKETS = 10
-"""Of a stage's gradients: as in the closed form, a tenth of them follows the last backward."""
+"""Gradient buckets of a stage: as in the closed form, a tenth follows the last backward."""
 
 
 def simulated(steps: Steps, numbers: Numbers, draws: int = DRAWS, seed: int = 0) -> list[Simulated]:
-    """The step of every layout in `steps`, with workers that differ as `numbers` say."""
+    """Simulate the step of every layout in `steps`; `numbers` has the spread of worker speeds."""
     return simulate(pipelines(steps, numbers), float(numbers.jitter), draws, seed)
 
 
 def pipelines(steps: Steps, numbers: Numbers) -> list[Pipeline]:
-    """What the parts of every layout's step take, as the closed form has them.
+    """Return the durations of every layout's step, from the closed form.
 
-    Sums over replicas compete with computing in the simulation. What shards gather and scatter does
-    so in the closed form only: what that leaves exposed follows the last backward.
+    The simulation overlaps gradient all-reduces of replicas with compute. For shards, only the
+    closed form does: their exposed communication follows the last backward.
     """
     layouts, batch, engine = steps.layouts, steps.batch, steps.engine
     times = _model(steps, numbers, engine.overlap_data).times(layouts, batch)
@@ -36,11 +36,11 @@ def pipelines(steps: Steps, numbers: Numbers) -> list[Pipeline]:
         one = np.array([index])
         chunks = int(layouts.chunks[index])
         micro_batches = int(every_micro_batches[index])
-        # What the closed form has behind the last backward: of shards, and of replicas that agree
-        # in another way than by their gradients.
+        # In the closed form, this communication follows the last backward: that of shards, and that
+        # of synchronization modes whose replicas differ.
         follows = layouts.shards[index] > 1 or engine.sync.replicas_differ
         piped = layouts.pipeline[index] > 1
-        # The closed form has a worker hand over what it computed before it goes on.
+        # In the closed form, a worker hands its output over before it continues.
         handover = float(times.transfer[index]) / (2 * micro_batches * chunks)
         forward, backward = _stages(steps, layouts.take(one), [each.take(one) for each in passes])
         exposed = float(times.data[index]) if follows else 0.0
@@ -66,10 +66,10 @@ def _model(steps: Steps, numbers: Numbers, overlap: bool) -> StepModel:
 
 
 def _stages(steps: Steps, layout: Layouts, passes: list[Passes]) -> tuple[Array, Array]:
-    """Seconds of forward and of backward, by worker and chunk."""
+    """Return the seconds of forward and of backward, by worker and chunk."""
     workers, chunks = int(layout.pipeline[0]), int(layout.chunks[0])
     before, block, after = passes
-    # Slices are summed in forward, in backward, and where a block is computed again.
+    # Tensor-parallel all-reduces run in forward, in backward, and in the recomputation of a block.
     repeated = layout.recompute[0] == RECOMPUTE.index("block")
     blocks = _blocks(steps.profile.block.count, workers * chunks)
     ends = np.zeros((2, workers * chunks))
@@ -88,7 +88,8 @@ def _stages(steps: Steps, layout: Layouts, passes: list[Passes]) -> tuple[Array,
 
 
 def _blocks(count: int, stages: int) -> Array:
-    """As even as can be; the last has one less, then the first, then those before the last."""
+    """Return an even division; the last stage has one less, then the first, then those before
+    the last."""
     missing = -count % stages
     blocks = np.full(stages, float(-(-count // stages)))
     order = [stages - 1, 0, *range(stages - 2, 0, -1)]

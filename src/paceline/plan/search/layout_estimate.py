@@ -1,4 +1,4 @@
-"""Scores turned into what a person reads: one layout with its parts, intervals and origins."""
+"""Estimates for people: layouts with their step breakdown, intervals and origins."""
 
 from dataclasses import fields
 
@@ -9,11 +9,11 @@ from paceline.specs.measurements.profile import TrainingPrecision
 from paceline.specs.plans.estimate import Amount, Estimate
 
 MEMORY_SPREAD = 0.12
-"""Either way; 56 of 59 dense rows of Megatron's CI are within (docs/planning.md)."""
+"""Relative error either way; 56 of 59 dense rows of Megatron's CI are within (docs/planning.md)."""
 
 
 def estimates(found: Fit, steps: Steps, precision: TrainingPrecision) -> list[Estimate]:
-    """Of every layout in `steps`."""
+    """Return the estimate of every layout in `steps`."""
     seconds, low, high = found.predict(steps)
     times = found.model(steps).times(steps.layouts, steps.batch)
     held = memory(steps.profile, steps.layouts, steps.batch, steps.engine)

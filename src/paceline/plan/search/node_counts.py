@@ -1,4 +1,4 @@
-"""The best layout on every number of nodes, and which number to take."""
+"""The best layout on every number of nodes, and the choice among them."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -17,11 +17,11 @@ from paceline.specs.plans.sync import SyncSettings, default_sync
 
 Goal = Literal["fastest", "cheapest", "greenest", "knee"]
 WORTHWHILE = 0.5
-"""Of what a node of the smallest number brings, what a further one has to."""
+"""Least gain of a further node, relative to a node of the smallest number."""
 
 
 def node_counts(most: int) -> list[int]:
-    """Powers of two up to the nodes of a cluster, and all of them."""
+    """Return the powers of two up to the nodes of a cluster, and all of them."""
     return sorted({*(2**power for power in range(most.bit_length())), most})
 
 
@@ -33,7 +33,7 @@ def bests_on(
     counts: Sequence[int],
     sync: SyncSettings | None = None,
 ) -> list[Best]:
-    """The best on each number of nodes that has one, from few to many."""
+    """Return the best layout on each number of nodes that has one, in ascending order."""
     each = (
         best_on(profiles, cluster.model_copy(update={"nodes": count}), batch, found, sync)
         for count in sorted(counts)
@@ -51,7 +51,7 @@ def choose(
     cluster: Cluster,
     within: Callable[[Best], bool] = lambda best: True,
 ) -> Best:
-    """The number of nodes that serves the goal best, among those that keep within the limits."""
+    """Return the best layout by the goal, on a number of nodes within the limits."""
     allowed = [best for best in bests if within(best)]
     if not allowed:
         fastest = min(bests, key=_seconds)
@@ -71,8 +71,8 @@ def choose(
 
 
 def wasted_beyond(bests: Sequence[Best]) -> int | None:
-    """The number of nodes beyond which a further one brings less than half of what those of the
-    smallest number do; none where all are worth it."""
+    """Return the number of nodes beyond which another one adds less than half the throughput per
+    node of the smallest number; None if all are worth it."""
     first = bests[0].learned_per_second / bests[0].nodes
     for fewer, more in pairwise(bests):
         gained = more.learned_per_second - fewer.learned_per_second
@@ -82,7 +82,7 @@ def wasted_beyond(bests: Sequence[Best]) -> int | None:
 
 
 def curve(bests: Sequence[Best]) -> tuple[ScalingPoint, ...]:
-    """For a table and a picture."""
+    """Return the scaling curve for tables and charts."""
     first = bests[0].learned_per_second / bests[0].nodes
     return tuple(
         ScalingPoint(
@@ -99,7 +99,7 @@ def curve(bests: Sequence[Best]) -> tuple[ScalingPoint, ...]:
 
 
 def _seconds(best: Best) -> float:
-    """Of a step, and more where less is learned in it."""
+    """Return the step time, multiplied by the extra samples that the mode needs."""
     return best.estimate.step_seconds.value * best.estimate.extra_samples
 
 
@@ -116,7 +116,7 @@ def _joules(best: Best, cluster: Cluster) -> float:
 def _nothing_fits(
     profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: SyncSettings
 ) -> PacelineError:
-    """Say why; a batch that cannot be divided says so itself."""
+    """Explain why nothing fits; an indivisible batch raises its own error."""
     least = np.inf
     scored = 0
     for precision, profile in profiles.items():

@@ -1,4 +1,4 @@
-"""All layouts of a model on a cluster, those that fit, the fastest first."""
+"""All layouts of a model on a cluster: those that fit, the fastest first."""
 
 from dataclasses import dataclass
 
@@ -18,15 +18,15 @@ from paceline.specs.plans.estimate import Estimate
 from paceline.specs.plans.sync import SyncSettings, default_sync
 
 MOST_TENSOR = 16
-"""Workers that slice a layer: beyond two nodes of eight no published run does."""
+"""Largest tensor-parallel degree: no published run exceeds two nodes of eight."""
 MOST_SAMPLES = 256
-"""In a micro-batch."""
+"""Most samples in a micro-batch."""
 MODES = ("none", "selective", "block")
 
 
 @dataclass(frozen=True)
 class Found:
-    """Layouts that fit, those that learn fastest first, and those that do not."""
+    """The layouts that fit, fastest learning first, and those that do not."""
 
     steps: Steps
     seconds: Array
@@ -36,15 +36,15 @@ class Found:
 
     @property
     def scored(self) -> int:
-        """Layouts that were looked at."""
+        """Number of layouts scored."""
         return len(self.seconds) + len(self.too_large)
 
     def best(self, found: Fit, count: int, precision: TrainingPrecision) -> list[Estimate]:
-        """The first of them, with their parts and intervals."""
+        """Return the estimates of the first `count` layouts."""
         return self.chosen(found, np.arange(min(count, len(self.seconds))), precision)
 
     def chosen(self, found: Fit, places: Index, precision: TrainingPrecision) -> list[Estimate]:
-        """Those at these places, with their parts and intervals."""
+        """Return the estimates of the layouts at these places."""
         return estimates(found, self.steps.take(places), precision)
 
 
@@ -81,7 +81,8 @@ def search(
 
 
 def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
-    """All that Paceline can run: degrees x micro-batch x recomputation x interleaving."""
+    """Return all layouts that Paceline can run: degrees x micro-batch x recomputation x
+    interleaving."""
     rows: list[Array] = []
     for tensor in _tensor_degrees(profile, cluster):
         left = cluster.devices // tensor
@@ -100,8 +101,8 @@ def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
 
 
 def _with_forward_samples(layouts: Layouts, sync: SyncSettings, batch: int) -> Layouts:
-    """Return the layouts of replicas alone whose forward has the samples that the mode prescribes;
-    all layouts where it prescribes none, or where there is no such layout."""
+    """Return the layouts of replicas alone with the forward size that the mode prescribes; all
+    layouts if it prescribes none, or if there is no such layout."""
     numbers, place = np.unique(layouts.replicas, return_inverse=True)
     samples = [sync.forward_samples(batch, int(each)) for each in numbers]
     if None in samples:
@@ -117,7 +118,7 @@ def _with_forward_samples(layouts: Layouts, sync: SyncSettings, batch: int) -> L
 
 
 def _replicated(layouts: Layouts, sync: SyncSettings, precision: TrainingPrecision) -> Layouts:
-    """Return the layouts that the mode accepts; if none, raise why it refuses most replicas."""
+    """Return the layouts that the mode accepts; if none, raise its refusal of the most replicas."""
     refused: dict[float, PacelineError] = {}
     for replicas in np.unique(layouts.replicas):
         one = int(np.flatnonzero(layouts.replicas == replicas)[0])
@@ -132,9 +133,9 @@ def _replicated(layouts: Layouts, sync: SyncSettings, precision: TrainingPrecisi
 
 
 def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) -> Array:
-    """All layouts with these degrees, as rows in the order of the fields of `Layouts`.
+    """Return all layouts with these degrees, as rows in the order of the fields of `Layouts`.
 
-    `twice`: there are blocks for two stages on every worker.
+    `twice`: there are enough blocks for two stages on every worker.
     """
     shards = np.array(_divisors(data), dtype=np.float64)
     samples = np.array([each for each in _divisors(share) if each <= MOST_SAMPLES])
@@ -157,12 +158,12 @@ def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) 
         0.0 * whole,
     )
     rows = np.stack(columns, axis=1)
-    # A pipeline passes whole rounds of micro-batches.
+    # A pipeline processes whole rounds of micro-batches.
     return np.asarray(rows[(share / sample) % pipeline == 0])
 
 
 def _tensor_degrees(profile: Profile, cluster: Cluster) -> list[int]:
-    """Those that divide the devices and what they slice."""
+    """Return the degrees that divide the devices and the sliced dimensions."""
     products = [each for each in profile.block.matmuls if each.sliced != "whole"]
     if not products:
         return [1]
