@@ -79,8 +79,7 @@ class Saver:
         """The step of the last complete checkpoint, as far as this worker knows."""
 
     def save(self, snapshot: Snapshot) -> None:
-        """Start a save, after waiting for the previous one. The tensors may change after this
-        returns."""
+        """Wait for the previous save, then start one. The tensors may change after this returns."""
         began = time.perf_counter()
         self.wait()
         staged = self._staging.copied(snapshot.sections)
@@ -93,8 +92,7 @@ class Saver:
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait until this worker has written its part; on worker 0, until the checkpoint is
-        complete."""
+        """Wait until this worker's part, or on worker 0 the whole checkpoint, is written."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -130,7 +128,7 @@ class Saver:
         )
 
     def _hand_in(self, snapshot: Snapshot, draft: Draft) -> dict[str, FileRecord]:
-        """Write this worker's part and report to worker 0, which waits for it, even after a
+        """Write this worker's part. Report to worker 0, which waits for it, even after a
         failure."""
         part = Part(error="it was not written")
         try:

@@ -42,8 +42,7 @@ class Box(NamedTuple):
         return Box(begins, shape) if all(length > 0 for length in shape) else None
 
     def split(self, count: int) -> "list[Box]":
-        """Split along the longest dimension into nearly equal parts; fewer if that dimension is
-        short."""
+        """Split along the longest dimension into nearly equal parts; fewer if it is short."""
         if count == 1 or not self.shape:
             return [self]
         dimension = max(range(len(self.shape)), key=lambda each: self.shape[each])
@@ -92,8 +91,7 @@ class Extent:
     def slice(
         cls, held: tuple[int, ...], dimension: int, pieces: list[range], length: int
     ) -> "Extent":
-        """Return the extent of several ranges along a dimension, concatenated in the local
-        tensor."""
+        """Return the extent of ranges along a dimension, concatenated in the local tensor."""
         whole = (*held[:dimension], length, *held[dimension + 1 :])
         begins = accumulate((len(piece) for piece in pieces), initial=0)
         parts = []
@@ -137,6 +135,5 @@ class Extent:
 
 
 def _cut(tensor: torch.Tensor, box: Box) -> torch.Tensor:
-    """Return a rectangle of a tensor. Skip the indexing if it is the whole tensor: that is
-    faster."""
+    """Return a rectangle of a tensor; the tensor itself if it is all of it, as indexing is slow."""
     return tensor if box.shape == tuple(tensor.shape) else tensor[box.slices]

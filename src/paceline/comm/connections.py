@@ -33,8 +33,7 @@ class Connections:
 
     @contextmanager
     def opening(self) -> Iterator[set[str]]:
-        """Track the connections opened in a block. Yields a set that holds their identities
-        afterwards."""
+        """Track the connections that a block opens; yield a set that holds them afterwards."""
         with self._lock:
             self._before = set(_sockets().values())
             self.shut_down = False

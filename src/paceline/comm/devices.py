@@ -16,8 +16,7 @@ from paceline.specs import PacelineError, Placement
 
 
 def pick_device(placement: Placement) -> torch.device:
-    """Return this worker's device: the accelerator with its local rank, or the CPU if there is
-    none."""
+    """Return this worker's device: the accelerator of its local rank, or the CPU without one."""
     if not torch.accelerator.is_available():
         return torch.device("cpu")
     accelerator = torch.accelerator.current_accelerator()

@@ -13,6 +13,5 @@ def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the full tensor of one that may be sharded. All workers with a shard call it
-    together."""
+    """Return the full tensor of one that may be sharded. All its workers call this together."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

@@ -84,8 +84,7 @@ class Groups:
         )
 
     def dividing_the_batch(self, layout: Layout) -> "dist.ProcessGroup | None":
-        """Return the group of workers that hold the other local batches of this worker's global
-        batch.
+        """Return the data-parallel group: the workers that divide each global batch with this one.
 
         All workers call this together.
         """
@@ -136,8 +135,7 @@ class Groups:
         return self._replicas
 
     def same_part(self, layout: Layout) -> "dist.ProcessGroup | None":
-        """Return the group of workers that hold the same part in each replica, from the engine's
-        mesh."""
+        """Return the same group as `replicas`, but from the engine's device mesh."""
         if layout.replicas == 1:
             return None
         if layout.replicas == layout.workers:
@@ -181,11 +179,7 @@ class Groups:
         dist.destroy_process_group(group)
 
     def collected(self, about: str, words: str) -> list[str]:
-        """Collect a text from each worker: return all texts by rank on worker 0, else an empty
-        list.
-
-        Each call needs a new key, because a store's keys are never reused.
-        """
+        """Collect a text from each worker; return them by rank on worker 0, nothing elsewhere."""
         if self._store is None:
             return [words]
         self.say(f"collected/{about}/{self.placement.rank}", words)

@@ -70,8 +70,7 @@ make_wrapper_subclass = torch.Tensor._make_wrapper_subclass
 FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
 EFFICIENT_ATTENTION = torch.ops.aten._scaled_dot_product_efficient_attention
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-"""The operators behind `F.scaled_dot_product_attention`: FLOP counters and recomputation name
-them."""
+"""The operators behind `F.scaled_dot_product_attention`, for FLOP counters and recomputation."""
 READ_NUMBER = torch.ops.aten._local_scalar_dense.default
 """The operator behind `tensor.item()`, which has no answer for a tensor without memory."""
 

@@ -11,13 +11,13 @@ from paceline.membership.messages import MESSAGES, Message
 from paceline.specs.base import Spec
 
 MAX_BYTES = 16 << 20
-"""Of a message on the wire: enough for 100,000 members and what their trainings know."""
+"""Maximum size of a message on the wire: enough for 100,000 members and their facts."""
 MAX_DECOMPRESSED_BYTES = 256 << 20
 MAX_FIRST_BYTES = 4 << 10
-"""Of the first message, which is read before the other end has proved that it is a member."""
+"""Maximum size of the first message, read before the other end has proved that it is a member."""
 _LENGTH_BYTES = 4
 _COMPRESS_BYTES = 32 << 10
-"""Longer messages are compressed: rosters, whose members are much alike, to a tenth."""
+"""Longer messages are compressed. A roster's members are similar: it shrinks to a tenth."""
 
 
 def parse(body: bytes) -> Message:
@@ -45,7 +45,7 @@ class Channel:
         *,
         initiator: bool,
     ) -> "Channel":
-        """Open a channel over a new connection; `initiator`: whether this end made it."""
+        """Open a channel over a new connection; `initiator` is true on the end that made it."""
         nonce = new_nonce()
         writer.write(nonce)
         other = await _read(reader, NONCE_BYTES)
@@ -53,7 +53,7 @@ class Channel:
         return cls(reader, writer, signing)
 
     def send(self, message: Spec) -> None:
-        """Send a message, without knowing whether it arrives."""
+        """Send a message without waiting for delivery."""
         if self._writer.is_closing():
             return
         body = message.model_dump_json().encode()

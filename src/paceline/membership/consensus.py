@@ -1,7 +1,7 @@
-"""Agreement on the next roster, safe against the loss of any member at any time.
+"""Consensus on the next roster, safe against the loss of any member at any time.
 
-A generation begins when all its members have accepted its roster, and makes progress only while
-all of them hold to it: a step needs all members. A member holds to one roster at a time. So two
+A generation begins when all its members have accepted its roster. It makes progress only while all
+of them follow it: a step needs all members. A member follows one roster at a time. So two
 generations never make progress side by side if any two rosters that may have begun share a member.
 Therefore a roster has
 
@@ -12,8 +12,8 @@ where half is enough if it includes the first member. Members known to be dead d
 member on the same node verifies that. So the smaller side of a network partition begins nothing,
 and of two equal sides only one does.
 
-A member's state holds until it accepts something: it refuses a proposal that rests on an older
-version of its state. Nothing here communicates or waits.
+A member's state is valid until it accepts something: it refuses a proposal that is based on an
+older version of its state. This module does not communicate or wait.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,18 +24,18 @@ from paceline.specs.runs.roster import Member, Roster
 
 @dataclass(frozen=True)
 class AcceptorState:
-    """What an acceptor reports when its member is ready for another generation."""
+    """The state that an acceptor reports when its member is ready for another generation."""
 
     begun: Roster
-    """The last roster that it knows to have begun."""
+    """The last roster that this member knows to have begun."""
     accepted: Roster | None
-    """The roster that it has accepted since."""
+    """The roster that this member has accepted since, if any."""
     version: int
-    """How many rosters it has accepted."""
+    """Number of rosters that this member has accepted."""
 
     @property
     def generation(self) -> int:
-        """The latest generation that it knows of."""
+        """The latest generation that this member knows of."""
         return self.begun.generation if self.accepted is None else self.accepted.generation
 
 
@@ -54,7 +54,7 @@ class Acceptor:
         return cls(Roster(generation=-1, members=(member,)))
 
     def accept(self, roster: Roster, version: int) -> bool:
-        """Accept a roster that rests on a version of this state, or refuse it."""
+        """Accept a roster based on this version of the state; return False to refuse it."""
         now = self.state
         if version != now.version or roster.generation <= now.generation:
             return False
@@ -62,7 +62,7 @@ class Acceptor:
         return True
 
     def begin(self, roster: Roster) -> bool:
-        """Begin a roster that all its members have accepted; False if this one no longer has."""
+        """Begin a roster that all members accepted; return False if it is not the accepted one."""
         now = self.state
         if now.accepted != roster:
             return False
@@ -75,7 +75,7 @@ def next_roster(
 ) -> Roster | None:
     """Return the roster that the ready members may propose; None if they are too few.
 
-    Members of the last generation keep their order; new ones come after them.
+    Members of the last generation keep their order; new members come after them.
     """
     begun = max((each.begun for each in ready.values()), key=lambda roster: roster.generation)
     later = [

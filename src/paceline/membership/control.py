@@ -1,9 +1,9 @@
 """The control plane: one listener per member, and questions that spread over a tree.
 
-A question to many members goes to a few of them, each of which forwards it to its part of the rest,
-and their replies come back together: with 10,000 members, no member talks to more than a few.
-A member sends heartbeats while it works on a question. One that is silent for a lease, or gone, has
-no reply in the answer, and the members behind it are asked directly.
+A question to many members goes to a few of them. Each forwards it to its part of the rest and
+returns all their replies together: with 10,000 members, no member talks to more than a few. A
+member sends heartbeats while it works on a question. A member that is dead, or silent for a lease,
+has no reply in the answer, and the members behind it are asked directly.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ UNREACHED = (ConnectionError, TimeoutError, OSError)
 
 
 class Control:
-    """One member's listener, and its questions to others, all in one event loop."""
+    """One member's listener and its questions to others, all in one event loop."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Control:
         self._serving: set[asyncio.Task[None]] = set()
 
     async def listen(self, address: str) -> int:
-        """Start to listen; return the port."""
+        """Start listening and return the port."""
         self._server = await asyncio.start_server(self._accept, address, 0, backlog=4096)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -74,7 +74,7 @@ class Control:
         members: Sequence[Member],
         timeout_seconds: Callable[[Member], float] | None = None,
     ) -> dict[str, Reply]:
-        """Ask members a question; return the replies by name, without members out of reach."""
+        """Ask members a question; return the replies by name, without unreachable members."""
         if not members:
             return {}
         each = -(-len(members) // FAN_OUT)
@@ -113,8 +113,8 @@ class Control:
             channel.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Not a coroutine function: asyncio.start_server would make the task itself, and logs an
-        # error for each that `close` cancels (Python 3.11).
+        # Not a coroutine function: asyncio.start_server would then create the task itself, and log
+        # an error for each task that `close` cancels (Python 3.11).
         task = asyncio.create_task(self._serve(reader, writer))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)

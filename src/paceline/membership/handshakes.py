@@ -7,8 +7,8 @@ from paceline.membership.channel import Channel
 from paceline.membership.messages import Hello
 
 MAX_PENDING = 64
-"""Pending handshakes. One more aborts the oldest: a member needs milliseconds, so the oldest is
-hardly ever a member's."""
+"""Maximum pending handshakes. One more aborts the oldest: a member needs milliseconds, so the
+oldest is hardly ever a member's."""
 TIMEOUT_SECONDS = 5.0
 
 

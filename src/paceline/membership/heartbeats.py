@@ -1,9 +1,9 @@
 """Failure detection: the members of a generation connect along a tree and send heartbeats.
 
-The first worker of a node watches the others on it, and the first of each node is watched by the
-first of another: a member holds few connections, however many members there are. The end of its
-connections shows a dead process at once; the lease shows a silent one. Clocks are monotonic, and a
-member that was itself suspended does not count that time against others.
+The first worker of each node watches the other workers on it, and the first worker of another node
+watches that one. So a member has few connections, however many members there are. A closed
+connection reveals a dead process at once; the lease reveals a silent one. Clocks are monotonic, and
+a member that was itself suspended does not count that time against others.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from paceline.membership.messages import Absence, Goodbye, Heartbeat
 from paceline.specs.runs.roster import Roster
 
 _LATE_SECONDS = 0.02
-"""A member whose own timer fires later than this may still have received messages to read."""
+"""If a member's own timer fires later than this, received messages may still be unread."""
 
 
 def parent_of(roster: Roster, rank: int) -> int | None:
@@ -43,8 +43,8 @@ def children_of(roster: Roster, rank: int) -> list[int]:
 class Heartbeats:
     """One member's heartbeats with its parent and children in one generation.
 
-    `lost` is called with the name of a member and why it counts as lost, `ended` when a member has
-    left the generation.
+    `lost` is called with a lost member's name and the reason, `ended` when a member has left the
+    generation.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Heartbeats:
                 del self._channels[name]
 
     def close(self, *, finished: bool) -> None:
-        """Close all channels in good order."""
+        """Say goodbye on all channels and close them."""
         for channel in self._channels.values():
             channel.send(Goodbye(finished=finished))
             channel.close()
@@ -124,7 +124,7 @@ class Heartbeats:
                 send_at = now + pause
                 for channel in self._channels.values():
                     channel.send(Heartbeat())
-            if now - wake_at > _LATE_SECONDS:  # heartbeats that arrived meanwhile are unread
+            if now - wake_at > _LATE_SECONDS:  # heartbeats that arrived meanwhile are still unread
                 for name in self._heard_at:
                     self._heard_at[name] += now - wake_at
             for name, at in list(self._heard_at.items()):

@@ -10,12 +10,12 @@ from paceline.specs.runs.roster import Member, Roster
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the control plane asks of a member's training."""
+    """The control plane's callbacks into a member's training, and the planned size."""
 
     interrupt: Callable[[], None]
-    """Interrupt all collectives of the generation that are in progress."""
+    """Interrupt all of the generation's collectives in progress."""
     kill_process: Callable[[], None]
-    """Kill this process, which does not return from a collective."""
+    """Kill this process, because it does not return from a collective."""
     open_store: Callable[[], int]
     """Open the store for the rendezvous of the next process groups; return its port."""
     announce: Callable[[Roster, Member], None]
@@ -23,15 +23,15 @@ class Hooks:
     find_leader: Callable[[], Member | None]
     """Return the leader that was published last."""
     fitting: Callable[[int], int]
-    """Return how many of a number of members can train."""
+    """Return how many of the given number of members can train."""
     run_ended: Callable[[], bool]
-    """Whether the run has ended and accepts no more members."""
+    """Return whether the run has ended and accepts no more members."""
     planned: int
     """Number of members in the plan."""
 
 
 class Ended(PacelineError):
-    """The training has ended for this member, for a reason that it or another one gave."""
+    """The training has ended for this member, for a reason given by this or another member."""
 
     def __init__(self, end: End, me: str) -> None:
         fix = "read that worker's log in the run's logs/"

@@ -13,13 +13,13 @@ from paceline.membership.hooks import Hooks
 _INTERRUPT_SECONDS = 0.1
 _STUCK_SECONDS = 5.0
 _BUSY_CORES = 0.1
-"""A process that uses less of a core than this computes nothing."""
+"""A process that uses less of a core than this is idle."""
 _COMMUNICATION_THREADS = ("gloo", "pt_gloo")
-"""How the names of threads begin that only communicate."""
+"""Name prefixes of threads that only communicate."""
 
 
 class Idle:
-    """Tells whether this process has computed anything since this was created."""
+    """Detects whether this process has computed anything since this object was created."""
 
     def __init__(self) -> None:
         self._since, self._used = time.monotonic(), _compute_seconds()
@@ -30,20 +30,20 @@ class Idle:
         return time.monotonic() - self._since
 
     def longer_than(self, seconds: float) -> bool:
-        """Whether this is older than that, and the process has used hardly any CPU time since."""
+        """Return whether `seconds` have passed and the process has been idle since creation."""
         if self.seconds <= seconds:
             return False
         return _compute_seconds() - self._used < _BUSY_CORES * self.seconds
 
 
 def _compute_seconds() -> float:
-    """Return the CPU time of this process's threads, without those that only communicate.
+    """Return the CPU time of this process's threads, without threads that only communicate.
 
-    Gloo's threads may spin over a connection that is shut down.
+    Gloo's threads may spin on a connection that is shut down.
     """
     seconds = 0.0
     for thread in psutil.Process().threads():
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the thread has ended meanwhile
             name = Path(f"/proc/self/task/{thread.id}/comm").read_text()
             if not name.startswith(_COMMUNICATION_THREADS):
                 seconds += thread.user_time + thread.system_time
@@ -53,9 +53,9 @@ def _compute_seconds() -> float:
 async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:
     """Interrupt a training until it has left its generation.
 
-    Once is not enough: it may be about to open connections and wait for them. And a collective may
-    not notice that its connections are shut down: then this process kills itself, so that the
-    others can continue.
+    One interruption is not enough: the training may be about to open connections and wait for them.
+    A collective may also fail to notice that its connections are shut down. Then this process kills
+    itself, so that the others can continue.
     """
     idle = Idle()
     while not left():

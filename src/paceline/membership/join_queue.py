@@ -1,4 +1,4 @@
-"""Processes that wait for a place in the training, as the leader knows them."""
+"""The leader's queue of processes that wait to join the training."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ class JoinQueue:
 
     def __init__(self, expiry_seconds: float) -> None:
         self._expiry_seconds = expiry_seconds
-        """A request that is not repeated for this long has expired."""
+        """A request expires if it is not repeated for this long."""
         self._requests: dict[str, tuple[Join, float]] = {}
         self._retiring: set[str] = set()
 
@@ -30,7 +30,7 @@ class JoinQueue:
         return [join for join, at in self._requests.values() if now - at < self._expiry_seconds]
 
     def __bool__(self) -> bool:
-        """Whether there is any request, expired or not; safe from other threads."""
+        """Return whether there is any request, expired or not; safe from other threads."""
         return bool(self._requests)
 
     def without(self, roster: Roster) -> "JoinQueue":
@@ -42,7 +42,7 @@ class JoinQueue:
         return rest
 
     def may_retire(self, name: str) -> bool:
-        """Whether a member may exit because a waiting process can replace it."""
+        """Return whether a member may exit because a waiting process can replace it."""
         if len(self.current) <= len(self._retiring - {name}):
             return False
         self._retiring.add(name)

@@ -31,9 +31,9 @@ async def ask_to_join(state: MemberState) -> None:
 
 
 async def rejoin(state: MemberState) -> None:
-    """Ask for a place under a new name: the others are in a generation without this member.
+    """Ask for a place under a new name, because the others are in a generation without this member.
 
-    A member that has accepted a roster may be in that generation and about to hear of its begin.
+    A member that has accepted a roster may be in that generation and about to learn that it began.
     """
     ended = state.generation
     if state.acceptor.state.accepted is not None:

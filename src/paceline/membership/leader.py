@@ -22,12 +22,12 @@ from paceline.specs.runs.roster import Member, Roster
 
 _PAUSE_SECONDS, _MAX_PAUSES = 0.05, 32
 _SUSPECT_DIVISOR = 8
-"""Members on the node of a suspect get this fraction of a lease to answer."""
+"""Members on a suspect's node get a lease divided by this to answer."""
 _CLEARED_SECONDS = 20.0
 
 
 class Leader:
-    """A member that leads one change of generation."""
+    """A member's role as the leader of one change of generation."""
 
     def __init__(self, state: MemberState) -> None:
         self._state = state
@@ -47,8 +47,10 @@ class Leader:
             await asyncio.sleep(_PAUSE_SECONDS + self._backoff_seconds())
 
     def _backoff_seconds(self) -> float:
-        """Return a random, growing pause: two simultaneous leaders refuse each other's proposals,
-        for ever if they keep time."""
+        """Return a random, growing pause.
+
+        Two simultaneous leaders refuse each other's proposals, forever if they retry in lockstep.
+        """
         longest = _PAUSE_SECONDS * min(2**self._refused - 1, _MAX_PAUSES)
         return random.uniform(0, longest)  # noqa: S311 -- nobody is to be kept from guessing it
 
@@ -96,7 +98,7 @@ class Leader:
     async def _is_accepted(
         self, roster: Roster, left: dict[str, Left], admitted: list[Join]
     ) -> bool:
-        """Propose a roster; whether all its members accept it."""
+        """Propose a roster; return whether all its members accept it."""
         state = self._state
         versions = dict.fromkeys(roster.names, 0)
         versions |= {name: each.version for name, each in left.items()}
@@ -116,7 +118,7 @@ class Leader:
         facts |= {join.member.name: join.facts for join in admitted}
         begin = Begin(
             roster=roster,
-            # A member of a roster that never began may have answered without a place in this one.
+            # A member of a roster that never began may have replied without a place in this roster.
             facts={name: facts[name] for name in roster.names},
             lost={name: why for name, why in state.lost.items() if roster.rank(name) is None},
             why=state.why,
@@ -141,8 +143,11 @@ class Leader:
         return await state.control.gather(question, others, timeout_seconds)
 
     def _is_asked(self, name: str) -> bool:
-        """Whether to ask a member: one that was reported as lost may only be cut off from the
-        member that reported it, unless that happens again and again."""
+        """Return whether to ask a member.
+
+        A member reported as lost may only be cut off from the member that reported it. It is asked,
+        unless it has been cleared recently and is reported again.
+        """
         cleared = self._state.cleared.get(name)
         recently = cleared is not None and self._now() - cleared < _CLEARED_SECONDS
         return not (recently and name in self._state.lost)
@@ -155,13 +160,13 @@ class Leader:
         for reply in left.values():
             for roster in (reply.begun, reply.accepted):
                 self._known |= {each.name: each for each in (roster.members if roster else ())}
-        # Without members that the replies have only just named: nobody has asked them yet.
+        # Exclude members that these replies were the first to name: they have not been asked yet.
         self._unreachable = [each.name for each in known if each.name not in left]
         for name in self._unreachable:
             state.lost.setdefault(name, Absence(reason="silent"))
 
     def _wait_for_more(self, left: int) -> None:
-        """Publish this leader, whose predecessor may be lost, and give up after a while."""
+        """Publish this leader, whose predecessor may be lost, and give up after a time limit."""
         state = self._state
         if not self._announced:
             state.hooks.announce(state.roster, state.me)

@@ -17,13 +17,13 @@ from paceline.specs import Faults
 from paceline.specs.runs.roster import Member, Roster
 
 JOIN_SECONDS = 0.5
-"""How often a process that waits for a place asks for it."""
+"""Interval at which a waiting process asks for a place."""
 
 
 class MemberState:
-    """One member's state, and its transitions; all of it in the event loop of its control.
+    """One member's state and its transitions, all in the event loop of its control plane.
 
-    `regroup(delay)` brings about the next generation; it runs when a generation has ended.
+    `regroup(delay)` runs when a generation has ended, and forms the next one.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class MemberState:
         self.acceptor = Acceptor.of_newcomer(me)
         self.lost: Absences = {}
         self.cleared: dict[str, float] = {}
-        """When members answered that had been reported as lost."""
+        """When members that had been reported as lost answered after all."""
         self._join_expiry = 4 * JOIN_SECONDS + faults.lease_seconds
         self.join_queue = JoinQueue(self._join_expiry)
         self.facts: dict[str, Any] | None = None
-        """What this member's training knows, once it has left the generation."""
+        """Facts about this member's training, once it has left the generation."""
         self.left = asyncio.Event()
-        """Set while the training is outside of all collectives."""
+        """Set while the training is outside all collectives."""
         self.ended = False
         self.ended_at = 0.0
         self.why = ""
@@ -65,7 +65,7 @@ class MemberState:
 
     @property
     def generation(self) -> int:
-        """Its generation; -1 for a process that has been in none."""
+        """This member's generation; -1 for a process that has been in none."""
         return self.roster.generation
 
     @property
@@ -101,12 +101,12 @@ class MemberState:
         self._changed = asyncio.Event()
 
     def begin(self, begin: Begin) -> bool:
-        """Begin an accepted generation; False if this member has accepted another since."""
+        """Begin an accepted generation; return False if this member has accepted another since."""
         neighbors = self._neighbors()
         if not self.acceptor.begin(begin.roster):
             return False
         for each in neighbors:
-            if each.name in begin.lost:  # one that hangs would occupy its device for ever
+            if each.name in begin.lost:  # a hung process would occupy its device forever
                 is_dead(each, kill=True)
         self.start(begin.roster)
         if not self.next.done():
@@ -114,14 +114,14 @@ class MemberState:
         return True
 
     def leave(self, facts: dict[str, Any], why: str | None) -> None:
-        """Note that the training has left its collectives; end the generation if `why` says so."""
+        """Record that the training has left its collectives; with `why`, end the generation."""
         self.facts = facts
         self.left.set()
         if why is not None:
             self.end_generation(why, detected=True)
 
     def end_generation(self, why: str, *, detected: bool) -> None:
-        """End the generation; `detected`: whether this member noticed the reason itself."""
+        """End the generation; `detected` tells whether this member noticed the reason itself."""
         if self.ended or self.generation < 0:
             return
         self.noticed.clear()
@@ -171,12 +171,12 @@ class MemberState:
         self.spawn(interrupt_until(left, self.hooks))
 
     async def until_changed(self, seconds: float) -> None:
-        """Wait until a generation begins with this member in it, at most that long."""
+        """Wait until a generation that includes this member begins, for at most `seconds`."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine until it is done or this member closes."""
+        """Run a coroutine until it finishes or this member closes."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -189,7 +189,7 @@ class MemberState:
         await self.control.close()
 
     def stop_heartbeats(self, *, finished: bool) -> None:
-        """Stop to watch and to be watched; `finished`: because the training is over."""
+        """Stop the heartbeats; `finished` tells whether the training is over."""
         if self.heartbeats is not None:
             self.heartbeats.close(finished=finished)
             self.heartbeats = None

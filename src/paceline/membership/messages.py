@@ -9,14 +9,14 @@ from paceline.specs.runs.roster import Member, Roster
 
 
 class Absence(Spec):
-    """Why a member counts as lost."""
+    """The reason why a member counts as lost."""
 
     reason: Literal["process ended", "unreachable", "silent"]
     detail: str = ""
 
     @property
     def process_ended(self) -> bool:
-        """Whether the member's own node has closed its connection."""
+        """Whether the member's own node closed its connection."""
         return self.reason == "process ended"
 
     def __str__(self) -> str:
@@ -56,15 +56,15 @@ class Goodbye(Spec):
 
 
 class Leave(Spec):
-    """The leader's request to leave the generation's collectives and report the own state."""
+    """The leader's request to leave the generation's collectives and report one's state."""
 
     kind: Literal["leave"] = "leave"
     begun: int
     """The last generation that the leader knows to have begun."""
     lost: Absences
-    """Members that somebody reported as lost; the leader asks them, too."""
+    """Members reported as lost; the leader asks them, too."""
     unreachable: list[str]
-    """Members that the leader could not reach before: a member on the same node kills them."""
+    """Members that the leader failed to reach: a member on the same node kills them."""
     why: str
 
 
@@ -73,13 +73,13 @@ class Left(Spec):
 
     kind: Literal["left"] = "left"
     begun: Roster | None
-    """The last roster that it knows to have begun; None if it is the leader's."""
+    """The last roster that the member knows to have begun; None if it equals the leader's."""
     accepted: Roster | None
     version: NonNegativeInt
     facts: dict[str, Any]
-    """What its training knows: its step, the peer copies that it holds."""
+    """Facts about the member's training: its step, the peer copies that it holds."""
     dead: list[str]
-    """Members on its node whose processes it has seen to be dead."""
+    """Members on the same node whose processes this member has verified to be dead."""
 
 
 class Outdated(Spec):
@@ -98,12 +98,12 @@ class Proposal(Spec):
 
 
 class Begin(Spec):
-    """The begin of a generation whose roster all its members have accepted."""
+    """The start of a generation whose roster all its members have accepted."""
 
     kind: Literal["begin"] = "begin"
     roster: Roster
     facts: dict[str, dict[str, Any]]
-    """What the members' trainings know, by name."""
+    """Facts about the members' trainings, by name."""
     lost: Absences
     """Members of the previous generation that are not in this one."""
     why: str
@@ -113,7 +113,7 @@ class Begin(Spec):
 
 
 class Notice(Spec):
-    """A report to a possible leader: members are lost, or the generation has ended otherwise.
+    """A report to a possible leader: members are lost, or the generation ended for another reason.
 
     The reply comes when the next generation has begun.
     """
@@ -125,7 +125,7 @@ class Notice(Spec):
 
 
 class Join(Spec):
-    """A process asks to become a member at the end of a step."""
+    """A process's request to become a member at the end of a step."""
 
     kind: Literal["join"] = "join"
     member: Member
@@ -133,7 +133,7 @@ class Join(Spec):
 
 
 class End(Spec):
-    """The training ends: a worker failed, or too few members are left."""
+    """The end of the training: a worker failed, or too few members are left."""
 
     kind: Literal["end"] = "end"
     begun: int
@@ -143,7 +143,7 @@ class End(Spec):
 
 
 class Retire(Spec):
-    """A slow member asks whether a waiting process can replace it."""
+    """A slow member's question whether a waiting process can replace it."""
 
     kind: Literal["retire"] = "retire"
     begun: int

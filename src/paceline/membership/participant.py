@@ -1,9 +1,9 @@
-"""One member's participation in the change from a generation to the next.
+"""One member's participation in the change from one generation to the next.
 
 The lowest living rank leads: it asks the others to leave the generation's collectives, collects
 their states, proposes the next roster, and begins it when all its members have accepted. If the
-leader is lost, the next rank leads. Agreement is safe with any number of simultaneous leaders
-(`consensus.py`); a single one only makes it fast.
+leader is lost, the next rank leads. Consensus is safe with any number of simultaneous leaders
+(`consensus.py`); a single leader only makes it fast.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ from paceline.specs import Faults
 from paceline.specs.runs.roster import Member
 
 _LEADERS_ASKED, _NOTICES = 8, 256
-"""Possible leaders that a member notifies at once, since a network partition takes many at a time;
-and notices that all members together send to one in half a lease."""
+"""Number of possible leaders that a member notifies at once, since a network partition takes away
+many at a time; and notices that all members together send to one member in half a lease."""
 
 
 class Participant:
-    """Answers other members' questions, and sees to it that somebody leads."""
+    """Answers other members' questions and ensures that some member leads."""
 
     def __init__(self, me: Member, secret: bytes, faults: Faults, hooks: Hooks) -> None:
         control = Control(
@@ -54,7 +54,7 @@ class Participant:
         self.state = MemberState(me, control, faults, hooks, self._regroup)
 
     async def listen(self, address: str) -> None:
-        """Start to listen; the port becomes a part of this member's identity."""
+        """Start listening; the port becomes part of this member's identity."""
         port = await self.state.control.listen(address)
         self.state.rename(self.state.me.model_copy(update={"port": port}))
 
@@ -82,7 +82,7 @@ class Participant:
 
     async def _watched(self, name: str, generation: int, channel: Channel) -> None:
         state = self.state
-        if generation > state.generation:  # the caller began it a moment before this member does
+        if generation > state.generation:  # the caller began it a moment earlier
             await state.until_changed(state.faults.lease_seconds)
         if state.heartbeats is not None and generation == state.generation:
             await state.heartbeats.watch(name, channel)
@@ -120,7 +120,7 @@ class Participant:
         return state.report(leave)
 
     async def _reply_to_notice(self, notice: Notice) -> None:
-        """End the generation; wait for the next one, but not so long that the caller gives up."""
+        """End the generation and wait for the next one, but return before the caller gives up."""
         state = self.state
         state.lost = notice.lost | state.lost
         state.lost.pop(state.me.name, None)
@@ -129,7 +129,7 @@ class Participant:
         await state.until_changed(0.7 * self._leader_timeout())
 
     async def _regroup(self, delay: float) -> None:
-        """Lead, or notify those that should, until another generation has begun."""
+        """Lead, or notify the possible leaders, until another generation has begun."""
         state = self.state
         ended = state.generation
         with suppress(TimeoutError):

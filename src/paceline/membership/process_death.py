@@ -1,4 +1,4 @@
-"""Verify that a lost process on this node is dead, killing it where necessary."""
+"""Verify that a lost process on this node is dead, and kill it if necessary."""
 
 import os
 import select
@@ -13,9 +13,9 @@ _KILL_SECONDS = 0.5
 
 
 def is_dead(member: Member, *, kill: bool) -> bool:
-    """Whether the process of a member on this node is dead; with `kill`, kill it first.
+    """Return whether a member's process on this node is dead; with `kill`, kill it first.
 
-    Never kill another process that has got the same process ID, nor this process, which others may
+    Never kills another process that has the same process ID, nor this process, which others may
     know under an earlier name.
     """
     if member.pid == os.getpid():

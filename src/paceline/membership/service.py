@@ -1,7 +1,7 @@
-"""A worker's membership in a run, for its training; the control plane runs on its own thread.
+"""A worker's membership in a run, for its training; the control plane has its own thread.
 
-A training learns from here when its generation has ended, and who is in the next one. It asks
-nothing while all members are healthy.
+The training learns from it when its generation has ended, and which workers are in the next one. It
+asks nothing while all members are healthy.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Membership:
 
     @property
     def member(self) -> Member:
-        """This worker, as the others know it."""
+        """This worker's entry in the roster."""
         return self._state.me
 
     @property
@@ -54,12 +54,12 @@ class Membership:
 
     @property
     def wanted(self) -> bool:
-        """Whether a process waits for a place, and the plan has one left."""
+        """Whether a process waits for a place and the plan has one left."""
         state = self._state
         return bool(state.join_queue) and len(state.roster.members) < state.hooks.planned
 
     def may_retire(self) -> bool:
-        """Whether this worker may exit because a waiting process can replace it."""
+        """Return whether this worker may exit because a waiting process can replace it."""
         return self._call(self._participant.may_retire())
 
     def begin(self, roster: Roster) -> None:
@@ -71,10 +71,10 @@ class Membership:
         self._call(start())
 
     def leave(self, facts: dict[str, Any], why: str | None) -> Begin:
-        """Wait for the next generation, outside of all collectives.
+        """Wait for the next generation, outside all collectives.
 
-        `why`: the reason to end the generation; None for a spare, which takes no part in it. Raises
-        `Ended` when the training has ended.
+        `why` is the reason to end the generation; None for a spare, which takes no part in it.
+        Raises `Ended` when the training has ended.
         """
 
         async def left() -> Begin:
@@ -106,7 +106,7 @@ class Membership:
         self._call(self._participant.fail(message))
 
     def close(self) -> None:
-        """Leave the run in good order; the others do not count this worker as lost."""
+        """Leave the run in good order: the others do not count this worker as lost."""
         self._call(self._state.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CLOSE_SECONDS)

@@ -35,8 +35,7 @@ def parity_of(blocks: Sequence[memoryview], parity: int, row: int) -> memoryview
 
 
 def rebuilt(blocks: Mapping[int, memoryview], data: int, parity: int, wanted: int) -> memoryview:
-    """Rebuild a data block from any `data` other blocks. Parity blocks are numbered after data
-    blocks."""
+    """Rebuild a data block from any `data` other blocks. Parity blocks follow data in number."""
     if parity == 1:
         return _xor(list(blocks.values()))
     driver = _driver(data, parity)
@@ -79,7 +78,6 @@ def _driver(data: int, parity: int) -> Any:
 
 @lru_cache(maxsize=32)
 def _headers(data: int, parity: int, size: int) -> list[bytes]:
-    """Return the headers that the library writes before blocks of this size, and expects on
-    decode."""
+    """Return the headers that the library writes before blocks of this size."""
     fragments = _driver(data, parity).encode(bytes(data * size))
     return [fragment[: len(fragment) - size] for fragment in fragments]

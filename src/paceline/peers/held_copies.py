@@ -23,8 +23,7 @@ class _Kept:
 
 
 class HeldCopies:
-    """Storage for a member's own parts, peer copies and parity. Entries never change once
-    stored."""
+    """A member's own parts, peer copies and parity. Entries never change once stored."""
 
     def __init__(self) -> None:
         self._kept: dict[Moment, _Kept] = {}
@@ -34,8 +33,7 @@ class HeldCopies:
         """The newest generation this member has been in. It refuses requests from older ones."""
 
     def begin(self, generation: int, step: int) -> None:
-        """Begin a generation that continues after `step`; drop all later state, which no longer
-        counts."""
+        """Begin a generation that continues after `step`; drop all later state."""
         with self._changed:
             self.generation = generation
             for moment in [each for each in self._kept if each.step > step]:
@@ -72,8 +70,7 @@ class HeldCopies:
             self._going_on(moment).complete = True
 
     def _going_on(self, moment: Moment) -> _Kept:
-        """Return the entry of a copy in progress; raise an error if a new generation aborted the
-        copy."""
+        """Return the entry of a copy in progress; raise an error if a new generation began."""
         if moment.generation != self.generation or moment not in self._kept:
             raise ConnectionAbortedError(f"the copy of step {moment.step} was given up")
         return self._kept[moment]

@@ -68,8 +68,7 @@ def _data_blocks(
     begin: int,
     count: int,
 ) -> dict[int, memoryview]:
-    """Read the same byte range of several members' chunks, zero-padded past the end of short
-    ones."""
+    """Read the same byte range of several members' chunks; pad short chunks with zeros."""
     blocks = {number: bytearray(count) for number in numbers}
     wanted: dict[int, Stretch] = {}
     for number in numbers:

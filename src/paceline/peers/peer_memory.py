@@ -110,8 +110,7 @@ class PeerMemory:
             self._place = _Place(generation, rank, tuple(peers), mine, Outline(rank))
 
     def copy(self, snapshot: Snapshot) -> None:
-        """Start a copy, after waiting for the previous one. The tensors may change after this
-        returns."""
+        """Wait for the previous copy, then start one. The tensors may change after this returns."""
         if self._place is None:
             raise RuntimeError("a member without a rank has no state to copy")
         began = time.perf_counter()
@@ -145,7 +144,7 @@ class PeerMemory:
         return self._calls
 
     def interrupt(self) -> None:
-        """Make a copy or restore in progress fail at once: its peers may be dead. Safe from any
+        """Make a copy or restore in progress fail, as its peers may be dead. Safe from any
         thread."""
         if self._calls is not None:
             self._calls.interrupt()
