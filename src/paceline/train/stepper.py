@@ -27,7 +27,7 @@ from paceline.user.training import Training
 
 
 class Stepper:
-    """Takes the steps of one worker: the arranged model, its optimizer and synchronization mode."""
+    """One worker's model, optimizer and synchronization mode, and the steps that they take."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Stepper:
         self._clock = telemetry.clock
         self.batches = self._divided(first_step=0)
         share = self.batches.largest_share(min(training.batch, self.batches.order.samples))
-        # Arranged before the optimizer is built: sharding replaces the parameters.
+        # Arrange the model before building the optimizer: sharding replaces the parameters.
         self.arranged: Arranged = arrange(
             training,
             layout,
@@ -60,7 +60,7 @@ class Stepper:
         self._scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
         self.mode = self._sync_hook()
         self._gradients: GradientComputation | None = None
-        """Set by `begin_at`, once batches are divided."""
+        """Set by `begin_at`, after the batches are divided among the workers."""
         self._buffers = Buffers(self.model)
         self._faults, self._may_retire = faults, may_retire
         self.monitor = self._new_monitor()
@@ -81,7 +81,7 @@ class Stepper:
         self.monitor = self._new_monitor()
 
     def begin_at(self, step: int) -> None:
-        """Divide the batches after a step among the current workers; all call this together."""
+        """Divide the batches after a step among the current workers. All call this together."""
         self.batches = self._divided(first_step=step)
         self._gradients = self._new_gradients()
 
@@ -127,7 +127,7 @@ class Stepper:
 
     def release_groups(self) -> None:
         """Release all process groups; the state stays."""
-        with suppress(RuntimeError):  # what was under way in a broken group
+        with suppress(RuntimeError):  # a pending collective of a broken group
             self.monitor.close()
         self.mode.bound.lane.close()
         self.arranged.close()
@@ -135,14 +135,14 @@ class Stepper:
     def close(self) -> None:
         """Release the process groups before they are destroyed.
 
-        Were it the last to hold a group, the group would be taken apart while Python's lock is
-        held, and wait for its own threads, which may be waiting for that lock.
+        If this held the last reference to a group, the group's destructor would run with Python's
+        GIL held and join the group's threads, which may be waiting for the GIL.
         """
         self.mode.close()
         self.close_abruptly()
 
     def close_abruptly(self) -> None:
-        """Close without communicating: the others are gone or close abruptly, too."""
+        """Close without communication: the others are gone or also close abruptly."""
         self.release_groups()
         del self.arranged
 

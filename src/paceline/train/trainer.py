@@ -34,17 +34,17 @@ class StepOutput:
     """The result of a step on this worker."""
 
     step: int
-    """Steps count from 1."""
+    """Step number, from 1."""
     loss: torch.Tensor
-    """The mean over the local batch, without gradient; reading it waits for the device. NaN on
-    workers before the last pipeline stage."""
+    """Mean loss over the local batch, detached; reading it waits for the device. NaN on workers
+    before the last pipeline stage."""
 
 
 class Trainer:
-    """Trains one worker's part of the model; iterate over it for batches, and `step` each.
+    """One worker's part of a training: iterate over it for batches, and call `step` on each.
 
-    When workers are lost, it regroups with the survivors and repeats the interrupted step; the
-    caller does not notice.
+    When workers are lost, it regroups with the survivors and repeats the interrupted step,
+    transparently to the caller.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Trainer:
         sync = (sync or default_sync()).for_replicas(layout.replicas)
         self.training = training
         self.steps = training.total_steps
-        """Steps that this training takes."""
+        """Number of steps of this training."""
         self._groups = groups
         self._clock = telemetry.clock
         self._telemetry = telemetry
@@ -70,9 +70,9 @@ class Trainer:
         self._done = 0
         self._begun = self._closed = False
         self._loss = torch.tensor(torch.nan)
-        """Of the last step."""
+        """Loss of the last step."""
         self._handed: Batches | None = None
-        """What the last batch that was handed out is a part of."""
+        """The division into batches that the last yielded batch belongs to."""
 
         def build(layout: Layout) -> Stepper:
             may_retire = agent.may_retire if agent else lambda: False
@@ -84,7 +84,7 @@ class Trainer:
 
     @property
     def model(self) -> nn.Module:
-        """The user's own module, with what this worker holds of the weights being trained."""
+        """The user's module, with this worker's part of the weights."""
         return self._stepper.model
 
     @property
@@ -126,8 +126,8 @@ class Trainer:
     def save(self) -> None:
         """Start to save a checkpoint; training continues while it is written.
 
-        All workers call it together. A run saves by itself as planned; under `python train.py`
-        there is no run folder, and this does nothing.
+        All workers call it together. A run also saves automatically, as planned. Under
+        `python train.py` there is no run folder, and this does nothing.
         """
         checkpointing = self._checkpointing
         if checkpointing is not None:
@@ -138,7 +138,7 @@ class Trainer:
     ) -> Evaluation:
         """Return the mean loss, and metrics `name -> function(output, target)`, over a dataset.
 
-        All workers call it together; each sample counts once. Events and checkpoints carry it.
+        All workers call it together; each sample counts once. Events and checkpoints record it.
         """
         self._check_open()
 
@@ -197,7 +197,7 @@ class Trainer:
             self._stepper.close()
 
     def _reach(self, step: int, batch: Batch | None) -> None:
-        """Take steps up to a step, the first on `batch` if batches are divided as before."""
+        """Take steps up to `step`, the first on `batch` unless the batches were redivided."""
         while self._done < step:
             try:
                 if batch is None or self._handed is not self._stepper.batches:
@@ -226,7 +226,7 @@ class Trainer:
             self._checkpointing.after_step(stepper, step)
 
     def _persist(self, work: Callable[[], _Result]) -> _Result:
-        """Do collective work, and repeat it after a regroup if a worker was lost meanwhile."""
+        """Run collective `work`; if a worker is lost meanwhile, regroup and repeat it."""
         reached = self._done
         while True:
             try:

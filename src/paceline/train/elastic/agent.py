@@ -1,4 +1,4 @@
-"""The elastic agent: takes a worker from one generation's process groups to the next."""
+"""The elastic agent, which moves a worker from one generation's process groups to the next."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ class ElasticAgent:
         self._interface, self._secret = interface, secret
         self._first_generation = run.job.first_generation
         self.roster: Roster | None = None
-        """The roster of the last generation that this worker heard of."""
+        """Roster of the last generation known to this worker."""
         self._opened: TCPStore | None = None
         self.connections = Connections(self._foreign_ports)
         self.faults: Faults = run.plan.faults
@@ -81,8 +81,8 @@ class ElasticAgent:
 
     @property
     def name(self) -> str:
-        """This worker's name in the last generation that it heard of; its membership may have
-        been renamed since, if the others continued without it."""
+        """This worker's name in the last generation known to it. Its membership may have been
+        renamed since, if the others continued without it."""
         assert self.roster is not None
         return next(each.name for each in self.roster.members if each.is_process_of(self.member))
 
@@ -93,12 +93,12 @@ class ElasticAgent:
 
     @property
     def regrouped(self) -> bool:
-        """Whether the generation is not the one that the run was started with."""
+        """Whether the run has regrouped since it was started."""
         return self.roster is not None and self.roster.generation > self._first_generation
 
     @property
     def wanted(self) -> bool:
-        """Whether a process waits for a place, and the plan has one left."""
+        """Whether a process waits to join, and the planned layout has room for it."""
         return self._membership.wanted
 
     def may_retire(self) -> bool:
@@ -111,7 +111,7 @@ class ElasticAgent:
         self._membership.begin(roster)
 
     def next(self, facts: dict[str, Any], why: str | None) -> Begin:
-        """Wait for the next generation; `why`: the reason to regroup, None for a spare."""
+        """Wait for the next generation. `why`: the reason to regroup, None for a spare."""
         if self.roster is None:
             begin = self._membership.join(facts)
         else:
@@ -156,7 +156,7 @@ class ElasticAgent:
         self._membership.fail(message)
 
     def close(self) -> None:
-        """Leave the run in good order."""
+        """Leave the run after its end."""
         self._membership.close()
         if self.copies:
             self.copies.close()

@@ -54,7 +54,7 @@ class Checkpointing:
 
     @property
     def is_due_by_clock(self) -> bool:
-        """Whether it is time to save by the clock; worker 0's answer counts for all."""
+        """Whether a checkpoint is due by the clock; worker 0's answer counts for all."""
         waited = time.monotonic() - self._saved_at
         return self._settings.every_steps is None and waited >= 60 * self._settings.every_minutes
 
@@ -76,7 +76,7 @@ class Checkpointing:
                 self._copies.copy(snapshot_of(state, progress, self._data, self.metrics))
 
     def save(self, stepper: Stepper) -> None:
-        """Start to save a checkpoint after the last step; all workers call this together."""
+        """Start to save a checkpoint after the last step. All workers call this together."""
         self._telemetry.report_all()
         with self._telemetry.clock.during("checkpoint"):
             stepper.mode.drain()
@@ -111,7 +111,7 @@ class Checkpointing:
             if self._placement.rank == 0:
                 seconds = time.perf_counter() - began
                 self._write(Resumed, step=manifest.step, seconds=seconds)
-        self._all_agree(True)  # drafts are removed before anybody starts a new one
+        self._all_agree(True)  # drafts are removed before any worker starts a new one
         self._saved_at = time.monotonic()
         if manifest is None:
             self._telemetry.resumed(0, 0, 0.0)
@@ -232,7 +232,7 @@ class Checkpointing:
         )
 
     def _all_agree(self, good: bool) -> bool:
-        """Whether it is so on all workers, which call this together."""
+        """Return whether `good` holds on all workers. All workers call this together."""
         against = torch.tensor(float(not good), device=self._groups.device)
         return float(self._groups.sum(against)) == 0
 

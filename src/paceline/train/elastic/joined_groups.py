@@ -1,4 +1,4 @@
-"""Enter and leave the process groups of a worker, with the agent that replaces them."""
+"""Join and leave a worker's process groups, and start the agent that replaces them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from paceline.train.elastic.agent import ElasticAgent, elastic_agent
 def joined(
     run: Run, placement: Placement, device: torch.device, port: int | None
 ) -> Iterator[Groups]:
-    """The groups of this worker, left at a good end; a lost peer ends the run."""
+    """Join this worker's groups, and leave them on success; a lost peer ends the run."""
     with joined_elastic(run, placement, device, port, None) as (groups, _):
         yield groups
 
@@ -31,10 +31,10 @@ def joined_elastic(
     port: int | None,
     fitting: Callable[[int], int] | None,
 ) -> Iterator[tuple[Groups, ElasticAgent | None]]:
-    """The groups of this worker, left at a good end, and the agent that replaces them.
+    """Join this worker's groups, start the agent that replaces them, and leave them on success.
 
-    `fitting`: how many of a number of members can train; without it there is no agent, and a lost
-    peer ends the run.
+    `fitting(members)`: the number of members that can train. Without it there is no agent, and a
+    lost peer ends the run.
     """
     if run is None or (placement.workers == 1 and not placement.joins):
         yield Groups(placement, device, None), None
@@ -55,7 +55,7 @@ def joined_elastic(
     try:
         yield groups, agent
     except BaseException as error:
-        # The groups are left as they are: taking leave of peers that are gone can hang.
+        # Do not leave the groups: leaving can hang if peers are gone.
         if agent and not isinstance(error, Ended | RunOver):
             agent.fail(f"worker {groups.placement.rank} failed: {error}")
         raise
@@ -65,7 +65,7 @@ def joined_elastic(
 
 
 def _first_roster(groups: Groups, own: Member) -> Roster:
-    """Those whom the launcher has started, as all of them know it."""
+    """Return the roster of the workers that the launcher started, the same on all of them."""
     placement = groups.placement
     members = groups.collected("member", own.model_dump_json())
     if placement.rank == 0:

@@ -28,7 +28,7 @@ def copy_every(faults: Faults, layout: Layout, sync: SyncSettings) -> int:
 
 
 class PeerCopies:
-    """One worker's copies, and those that it holds for others."""
+    """A worker's peer copies of its own state, and those that it holds for others."""
 
     def __init__(self, secret: bytes, address: str, faults: Faults, every: int) -> None:
         self._faults, self._every = faults, every
@@ -41,7 +41,7 @@ class PeerCopies:
         return self._memory.port
 
     def is_due(self, step: int) -> bool:
-        """Whether to copy after this step, the same on all workers."""
+        """Return whether to copy after this step, the same on all workers."""
         return step >= self._next
 
     def copy(self, snapshot: Snapshot) -> None:
@@ -50,7 +50,7 @@ class PeerCopies:
         self._memory.copy(snapshot)
 
     def interrupt(self) -> None:
-        """Interrupt copying and restoring; from any thread."""
+        """Interrupt copying and restoring; callable from any thread."""
         self._memory.interrupt()
 
     def holdings(self) -> dict[str, Any]:

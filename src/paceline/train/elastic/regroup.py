@@ -24,8 +24,8 @@ from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.stepper import Stepper
 
 _MAX_FRUITLESS = 3
-"""Generations of the same workers without a step between them, after which the run ends: a fault
-that regrouping does not cure would come again and again."""
+"""Consecutive generations of the same workers without a step, after which the run ends: regrouping
+does not fix the fault, and it would recur."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Restored:
 
 
 class Regroup:
-    """Takes one worker's training from generation to generation."""
+    """The move of one worker's training from generation to generation."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Regroup:
         return self._next(why)
 
     def joined(self) -> tuple[Stepper, int]:
-        """Wait for a place in a running training; return the stepper and its step."""
+        """Wait to join a running training; return the stepper and its step."""
         return self._next("a worker joins")
 
     def recovered(self, stepper: Stepper, done: int, why: str) -> tuple[Stepper, int]:
@@ -133,10 +133,10 @@ class Regroup:
         assert agent is not None
         before = agent.roster
         if self._watchdog is not None:
-            self._watchdog.rest()  # a spare may wait for ever
+            self._watchdog.rest()  # a spare may wait forever
         tried, is_stuck = tuple[str, ...](), 0
         while True:
-            agent.interrupt()  # also threads that communicate in the background
+            agent.interrupt()  # including background communication threads
             if self._stepper is not None:
                 self._stepper.release_groups()
             copies = agent.copies
@@ -201,7 +201,7 @@ class Regroup:
         if self._stepper is not None:
             self._stepper.close_abruptly()
             self._stepper = None
-            gc.collect()  # modules refer to each other, and the threads of their groups live on
+            gc.collect()  # cyclic references would keep the threads of the modules' groups alive
             clear_sharding_cache()
         self._stepper = self._build(layout)
         return self._stepper

@@ -12,7 +12,7 @@ from paceline.user.training import Training
 def snapshot_of(
     state: TrainingState, progress: Progress, data: dict[str, int], metrics: dict[str, float]
 ) -> Snapshot:
-    """Return the state after the last step; all workers call this together."""
+    """Return the state after the last step. All workers call this together."""
     state.arranged.settle()
     head = Manifest.head(
         progress.steps,
@@ -37,7 +37,7 @@ def data_identity(training: Training) -> dict[str, int]:
 
 
 def check_same_data(manifest: Manifest, data: dict[str, int]) -> None:
-    """Refuse a checkpoint of another sample order: its step would not tell the samples seen."""
+    """Raise if a checkpoint has another sample order: the samples seen would be unknown."""
     for name, now in data.items():
         before = manifest.data.get(name)
         if name == "order" and before != now:

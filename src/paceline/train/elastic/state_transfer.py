@@ -15,8 +15,9 @@ _MESSAGE_BYTES = 64 << 20
 
 
 def donors_by_receiver(steps: list[int]) -> dict[int, int]:
-    """Return the donor of each worker without the newest state, given each worker's step; donors
-    share the receivers evenly."""
+    """Return the donor of each worker without the newest state, given each worker's step.
+
+    Receivers are divided evenly among the donors."""
     newest = max(steps)
     donors = [rank for rank, step in enumerate(steps) if step == newest]
     needy = [rank for rank, step in enumerate(steps) if step != newest]
@@ -26,7 +27,7 @@ def donors_by_receiver(steps: list[int]) -> dict[int, int]:
 def transfer_state(
     state: TrainingState, groups: Groups, given_by: Mapping[int, int], *, step: int
 ) -> None:
-    """Send or receive the state after a step; all workers call this together."""
+    """Send or receive the state after a step. All workers call this together."""
     own = groups.placement.rank
     for needy, donor in given_by.items():
         if own == donor:
@@ -77,7 +78,7 @@ def _tensors(state: TrainingState) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _messages(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Group tensors into messages: many small ones would take long one by one."""
+    """Group tensors into messages, because many small messages would be slow."""
     message: list[torch.Tensor] = []
     for each in tensors:
         if message and sum(one.nbytes for one in message) + each.nbytes > _MESSAGE_BYTES:

@@ -1,4 +1,4 @@
-"""Detect a training that makes no progress although every process lives."""
+"""Detect a training that makes no progress although every process is alive."""
 
 import sys
 import threading
@@ -8,11 +8,11 @@ from paceline.membership.interruption import Idle
 
 
 class Watchdog:
-    """Makes a worker leave its generation when it takes no step for long and computes nothing.
+    """A timer that makes a worker leave its generation after a long time without step or CPU use.
 
     A worker stuck in user code and one that waits for it in a collective look the same from here,
-    and both should leave: the waiting ones regroup, and the stuck one is killed (see
-    `membership.interruption`) and started again.
+    and both should leave: the waiting workers regroup, and the stuck one is killed (see
+    `membership.interruption`) and restarted.
     """
 
     def __init__(self, seconds: float, interrupt: Callable[[], None]) -> None:
@@ -37,7 +37,7 @@ class Watchdog:
     def _watch(self) -> None:
         idle, moves = Idle(), self._moves
         while not self._over.wait(self._seconds / 10):
-            if self._rests or moves != self._moves:  # a step is short: it only counts
+            if self._rests or moves != self._moves:  # `moved` only counts: steps are short
                 idle, moves = Idle(), self._moves
             elif idle.longer_than(self._seconds):
                 self.rest()

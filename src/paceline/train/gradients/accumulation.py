@@ -21,10 +21,10 @@ class BatchLoss:
     """The loss of a local batch."""
 
     loss: torch.Tensor
-    """The mean over the local batch."""
+    """Mean loss over the local batch."""
     losses: torch.Tensor
-    """The same; or, with a fixed number of parts, the mean of each part of the global batch, with
-    zeros for the parts of other workers."""
+    """Equal to `loss`; or, with a fixed number of parts, the mean loss of each part of the global
+    batch, with zeros for the parts of other workers."""
     weights: float | torch.Tensor
     """Weights of `losses` in the mean over the global batch."""
 
@@ -41,7 +41,7 @@ def seed_step(device: torch.device, seed: int, step: int, stream: int) -> None:
 
 @dataclass(frozen=True)
 class GradientComputation:
-    """Computes gradients of whole local batches, accumulated over micro-batches."""
+    """Gradients of a whole local batch, accumulated over micro-batches."""
 
     training: Training
     layout: Layout
@@ -65,9 +65,9 @@ class GradientComputation:
         )
 
         def minimise(loss: torch.Tensor, number: int) -> torch.Tensor:
-            # Gradients are averaged over data workers, so that a loss scaled by its share of the
-            # weight x workers gives the mean over the batch, however unequal the shares are. So it
-            # does where weights are averaged instead, and a plain step is proportional to these.
+            # Gradients are averaged over data-parallel ranks, so a loss scaled by its fraction of
+            # the weight x ranks gives the mean over the global batch, even if local batches differ.
+            # This also holds if weights are averaged: a plain SGD step is linear in the gradient.
             share = weights.each[number] * self.layout.data_workers / weights.total()
             return self.scaling.scaled(loss * share)
 

@@ -1,4 +1,4 @@
-"""What a forward changes beside what it returns, for a step that has to be computed again."""
+"""Copies of the buffers that a forward pass changes, for a step that is computed again."""
 
 import torch
 from torch import nn
@@ -7,10 +7,11 @@ from paceline.comm.torch_internals import NormLayer, foreach_copy_
 
 
 class Buffers:
-    """The buffers of a model, as a step began with them.
+    """A model's buffers as they were when the step began.
 
-    Copied is what may have changed: running statistics, which torch changes without a trace, and
-    any other buffer whose version says so; masks and tables, which may be large, do not.
+    Only buffers that may have changed are copied: running statistics, which torch changes without a
+    new version, and other buffers with a new version; not constant masks and tables, which may be
+    large.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -26,11 +27,11 @@ class Buffers:
         self._versions = [buffer._version for buffer in self._now]
 
     def remember(self) -> None:
-        """A step begins."""
+        """Copy the changed buffers, before a step."""
         self._copy(self._now, self._before)
 
     def restore(self) -> None:
-        """It is computed again."""
+        """Restore the buffers, before the step is computed again."""
         self._copy(self._before, self._now)
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Gradients part by part, so that no bit depends on which worker computes which part."""
+"""Gradients computed part by part, so that no bit depends on which worker computes which part."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def gradient_computation(
     scaling: LossScaling,
     batches: Batches,
 ) -> GradientComputation:
-    """Return how this worker computes gradients; all workers call this together."""
+    """Return this worker's gradient computation for the mode. All workers call this together."""
     if not isinstance(mode, CanonicalHook):
         return GradientComputation(training, layout, groups, mode, scaling, batches)
     _check_size(layout, batches)
@@ -50,7 +50,7 @@ def _check_size(layout: Layout, batches: Batches) -> None:
 
 @dataclass(frozen=True)
 class CanonicalGradients(GradientComputation):
-    """Computes each part with its own forward, backward and random numbers."""
+    """Gradients computed per part, with its own forward, backward and random numbers."""
 
     def learn(self, arranged: Arranged, batch: Batch, step: int) -> BatchLoss:
         """Compute the gradients of the mean loss over the global batch."""
@@ -74,7 +74,7 @@ class CanonicalGradients(GradientComputation):
         return BatchLoss(mean, losses, weights.each)
 
     def _parts(self, batch: Batch) -> dict[int, Batch]:
-        """This worker's parts that have samples, by their numbers in the global batch."""
+        """Return this worker's non-empty parts, by their number in the global batch."""
         own = self.batches.own_parts
         return {
             number: _apart(part)
@@ -84,23 +84,23 @@ class CanonicalGradients(GradientComputation):
 
 
 class _Weights:
-    """What the parts of a batch weigh, and of the whole, each of them."""
+    """Weights of a batch's parts, absolute and as fractions of the whole batch."""
 
     def __init__(
         self, mine: Mapping[int, Batch], every: int, weigh: Weigh | None, groups: Groups
     ) -> None:
         self.each = torch.zeros(every, device=groups.device)
-        """Of this worker's; zeros for those of others."""
+        """Weights of this worker's parts; zeros for the parts of others."""
         for number, part in mine.items():
             self.each[number] = weight_of(part, weigh)
         self._mine, self._all, self._work = mine, None, None
         if weigh is not None:
-            # One worker tells each number, and all others add zeros: whatever the order, exactly.
+            # One worker contributes each weight and the others add zeros: exact in any order.
             self._all = self.each.clone()
             self._work = groups.sum_later(self._all)
 
     def share(self, number: int) -> float | torch.Tensor:
-        """Of the weight of the whole batch, that of a part."""
+        """Return a part's fraction of the weight of the whole batch."""
         if self._all is None:
             return self._mine[number].samples / self._mine[number].global_samples
         if self._work is not None:
@@ -110,7 +110,7 @@ class _Weights:
 
 
 def _apart(part: Batch) -> Batch:
-    """A part in memory of its own: sums inside a layer may depend on where a tensor begins."""
+    """Copy a part to its own memory: sums inside a layer may depend on a tensor's alignment."""
     return Batch(
         map_tensors(part.inputs, torch.clone),
         map_tensors(part.target, torch.clone),
@@ -120,7 +120,7 @@ def _apart(part: Batch) -> Batch:
 
 
 class RunningStatistics:
-    """What batch normalisation keeps of the batches that it has seen, as a step begins with it."""
+    """Running statistics of batch normalization, and their values when the step began."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         layers = [layer for layer in model.modules() if isinstance(layer, BatchNormLayer)]
@@ -133,17 +133,17 @@ class RunningStatistics:
         self.size = sum(each.numel() for each in self._statistics)
 
     def rewind(self) -> None:
-        """Take back what the part before has changed."""
+        """Undo the changes of the previous part."""
         for now, before in zip((*self._statistics, *self._counts), self._before, strict=True):
             now.copy_(before)
 
     def change(self) -> torch.Tensor:
-        """What this part has changed, in a row of 32-bit numbers."""
+        """Return the changes of this part, as a row of 32-bit numbers."""
         both = zip(self._statistics, self._before, strict=False)
         return torch.cat([(now - before).float() for now, before in both])
 
     def conclude(self, mean_change: torch.Tensor) -> None:
-        """Change it as all parts did on average; they count as one batch."""
+        """Apply the mean change of all parts, which count as one batch."""
         self.rewind()
         sizes = [each.numel() for each in self._statistics]
         for each, change in zip(self._statistics, torch.split(mean_change, sizes), strict=True):

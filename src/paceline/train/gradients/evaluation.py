@@ -1,4 +1,4 @@
-"""Evaluation over all workers: each sample once, whatever the layout."""
+"""Evaluation over all workers: each sample counts once, in any layout."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from paceline.user.training import Measure, Training, samples_of
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Means over a whole dataset, the same on every worker."""
+    """Means over a whole dataset, equal on every worker."""
 
     samples: int
     loss: float
@@ -34,7 +34,7 @@ def evaluate(
     layout: Layout,
     groups: Groups,
 ) -> Evaluation:
-    """The mean loss and metrics over a dataset; the model is as it was before when this returns."""
+    """Return the mean loss and metrics over a dataset, without changing the model."""
     samples = samples_of(data)
     batch = max(training.batch, layout.data_workers)
     batches = Batches(

@@ -1,4 +1,4 @@
-"""From the synchronization mode of a plan to the hook that the trainer calls."""
+"""Construction of the hook that the trainer calls, from the plan's synchronization mode."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ def sync_hook(
     optimizer: torch.optim.Optimizer,
     report: Callable[[int, SyncSettings, str], None],
 ) -> Hook:
-    """Return the hook of a mode for this worker; all workers call this together."""
+    """Return this worker's hook of a mode. All workers call this together."""
     if arranged.shares_weights:
         sync.check_shared_weights(type(arranged.model).__name__)
     if not sync.by_engine:

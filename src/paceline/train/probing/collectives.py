@@ -1,4 +1,4 @@
-"""How long workers take to exchange bytes: collectives in groups, sends between nodes."""
+"""Timing of communication: collectives in groups of workers, sends between nodes."""
 
 from collections.abc import Callable, Iterator
 from statistics import median, median_low
@@ -19,20 +19,20 @@ from paceline.specs.measurements.probe import CollectiveTime
 from paceline.train.probing.timer import once
 
 CPU_BYTES, ACCELERATOR_BYTES = 1 << 25, 1 << 30
-"""The largest message."""
+"""Size of the largest message."""
 PAIR_FIRST_BYTES = 1 << 18
 PAIR_SECONDS = 0.1
 PAIR_REPEATS = 3
 REPLY_BYTES, REPLIES = 4, 15
 
 Call = Callable[[], object]
-# As FSDP2 calls them; the second names are those before torch 2.13.
+# The functions that FSDP2 calls; the second names are for torch before 2.13.
 _gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 def collective_times(groups: Groups, grouping: Grouping) -> Iterator[list[CollectiveTime]]:
-    """The times of each operation in one grouping, at growing sizes; all workers together."""
+    """Yield each operation's times at growing sizes in one grouping. All workers call this."""
     placement = groups.placement
     members = grouping.group_of(placement.rank, placement.nodes, placement.local_workers)
     with groups.among(members or [placement.rank]) as group:
@@ -61,7 +61,7 @@ def _sizes(
     members: list[int] | None,
     group: "dist.ProcessGroup | None",
 ) -> Iterator[tuple[int, float]]:
-    """Bytes and seconds, until a call would take too long for anybody."""
+    """Yield bytes and seconds, until the next size would take too long on any worker."""
     device = groups.device
     most = CPU_BYTES if device.type == "cpu" else ACCELERATOR_BYTES
     reply = _reply_seconds(groups, members) if operation == "send" else 0.0
@@ -86,9 +86,9 @@ def _sizes(
 
 
 def pair_rate(groups: Groups, partner: int | None) -> float:
-    """Bytes per second between this worker and another, there and back; 0 without a partner.
+    """Return the bytes per second to another worker and back; 0 without a partner.
 
-    The pair chooses its message by itself, so that a slow one does not shorten those of others.
+    Each pair chooses its own message size, so that a slow pair does not shorten the others'.
     """
     if partner is None:
         return 0.0
@@ -109,7 +109,7 @@ def pair_rate(groups: Groups, partner: int | None) -> float:
 
 
 def shared(groups: Groups, own: float) -> list[float]:
-    """A number of each worker, by rank."""
+    """Return each worker's number, by rank."""
     slots = torch.zeros(groups.placement.workers, dtype=torch.float32, device=groups.device)
     slots[groups.placement.rank] = own
     found: list[float] = groups.sum(slots).tolist()
@@ -124,10 +124,10 @@ def _call(
     device: torch.device,
     rank: int,
 ) -> Call:
-    """One call, on tensors of which the whole has `nbytes`."""
+    """Return a call of an operation on a whole tensor of `nbytes`."""
     if operation == "send":
-        # All in one direction: messages that return would share a link with each other only half
-        # of the time, those of a pipeline's stages do all the time.
+        # Send large messages in one direction only, as pipeline stages do: those share a link all
+        # the time, while round trips of large messages would share it only half of the time.
         return _there_and_back(nbytes, REPLY_BYTES, members, rank, device)
     whole = torch.zeros(nbytes // 4, device=device)
     part = torch.zeros(whole.numel() // len(members), device=device)
@@ -141,7 +141,8 @@ def _call(
 def _there_and_back(
     nbytes: int, returned: int, pair: list[int], rank: int, device: torch.device
 ) -> Call:
-    """A message to the second of a pair and another back: then the first knows that it arrived."""
+    """Return a call that sends a message to the second of a pair, and a reply to the first, so that
+    the first knows that the message arrived."""
     message = torch.zeros(nbytes // 4, device=device)
     reply = torch.zeros(returned // 4, device=device)
 
@@ -157,7 +158,7 @@ def _there_and_back(
 
 
 def _reply_seconds(groups: Groups, pair: list[int] | None) -> float:
-    """What the way back of a reply adds to the time of a send."""
+    """Return the time that the reply adds to a send."""
     own = 0.0
     if pair is not None:
         call = _there_and_back(REPLY_BYTES, REPLY_BYTES, pair, groups.placement.rank, groups.device)

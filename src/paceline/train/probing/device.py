@@ -1,4 +1,4 @@
-"""One device: how fast it multiplies and copies, how much it holds, what it is called."""
+"""Measurement of one device: matrix multiplication, memory bandwidth, memory size, name."""
 
 import subprocess
 import time
@@ -17,16 +17,16 @@ from paceline.train.probing.timer import call_seconds, once
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
 LONGEST_MATMUL_SECONDS = 0.2
 BUDGET_SECONDS = 0.08
-"""For one size in one precision, and for the copy."""
+"""Time budget for one size in one precision, and for the copy."""
 COMPARED_SIZE, COMPARED_CALLS = 512, 50
-"""Of the product by which workers are compared."""
+"""Matrix size and number of calls of the product that compares workers."""
 LAUNCHING_SECONDS, LAUNCHES = 0.4, 100
 CPU_COPY_BYTES, ACCELERATOR_COPY_BYTES = 1 << 26, 1 << 29
 _POWERCAP = Path("/sys/class/powercap")
 
 
 def measured(placement: Placement, device: torch.device) -> ProbedWorker:
-    """What this worker's device reaches while the others measure theirs."""
+    """Measure this worker's device while the other workers measure theirs."""
     on_cpu = device.type == "cpu"
     rates = [*_matmuls("fp32", torch.float32, device), *_matmuls("bf16", torch.bfloat16, device)]
     if not on_cpu:
@@ -50,7 +50,7 @@ def measured(placement: Placement, device: torch.device) -> ProbedWorker:
 
 
 def _launch_seconds(device: torch.device) -> float:
-    """The host's time for a small operation. A mean: workers that share a core take turns."""
+    """Return the host's mean time for a small operation; a mean, since workers may share a core."""
     small = torch.ones(16, device=device)
     launches = 0
     begin = time.perf_counter()
@@ -63,14 +63,17 @@ def _launch_seconds(device: torch.device) -> float:
 
 
 def best_flops(device: torch.device) -> float:
-    """The best call of a product that every device can do: a node is slow if it never is fast."""
+    """Return the best rate of a product that every device can compute.
+
+    A node is slow only if no call is fast.
+    """
     left = torch.rand(COMPARED_SIZE, COMPARED_SIZE, device=device)
     seconds = min(once(lambda: left @ left, device) for _ in range(COMPARED_CALLS))
     return 2.0 * COMPARED_SIZE**3 / seconds
 
 
 def _matmuls(name: Precision, precision: torch.dtype, device: torch.device) -> list[MatmulRate]:
-    """Square products of growing size, until one takes too long."""
+    """Measure square matrix products of growing size, until one takes too long."""
     found = []
     for size in SIZES:
         seconds = median(_matmul_seconds(size, precision, device))
@@ -90,7 +93,7 @@ def _matmul_seconds(size: int, precision: torch.dtype, device: torch.device) -> 
 
 
 def _units(device: torch.device) -> int:
-    """Multiprocessors; of a CPU, the cores that a worker computes on."""
+    """Return the number of multiprocessors; for a CPU, of the worker's threads."""
     if device.type == "cpu":
         return torch.get_num_threads()
     about = torch.get_device_module(device).get_device_properties(device)
@@ -98,7 +101,7 @@ def _units(device: torch.device) -> int:
 
 
 def _memory_bytes(placement: Placement, device: torch.device) -> int:
-    """Memory of the device; on a CPU, this worker's part of the memory the job has on its node."""
+    """Return the device's memory; for a CPU, this worker's part of the job's memory on the node."""
     if device.type != "cpu":
         return int(torch.get_device_module(device).get_device_properties(device).total_memory)
     total = psutil.virtual_memory().total
@@ -108,7 +111,7 @@ def _memory_bytes(placement: Placement, device: torch.device) -> int:
 
 
 def _watts(placement: Placement, device: torch.device) -> float | None:
-    """The power limit: of an NVIDIA device, or this worker's part of the CPU packages'."""
+    """Return the power limit of an NVIDIA device, or this worker's part of the CPU packages'."""
     try:
         if device.type == "cuda":
             asked = ("nvidia-smi", f"--id={device.index}", "--query-gpu=power.limit")

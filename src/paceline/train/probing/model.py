@@ -1,4 +1,4 @@
-"""A user's model, timed on all devices at once: beside busy neighbours, as in training."""
+"""Timing of a user's model on all devices at once, so that neighbors are busy as in training."""
 
 import os
 from pathlib import Path
@@ -13,20 +13,20 @@ from paceline.train.probing.collectives import shared
 from paceline.user.script import training_of
 
 BUDGET_SECONDS = 15.0
-"""For one precision."""
+"""Time budget for one precision."""
 PRECISIONS = ("fp32", "bf16")
 
 
 def training_profile(
     file: Path, function: str, folder: Path, groups: Groups
 ) -> TrainingProfile | None:
-    """The profile of a training, on worker 0; all workers call this together."""
+    """Measure a training; worker 0 returns its profile. All workers call this together."""
     os.chdir(folder)
     training = training_of(file, function)
     profiles: dict[str, Profile] = {}
     for precision in PRECISIONS:
         layout = Layout.model_validate({"precision": precision})
-        shared(groups, 0.0)  # all begin together
+        shared(groups, 0.0)  # a barrier: all begin together
         own = measured(training, layout, device=groups.device, budget_seconds=BUDGET_SECONDS)
         times = [
             ModelTimes.model_validate_json(each)

@@ -1,4 +1,4 @@
-"""One worker of a probe: its device, then what it exchanges with the others, in one order."""
+"""One worker of a probe: it measures its device, then communication, in the same order on all."""
 
 from paceline.cluster.probe.cases import groupings, partners
 from paceline.cluster.probe.probe_folder import note_done, write_probed
@@ -13,7 +13,7 @@ from paceline.train.probing.device import best_flops, measured
 
 
 def probe(run: Run) -> None:
-    """Measure with all other workers of the run; worker 0 writes what was found."""
+    """Measure the cluster with all workers of the run; worker 0 writes the measurements."""
     here = placement(run.job.first_generation)
     device = pick_device(here)
     with joined(run, here, device, run.job.port) as groups:
@@ -33,12 +33,12 @@ class _Probe:
 
     def measure(self) -> None:
         groups = self._groups
-        shared(groups, 0.0)  # all devices at the same time, as in training
+        shared(groups, 0.0)  # a barrier: all devices measure at the same time, as in training
         worker = measured(groups.placement, groups.device)
         self._advance()
         pairs = self._pairs()
         collectives = self._collectives()
-        # A device that was held up by something else has a second chance.
+        # Measure again: another process may have delayed the device the first time.
         better = max(worker.best_flops, best_flops(groups.device))
         worker = worker.model_copy(update={"best_flops": better})
         workers = groups.collected("devices", worker.model_dump_json())
@@ -51,7 +51,7 @@ class _Probe:
         job = self._run.job
         if job.train is None:
             return None
-        # Loads the dry run, which a probe without a model does not need.
+        # This loads the dry run, which a probe without a model does not need.
         from paceline.train.probing.model import training_profile  # noqa: PLC0415
 
         return training_profile(job.train, job.function, job.folder, self._groups)

@@ -1,4 +1,4 @@
-"""How long a call takes on this worker's device."""
+"""Timing of calls on this worker's device."""
 
 import time
 from collections.abc import Callable
@@ -8,16 +8,16 @@ import torch
 from paceline.comm.devices import synchronise
 
 WINDOW_SECONDS = 0.02
-"""Calls that are shorter are timed several at once."""
+"""Time several shorter calls together, up to about this time."""
 MOST_WINDOWS = 7
 
 
 def call_seconds(
     call: Callable[[], object], device: torch.device, budget_seconds: float
 ) -> list[float]:
-    """Seconds of a call in several windows; one window where a call takes longer than the budget.
+    """Return the seconds of a call in several windows, or in one if a call exceeds the budget.
 
-    The first call is not counted: it allocates, and loads what it needs.
+    The first call does not count: it allocates memory and loads kernels.
     """
     call()
     synchronise(device)
@@ -32,7 +32,7 @@ def call_seconds(
 
 
 def once(call: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call, including the device's work."""
     begin = time.perf_counter()
     call()
     synchronise(device)
