@@ -76,7 +76,7 @@ class ElasticAgent:
 
     @property
     def member(self) -> Member:
-        """This worker, as the others know it."""
+        """This worker's entry in the membership."""
         return self._membership.member
 
     @property
@@ -102,7 +102,7 @@ class ElasticAgent:
         return self._membership.wanted
 
     def may_retire(self) -> bool:
-        """Whether this worker may exit because a waiting process can replace it."""
+        """Return whether this worker may exit because a spare can replace it."""
         return self._membership.may_retire()
 
     def begin(self, roster: Roster) -> None:
@@ -122,8 +122,8 @@ class ElasticAgent:
     def regroup(self, groups: Groups, facts: dict[str, Any], why: str | None) -> Begin:
         """Leave the process groups and join those of the next generation.
 
-        Returns when this worker trains in a generation whose groups exist, with the facts of its
-        members. The caller has released everything that holds a group.
+        Return the generation, with the facts of its members, once this worker trains in it and its
+        groups exist. The caller has released everything that holds a group.
         """
         while True:
             groups.leave()

@@ -1,4 +1,4 @@
-"""Save and restore a training: when to save, where to restore from, the sample ledger, the end."""
+"""Save and restore a training: save schedule, source of a restore, sample ledger, final save."""
 
 import sys
 import time

@@ -41,7 +41,7 @@ class TrainingState:
         return list(self.arranged.stored())
 
     def sections(self) -> dict[str, list[Piece]]:
-        """Return the pieces that this worker writes, grouped by what changes together."""
+        """Return the pieces that this worker writes, in sections that change together."""
         names = ("frozen", "model", "optimizer", "own", "sync")
         sections: dict[str, list[Piece]] = {name: [] for name in names}
         consensus = self._consensus()
