@@ -9,7 +9,7 @@ from paceline.specs import AnyEvent, PacelineError, Run
 
 
 def check_listener(words: str) -> None:
-    """Refuse an unknown or unusable `NAME[:PLACE]`, before a run is started for it."""
+    """Reject an unknown or unusable `NAME[:PLACE]`, before a run is started for it."""
     name, place = _divided(words)
     kind = LISTENERS.get(name)
     if find_spec(kind.package) is None:

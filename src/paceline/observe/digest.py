@@ -1,4 +1,4 @@
-"""A run's events as a few figures: as few with a hundred thousand workers as with two."""
+"""Reduce a run's events to a few metrics, independent of the number of workers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,30 +55,30 @@ FIGURES: dict[str, str] = {
     "checkpoints/bad": "Checkpoints that could not be written or not be trusted.",
     "exit_code": "Of the job, once it has ended.",
 }
-"""All that is told of a run, and what it means; seconds are seconds, of steps as of checkpoints."""
+"""All metrics of a run and their meanings; times of steps and checkpoints are in seconds."""
 
 Kind = Literal["figures", "started", "again", "happened", "ended"]
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Figures of one moment of a run, and what happened, if something did."""
+    """Metrics of one moment of a run, and the event that occurred, if any."""
 
     kind: Kind
-    """`again`: the run goes on from `step`, and steps after it that were told before no longer
-    count. `ended`: by the job's last word; a run that is resumed goes on after it."""
+    """`again`: the run continues from `step`, so steps reported after it no longer count.
+    `ended`: the job's `Ended` event; a resumed run continues after it."""
     time: float
     """Unix seconds."""
     step: int
     figures: Mapping[str, float]
-    """Those of `FIGURES` that are new."""
+    """The new values, keyed as `FIGURES`."""
     note: str = ""
-    """What happened, in a sentence; of `ended`, the one word finished, stopped or failed."""
+    """A sentence about the event; for `ended`, one of finished, stopped or failed."""
 
 
 @dataclass
 class _Load:
-    """What the workers' time goes to; sums are kept, so that a window costs what it brings."""
+    """The workers' step breakdown; keeps sums, so a window costs only as much as it contains."""
 
     _states: dict[int, WorkerState] = field(default_factory=dict)
     _busy: dict[int, float] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class _Load:
         if not self._busy:
             return {}
         rank = max(self._busy, key=self._busy.__getitem__)
-        # A sum of what was added and taken away again may end a rounding error below 0.
+        # A sum after additions and subtractions may end a rounding error below 0.
         means = {
             f"mean/{part}_seconds": max(0.0, total / len(self._states))
             for part, total in self._sums.items()
@@ -109,7 +109,7 @@ class _Load:
 
 
 class Digest:
-    """Takes a run's events as they are read, and says what is new."""
+    """Takes a run's events as they are read, and returns new observations."""
 
     def __init__(self) -> None:
         self._generations = Generations()
@@ -124,14 +124,14 @@ class Digest:
         self._outcome = ""
 
     def take(self, events: Sequence[AnyEvent]) -> list[Observation]:
-        """What these events say; read together, they are taken in the order of their times."""
+        """Return the observations of these events, processed in chronological order."""
         for event in events:
             self._generations.take(event)
         in_order = sorted(events, key=self._place)
         return [seen for event in in_order for seen in self._seen(event)]
 
     def _place(self, event: AnyEvent) -> tuple[int, bool, float]:
-        # A start's last word is by a clock that may be behind the workers', and may name any of the
+        # A start's last event has a clock that may lag behind the workers', and may name any of the
         # start's generations.
         last_word = isinstance(event, Finished | Ended)
         generation = self._generations.last(event.generation) if last_word else event.generation
@@ -146,7 +146,7 @@ class Digest:
                 figures["restarts"] = self._generations.restarts(generation)
             yield Observation("happened", event.time, self._step, figures, note)
         if generation < self._generation:
-            return  # a slow file system shows it after a newer generation has spoken
+            return  # on a slow file system, events may appear after those of a newer generation
         if generation > self._generation:
             self._generation = generation
             self._load, self._outcome = _Load(), ""

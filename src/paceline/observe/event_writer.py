@@ -1,4 +1,4 @@
-"""Writing a node's events."""
+"""Write a node's events."""
 
 import os
 from pathlib import Path
@@ -7,15 +7,15 @@ from paceline.specs import Event
 
 
 class EventWriter:
-    """Appends events to one node's file, a whole line at a time."""
+    """Appends events to one node's file, one complete line at a time."""
 
     def __init__(self, folder: Path, node: str) -> None:
         self._path = folder / f"{node}.jsonl"
         self._lead = b"\n" if _ends_torn(self._path) else b""
 
     def write(self, event: Event) -> None:
-        """Append one event; visible to readers when this returns."""
-        # One write on a descriptor opened for appending: several workers of a node share the file.
+        """Append one event; readers can see it when this returns."""
+        # One write on a descriptor in append mode: several workers of a node share the file.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             os.write(descriptor, self._lead + event.model_dump_json().encode() + b"\n")
@@ -25,10 +25,10 @@ class EventWriter:
 
 
 def _ends_torn(path: Path) -> bool:
-    """Whether a power cut left half a line, which the next event must not be glued to."""
+    """Return whether a crash left half a line, so that the next event must start a new one."""
     try:
         with path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1) != b"\n"
-    except OSError:  # not there, or empty
+    except OSError:  # missing or empty
         return False

@@ -1,4 +1,4 @@
-"""What went wrong in a run that went on: counted, and in words."""
+"""Count the faults that a run survives, and describe them in words."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from paceline.specs import Lost, Refused, Regrouped, Slow
 
 
 class FaultCounts:
-    """Takes a run's faults, in whatever order."""
+    """Counts a run's faults, in any order."""
 
     def __init__(self) -> None:
         self._lost: set[tuple[int, int]] = set()
@@ -14,10 +14,10 @@ class FaultCounts:
         self._regroup_seconds = 0.0
 
     def take(self, event: Lost | Regrouped | Slow | Refused) -> tuple[dict[str, float], str]:
-        """Those of `digest.FIGURES` that are new, and what happened in a sentence."""
+        """Return the new values of `digest.FIGURES`, and a sentence about the event."""
         match event:
             case Lost():
-                # Where worker 0 is lost, two may say who else is.
+                # If worker 0 is lost, two workers may report the other losses.
                 self._lost.add((event.generation, event.rank))
                 note = f"worker {event.rank} on {event.lost_node} was lost: {event.why}"
                 return {"faults/lost_workers": len(self._lost)}, note

@@ -1,5 +1,4 @@
-"""Which generations of a run's workers began with a start of their processes, and which inside of
-them."""
+"""Track which generations of workers began with a start of the run, and which with a regroup."""
 
 from dataclasses import dataclass, field
 
@@ -8,23 +7,23 @@ from paceline.specs import AnyEvent, Regrouped
 
 @dataclass
 class Generations:
-    """The generations that have been heard of, in whatever order."""
+    """The generations seen so far, in any order."""
 
     _regrouped: dict[int, bool] = field(default_factory=lambda: {0: False})
     """By number, whether it began with a regroup."""
 
     def take(self, event: AnyEvent) -> None:
-        """Note what an event says of its generation."""
+        """Record the generation of an event."""
         if isinstance(event, Regrouped):
             self._regrouped[event.generation] = True
         elif event.generation not in self._regrouped:
             self._regrouped[event.generation] = False
 
     def restarts(self, generation: int) -> int:
-        """How often the run had been started again when a generation began.
+        """Return the number of restarts before a generation began.
 
-        A start that never said anything has left its number out, and counts; a regroup that came to
-        nothing has done so, too, but does not.
+        Numbers missing before a start belong to starts that wrote no event, and count; numbers
+        missing before a regroup belong to failed regroups, and do not count.
         """
         found, before = 0, 0
         for number in sorted(self._regrouped):
@@ -35,7 +34,7 @@ class Generations:
         return found
 
     def last(self, generation: int) -> int:
-        """The newest generation of the same start: what is said of the start is said of it."""
+        """Return the newest generation of the same start; the start's last events belong to it."""
         newest = generation
         for number in sorted(self._regrouped):
             if number > generation and not self._regrouped[number]:

@@ -1,4 +1,4 @@
-"""Workers that died of a signal, and could not say so themselves."""
+"""Record workers that a signal killed, which cannot report it themselves."""
 
 import signal
 import time
@@ -8,7 +8,7 @@ from paceline.specs import Failed, Run
 
 
 def tell_killed(run: Run, node: str, generation: int, rank: int, code: int) -> None:
-    """Write into the run's events by which signal a worker was killed."""
+    """Write into the run's events which signal killed a worker."""
     EventWriter(run.events, node).write(
         Failed(
             time=time.time(),
@@ -21,5 +21,5 @@ def tell_killed(run: Run, node: str, generation: int, rank: int, code: int) -> N
 
 
 def shell_code(code: int) -> int:
-    """The exit code that a shell gives for what Python tells of a process."""
+    """Convert Python's exit code of a process to a shell's."""
     return 128 - code if code < 0 else code

@@ -1,4 +1,4 @@
-"""A progress bar with an estimate, for a person at a terminal."""
+"""A progress bar with a time estimate, for interactive use."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ Advance = Callable[[int, float], None]
 
 @contextmanager
 def progress_bar(steps: int, *, show: bool) -> Iterator[Advance]:
-    """A bar over `steps`; the yielded function takes the steps done and the loss so far."""
+    """Show a bar over `steps`; the yielded function takes the steps done and the current loss."""
     if not (show and sys.stderr.isatty()):
         yield lambda done, loss: None
         return
@@ -35,7 +35,7 @@ def progress_bar(steps: int, *, show: bool) -> Iterator[Advance]:
 
         def advance(done: int, loss: float) -> None:
             nonlocal shown
-            if done != shown:  # called every step, changes once a report
+            if done != shown:  # called every step, but changes only once per report
                 shown = done
                 bar.update(task, completed=done, loss=loss)
 

@@ -1,4 +1,4 @@
-"""Which software a run was started with."""
+"""The software versions that a run was started with."""
 
 import platform
 import subprocess
@@ -11,7 +11,7 @@ PACKAGES = ("paceline", "torch", "numpy", "pydantic")
 
 
 def write_versions(path: Path, train: Path | None) -> None:
-    """Write Python's, the system's and the packages' versions, and the user's revision, as TOML."""
+    """Write versions of Python, the system and packages, and the user's git revision, as TOML."""
     versions = {
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -29,7 +29,7 @@ def _version(package: str) -> str | None:
 
 
 def _revision(train: Path) -> dict[str, str | bool]:
-    """The git commit of the user's file, and whether the file differs from it."""
+    """Return the git commit of the user's file, and whether the file differs from it."""
 
     def git(*words: str) -> str | None:
         try:

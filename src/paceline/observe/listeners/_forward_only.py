@@ -1,4 +1,4 @@
-"""What tools have in common whose curves only go forward."""
+"""Shared code for tools with metrics that can only move forward in steps."""
 
 import uuid
 from collections.abc import Iterator, Sequence
@@ -10,28 +10,28 @@ MOST_NOTES = 50
 
 
 def identity(run: Run) -> str:
-    """The same for a run whenever it is followed, another for every other run."""
+    """Return a stable identifier of the run, unique among runs."""
     return uuid.uuid5(uuid.NAMESPACE_URL, run.path.as_uri()).hex
 
 
 class Once:
-    """Lets every step's figures through once: of steps that are taken again, the first."""
+    """Lets each step's metrics through once; of a repeated step, the first."""
 
     def __init__(self, told: int = 0) -> None:
         self._told = told
-        """The last step that the tool knows of."""
+        """The last step that the tool has."""
         self._new = False
         self._notes: list[str] = []
 
     @property
     def notes(self) -> str:
-        """What happened up to now, the last of it."""
+        """The most recent event notes, one per line."""
         return "\n".join(self._notes[-MOST_NOTES:])
 
     def new(self, news: Sequence[Observation]) -> Iterator[Observation]:
-        """What the tool does not know yet."""
+        """Yield the observations that the tool does not have yet."""
         for seen in news:
-            if "step" in seen.figures:  # what else is known of the step follows
+            if "step" in seen.figures:  # further metrics of the same step follow
                 self._new = seen.step > self._told
                 self._told = max(self._told, seen.step)
             if seen.note:

@@ -11,15 +11,15 @@ from paceline.observe.listeners._forward_only import Once, identity
 from paceline.specs import PacelineError, Run
 
 MOST_METRICS = 1000
-"""In one request, by MLflow's own limit."""
+"""Maximum number per request, by MLflow's limit."""
 _TAG = "paceline.run"
 _STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 
 class Mlflow:
-    """Logs figures as metrics of one MLflow run, in an experiment of the job's name.
+    """Logs metrics to one MLflow run, in an experiment named after the job.
 
-    A follower that begins anew finds that run again and goes on after its last step.
+    A follower that restarts finds that run again and continues after its last step.
     """
 
     def __init__(self, run: Run, place: str | None) -> None:
@@ -40,7 +40,7 @@ class Mlflow:
         self._noted = ""
 
     def take(self, news: Sequence[Observation]) -> None:
-        """Metrics by the names of their figures; what happened as the run's description."""
+        """Log metrics under their names; events go to the run's description."""
         from mlflow.entities import Metric  # noqa: PLC0415
 
         metrics = []
@@ -60,11 +60,11 @@ class Mlflow:
             self._client.set_tag(self._run_id, "mlflow.note.content", self._noted)
 
     def close(self) -> None:
-        """All has been sent already."""
+        """Do nothing: all metrics are sent already."""
 
 
 def _check(place: str | None) -> None:
-    """Refuse a password where everybody on the machine can read it."""
+    """Reject a password on the command line, where every user of the machine can read it."""
     if place and urlsplit(place).password:
         raise PacelineError(
             "--to mlflow was given a password on the command line, where others can read it",

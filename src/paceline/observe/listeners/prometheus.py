@@ -1,4 +1,4 @@
-"""An endpoint that Prometheus scrapes: one address, and only with the run's token."""
+"""An endpoint for Prometheus to scrape: one address, protected by the run's token."""
 
 import hmac
 import os
@@ -21,13 +21,13 @@ DEFAULT_PLACE = "127.0.0.1:9464"
 _EVERYWHERE = ("", "*", "0.0.0.0", "::")  # noqa: S104 -- refused
 _REQUEST_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
-"""How often the server looks whether it is to end."""
+"""How often the server checks whether to shut down."""
 
 _App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class Prometheus:
-    """Serves the newest figures as gauges, such as `paceline_loss`; no worker has a label."""
+    """Serves the newest metrics as gauges, such as `paceline_loss`, without per-worker labels."""
 
     def __init__(self, run: Run, place: str | None) -> None:
         from prometheus_client import CollectorRegistry, Gauge, make_wsgi_app  # noqa: PLC0415
@@ -54,7 +54,7 @@ class Prometheus:
         self._thread.start()
 
     def take(self, news: Sequence[Observation]) -> None:
-        """The newest of every figure counts."""
+        """Set each gauge to its newest value."""
         newest: dict[str, float] = {}
         for seen in news:
             newest |= seen.figures
@@ -65,7 +65,7 @@ class Prometheus:
             self._gauges[name].set(value)
 
     def close(self) -> None:
-        """Give the port back."""
+        """Shut down the server and release the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -76,10 +76,10 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = _REQUEST_SECONDS  # nobody holds a thread for ever by saying nothing
+    timeout = _REQUEST_SECONDS  # a silent client cannot hold a thread forever
 
     def log_message(self, *words: Any) -> None:
-        """A line per scrape helps nobody."""
+        """Do not log scrapes."""
 
 
 def _guarded(app: _App, token: str) -> _App:
@@ -97,8 +97,8 @@ def _guarded(app: _App, token: str) -> _App:
 
 
 def _address(place: str | None) -> tuple[str, int]:
-    """The address of HOST:PORT, where HOST may be the name of an interface: a job's script knows
-    that, but not on which node it will be."""
+    """Parse HOST:PORT, where HOST may be the name of an interface: a job script knows the interface
+    but not the node that it will run on."""
     host, _, port = (place or DEFAULT_PLACE).rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise PacelineError(
@@ -117,7 +117,7 @@ def _address(place: str | None) -> tuple[str, int]:
 
 
 def _token(file: Path) -> str:
-    """The run's token; made where there is none."""
+    """Return the run's token; create it if there is none."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -134,7 +134,7 @@ def _token(file: Path) -> str:
 
 
 def _check(place: str | None) -> None:
-    """Refuse what is no HOST:PORT, and all interfaces at once."""
+    """Reject an invalid HOST:PORT, and addresses that mean all interfaces."""
     _address(place)
 
 

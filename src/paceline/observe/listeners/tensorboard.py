@@ -1,4 +1,4 @@
-"""TensorBoard's files, by its own package's writer, which needs neither torch nor TensorFlow."""
+"""TensorBoard event files, by its own package's writer, which needs no torch or TensorFlow."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +10,10 @@ from paceline.specs import Run
 
 
 class TensorBoard:
-    """Writes scalars, and what happened as text, into a folder for this run.
+    """Writes metrics as scalars and events as text into a folder for this run.
 
-    A run that goes on from an earlier step, and a follower that begins anew, say so in the file:
-    TensorBoard then drops what it has read from that step on.
+    When the run continues from an earlier step, or a follower restarts, a mark in the file makes
+    TensorBoard drop the data that it has read from that step on.
     """
 
     def __init__(self, run: Run, place: str | None) -> None:
@@ -28,7 +28,7 @@ class TensorBoard:
         self._begun = False
 
     def take(self, news: Sequence[Observation]) -> None:
-        """Scalars by the names of their figures, text as `notes`."""
+        """Write metrics as scalars under their names, and events as text under `notes`."""
         for seen in news:
             if not self._begun:
                 self._begun = True
@@ -36,7 +36,7 @@ class TensorBoard:
             note = seen.note
             if seen.kind == "again":
                 self._forget_from(seen.step + 1, seen.time)
-                # What failed after the step to go on from is forgotten with it: it is said again.
+                # TensorBoard also drops the notes after that step, so write them again.
                 dropped = [text for step, text in self._notes if step > seen.step]
                 note = "; ".join([*dropped, note])
                 self._notes = [each for each in self._notes if each[0] <= seen.step]
@@ -57,7 +57,7 @@ class TensorBoard:
         values = [
             Summary.Value(tag=name, simple_value=value)
             for name, value in seen.figures.items()
-            if name != "step"  # it is the axis
+            if name != "step"  # the step is the axis
         ]
         if note:
             values += text_pb("notes", note).value

@@ -1,4 +1,4 @@
-"""Weights & Biases, offline: files to be sent with `wandb sync` by whoever wants that."""
+"""Weights & Biases, offline: writes files that `wandb sync` can upload later."""
 
 import os
 import shutil
@@ -13,10 +13,10 @@ from paceline.specs import Run
 
 
 class Wandb:
-    """Writes one offline run of W&B, with the steps as its axis.
+    """Writes one offline W&B run, with the step as its axis.
 
-    Offline runs cannot be continued, so a follower that begins anew writes all of it again, in
-    place of the files before.
+    Offline runs cannot be continued, so a follower that restarts writes the whole run again and
+    replaces the earlier files.
     """
 
     def __init__(self, run: Run, place: str | None) -> None:
@@ -34,7 +34,7 @@ class Wandb:
             name=run.name,
             dir=str(folder),
             mode="offline",
-            # What this process does, and what lies around it, says nothing of the workers.
+            # Metrics of this process and its environment say nothing about the workers.
             settings=wandb.Settings(
                 silent=True,
                 console="off",
@@ -51,7 +51,7 @@ class Wandb:
         self._exit_code = 0
 
     def take(self, news: Sequence[Observation]) -> None:
-        """History by the names of the figures; what happened as the run's notes."""
+        """Log metrics under their names; events go to the run's notes."""
         for seen in self._once.new(news):
             if seen.kind == "ended":
                 self._exit_code = int(seen.note == "failed")

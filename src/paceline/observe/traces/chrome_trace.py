@@ -1,7 +1,7 @@
-"""Traces of workers, and all of them together on one clock, in Chrome's trace format.
+"""Traces of workers in Chrome's trace format, and a joined trace of all workers on one clock.
 
-Every event is a line of its own in the file, so that the traces of many workers are joined without
-being held in memory.
+Every event is a separate line in the file, so that joining the traces of many workers needs little
+memory.
 """
 
 import gzip
@@ -16,24 +16,24 @@ from paceline.specs import PacelineError, Run, Traced
 from paceline.specs.base import Spec
 
 _LEVEL = 5
-"""Of gzip: nearly as small as the highest, in a fraction of the time."""
+"""gzip level: nearly as small as the highest, in a fraction of the time."""
 
 
 class WorkerTrace(Spec):
-    """What is said of a worker's trace before its events."""
+    """The header of a worker's trace, before its events."""
 
     traced: Traced
     begin_unix_nanoseconds: int
-    """Where the events' times count from, by the clock of the worker's node."""
+    """The origin of the events' times, by the clock of the worker's node."""
 
     @property
     def begin_on_worker_0(self) -> int:
-        """The same, by the clock of worker 0's node."""
+        """The same origin by the clock of worker 0's node."""
         return self.begin_unix_nanoseconds - round(1e9 * self.traced.clock_offset_seconds)
 
 
 def write_worker_trace(run: Run, about: WorkerTrace, events: Iterable[TraceEvent]) -> None:
-    """Write a worker's file into the run's folder; there under its name only when it is whole."""
+    """Write a worker's trace into the run's folder; rename it into place once complete."""
     run.trace.mkdir(exist_ok=True)
     path = run.trace / f"{about.traced.node}-{about.traced.rank}.json.gz"
     draft = path.with_suffix(".draft")
@@ -42,7 +42,7 @@ def write_worker_trace(run: Run, about: WorkerTrace, events: Iterable[TraceEvent
 
 
 def worker_traces(run: Run) -> dict[Path, WorkerTrace]:
-    """The files of the run's last start that recorded any, by rank, and what they say first."""
+    """Return the trace files of the newest traced generation, by rank, with their headers."""
     found = {path: _head(path) for path in run.trace.glob("*.json.gz")}
     if not found:
         raise PacelineError(
@@ -57,7 +57,7 @@ def worker_traces(run: Run) -> dict[Path, WorkerTrace]:
 def join_traces(traces: dict[Path, WorkerTrace], output: Path) -> None:
     """Write one file with the events of all workers, by the clock of worker 0's node.
 
-    Times count from the first event; when that was is said before the events.
+    Times count from the first event; the header says when that was.
     """
     origin = min(each.begin_on_worker_0 for each in traces.values())
     about = {
@@ -111,7 +111,7 @@ def _events(path: Path) -> Iterator[TraceEvent]:
 
 
 def _opened(path: Path, mode: str) -> TextIO:
-    """For writing or reading text; a file whose name does not end in .json is compressed."""
+    """Open a file for writing or reading text; compress it unless its name ends in .json."""
     if path.suffix == ".json":
         return path.open(mode)  # type: ignore[return-value]
     return gzip.open(path, mode, compresslevel=_LEVEL, encoding="utf-8")  # type: ignore[return-value]

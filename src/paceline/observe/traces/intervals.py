@@ -1,4 +1,4 @@
-"""Times at which something goes on, as intervals: how long, and how long two things do at once."""
+"""Set operations on time intervals: union, intersection, difference and total length."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ Interval = tuple[float, float]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same times as intervals that lie apart, in their order; empty ones are left out."""
+    """Merge intervals into disjoint ones, in order; drop empty ones."""
     joined: list[Interval] = []
     for begin, end in sorted(each for each in intervals if each[1] > each[0]):
         if joined and begin <= joined[-1][1]:
@@ -18,12 +18,12 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """How long they take together; times that several have in common count once."""
+    """Return the total time covered; overlapping time counts once."""
     return sum(end - begin for begin, end in union(intervals))
 
 
 def common(ones: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
-    """The times that belong to both, as intervals that lie apart."""
+    """Return the intersection, as disjoint intervals."""
     left, right = union(ones), union(others)
     found: list[Interval] = []
     at = other = 0
@@ -40,7 +40,7 @@ def common(ones: Iterable[Interval], others: Iterable[Interval]) -> list[Interva
 
 
 def without(ones: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
-    """The times that belong to the ones and not to the others."""
+    """Return the times in `ones` that are not in `others`."""
     left = union(ones)
     if not left:
         return []
@@ -50,7 +50,7 @@ def without(ones: Iterable[Interval], others: Iterable[Interval]) -> list[Interv
 
 
 def in_rows(intervals: Sequence[Interval]) -> list[int]:
-    """A row for each interval, from 0, such that in no row two overlap."""
+    """Assign each interval a row, from 0, so that no two intervals overlap within a row."""
     rows = [0] * len(intervals)
     ends: list[float] = []
     for number in sorted(range(len(intervals)), key=lambda number: intervals[number]):

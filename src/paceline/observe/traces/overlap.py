@@ -1,8 +1,8 @@
-"""What torch's profiler recorded of a worker: how much communication was hidden behind computing.
+"""Measure in a torch profile how much communication overlapped with computation.
 
-On a CPU, a worker computes while an operation of its main thread runs that does not wait for
-others; on an accelerator, while a kernel runs that is none of NCCL's. What Gloo carries is marked
-by torch as `gloo:all_reduce` and the like, from when it is begun until it is known to be done.
+On a CPU, a worker computes while its main thread runs an operation that does not wait for other
+workers; on an accelerator, while a kernel other than NCCL's runs. torch marks Gloo's communication
+as `gloo:all_reduce` and the like, from its start until its completion is known.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from typing import Any
 from paceline.observe.traces.intervals import Interval, common, in_rows, length, union, without
 
 STEP = "step "
-"""Begins the name of the mark around each step."""
+"""Prefix of the mark around each step."""
 WAIT = "wait for others"
-"""The name of the mark around waiting for a collective."""
+"""Name of the mark around waiting for a collective."""
 
 TraceEvent = dict[str, Any]
 """One entry of Chrome's trace format; times are in microseconds."""
@@ -25,19 +25,19 @@ _NUMBERS_OF_THE_PROFILER = ("External id", "Record function id", "Ev Idx", "corr
 
 @dataclass(frozen=True)
 class Recorded:
-    """Some steps of one worker; seconds are the mean of a step."""
+    """A profile of some steps of one worker; seconds are means per step."""
 
     steps: int
     step_seconds: float
     communication_seconds: float
     hidden_seconds: float
     begin_unix_nanoseconds: int
-    """Where the events' times count from, by the clock of the worker's node."""
+    """The origin of the events' times, by the clock of the worker's node."""
     events: list[TraceEvent]
 
 
 def recorded(kineto: dict[str, Any], rank: int, numbers: range) -> Recorded:
-    """Steps in what torch's profiler wrote, as events of a process with the worker's rank."""
+    """Extract steps from torch's profiler output, as events of a process numbered by rank."""
     written = kineto["traceEvents"]
     spans = [each for each in written if each["ph"] == "X" and each.get("cat", "Trace") != "Trace"]
     marks = {f"{STEP}{number}" for number in numbers}
@@ -51,7 +51,7 @@ def recorded(kineto: dict[str, Any], rank: int, numbers: range) -> Recorded:
         for each in written
         if each["ph"] == "M" and each["name"] == "thread_name"
     }
-    # As whole numbers: a Unix time in nanoseconds has more digits than a float.
+    # As integers: a Unix time in nanoseconds has more digits than a float.
     begin = int(kineto["baseTimeNanoseconds"]) + round(1e3 * window[0])
     return Recorded(
         steps=len(steps),
@@ -64,12 +64,12 @@ def recorded(kineto: dict[str, Any], rank: int, numbers: range) -> Recorded:
 
 
 def communicating(spans: list[TraceEvent]) -> list[Interval]:
-    """When something was on its way between this worker and others, or waited for at one end."""
+    """Return when data was in transit between this worker and others, or one end waited for it."""
     return union(_interval(each) for each in spans if _is_by_gloo(each) or _is_by_nccl(each))
 
 
 def computing(spans: list[TraceEvent], main_thread: Any) -> list[Interval]:
-    """When the worker computed."""
+    """Return when the worker computed."""
     kernels = [each for each in spans if each["cat"] == "kernel"]
     if kernels:
         return union(_interval(each) for each in kernels if not _is_by_nccl(each))
@@ -115,10 +115,10 @@ def _on_tracks(
     rank: int,
     origin: float,
 ) -> Iterator[TraceEvent]:
-    """The spans on numbered tracks of the worker, and the tracks' names before them.
+    """Yield the names of the worker's numbered tracks, then the spans on them.
 
-    What Gloo carries gets tracks of its own: sends and receives are recorded on the thread that
-    began them, where they overlap with what it does next, and viewers show only spans that nest.
+    Gloo's communication gets separate tracks: torch records sends and receives on the thread that
+    starts them, where they overlap with its next work, and viewers show only nested spans.
     """
     carried = [each for each in spans if _is_by_gloo(each)]
     tracks: dict[str, int] = {"main thread": 1}

@@ -1,1 +1,1 @@
-"""What a node's workers use: cores, memory, network, GPUs and energy."""
+"""Resource usage of a node's workers: cores, memory, network, GPUs and energy."""

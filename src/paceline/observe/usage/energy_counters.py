@@ -1,7 +1,7 @@
-"""Joules of this machine, from the counters that it lets be read: processors, memory, GPUs.
+"""Energy of this machine in joules, from readable counters of processors, memory and GPUs.
 
-A counter counts what its part of the machine draws, whoever makes it do so. What has none is not
-counted here: fans, network interfaces, disks, what is lost in the power supply.
+A counter covers its part of the machine, for all processes. Parts without a counter are missing:
+fans, network interfaces, disks and losses in the power supply.
 """
 
 import os
@@ -15,10 +15,10 @@ MILLI = 1e-3
 
 
 class Counter:
-    """Joules that a part of the machine has drawn, from a number that grows and may wrap around.
+    """Joules that a part of the machine has drawn, from a counter that grows and may wrap around.
 
-    It has to be read before it wraps around twice: RAPL's 32 bits last for minutes, read here
-    every few seconds.
+    It must be read before it wraps around twice: RAPL's 32 bits last for minutes, and the sampler
+    reads every few seconds.
     """
 
     def __init__(
@@ -30,47 +30,48 @@ class Counter:
         self._last = read()
 
     def take(self) -> float:
-        """Joules since the last call, or since this was made."""
+        """Return the joules since the last call, or since creation."""
         before, self._last = self._last, self._read()
         if self._last >= before:
             return self._last - before
-        # It wrapped around; without a range it begins at 0 again when its driver is loaded.
+        # It wrapped around. A counter without a range restarts at 0 when its driver is loaded.
         return self._last - before + self._range if self._range else self._last
 
 
 class Integral:
-    """Joules of what only tells its watts: the area under the straight lines between readings."""
+    """Joules of a device that only reports watts: readings integrated by the trapezoidal rule."""
 
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None
         self._joules = 0.0
 
     def add(self, at_seconds: float, watts: float) -> None:
-        """A reading; times only grow."""
+        """Add a reading; times must not decrease."""
         if self._last is not None:
             before_seconds, before_watts = self._last
             self._joules += (at_seconds - before_seconds) * (before_watts + watts) / 2
         self._last = at_seconds, watts
 
     def take(self) -> float:
-        """Joules since the last call, up to the last reading."""
+        """Return the joules since the last call, up to the last reading."""
         taken, self._joules = self._joules, 0.0
         return taken
 
 
 def processor_counters(powercap: Path = POWERCAP) -> list[Counter]:
-    """Those of the processors' packages and of memory; none where nobody may read them.
+    """Return counters of the processor packages and memory; empty if they are not readable.
 
-    Since Linux 5.10 only root may, unless the site allows it or runs the daemon of Zeus.
+    Since Linux 5.10 only root may read them, unless the site allows it or runs the Zeus daemon.
     """
     return _kernel_counters(powercap) or _zeus_processor_counters()
 
 
 def _kernel_counters(powercap: Path) -> list[Counter]:
-    """RAPL as the kernel shows it, of Intel's and AMD's processors alike.
+    """Return the kernel's RAPL counters, which exist for Intel and AMD processors.
 
-    `intel-rapl:0` is the first package, `intel-rapl:0:1` a part of it. Cores are in the package;
-    memory, where it is counted, is not. `psys`, the whole machine on some laptops, has them again.
+    `intel-rapl:0` is the first package, `intel-rapl:0:1` a part of it. The package includes cores
+    but not memory, which may have a counter. `psys`, the whole machine on some laptops, would count
+    both again.
     """
     found = []
     for zone in sorted(powercap.glob("intel-rapl:*")):
@@ -81,7 +82,7 @@ def _kernel_counters(powercap: Path) -> list[Counter]:
             if name.startswith(("package-", "dram-")):
                 spread = int((zone / "max_energy_range_uj").read_text()) * MICRO
                 found.append(Counter(name, _reader(zone / "energy_uj"), spread))
-        except OSError:  # not for us to read
+        except OSError:  # no permission
             return []
     return found
 
@@ -91,7 +92,7 @@ def _reader(file: Path) -> Callable[[], float]:
 
 
 def _zeus_processor_counters() -> list[Counter]:
-    """Through the daemon of Zeus, where the site runs one: it reads the counters for all users."""
+    """Return counters from the Zeus daemon, if the site runs one; it reads them for all users."""
     if not any(name.startswith("ZEUSD_") for name in os.environ):
         return []
     try:
@@ -102,7 +103,7 @@ def _zeus_processor_counters() -> list[Counter]:
             found.append(Counter(f"package-{index}", _zeus_reader(cpu, "cpu_mj")))
             if cpu.supports_get_dram_energy_consumption():
                 found.append(Counter(f"dram-{index}", _zeus_reader(cpu, "dram_mj")))
-    except Exception:  # whatever the daemon or its client says: then there are no counters
+    except Exception:  # on any error of the daemon or its client there are no counters
         return []
     return found
 

@@ -1,6 +1,6 @@
-"""What the GPUs of this node tell of themselves: NVIDIA's through NVML, others through Zeus.
+"""Readings from the GPUs of this node: NVIDIA's through NVML, others through Zeus.
 
-Written against the documentation of NVML (nvidia-ml-py) and Zeus; no GPU was at hand to try it.
+Written against the documentation of NVML (nvidia-ml-py) and Zeus; never run on a real GPU.
 """
 
 import os
@@ -20,7 +20,7 @@ def _unknown() -> None:
 
 @dataclass
 class Gpu:
-    """One GPU, read about every second and summed up when asked."""
+    """One GPU, sampled about every second and summarized on request."""
 
     index: int
     name: str | None
@@ -29,14 +29,14 @@ class Gpu:
     memory_total_bytes: int | None = None
     watts: Reading = _unknown
     counter: Counter | None = None
-    """Of its joules; without one they are the integral of its watts."""
+    """Its energy counter; without one, joules are the integral of its watts."""
     _busy: list[float] = field(default_factory=list, repr=False)
     _memory: list[float] = field(default_factory=list, repr=False)
     _watts: list[float] = field(default_factory=list, repr=False)
     _integral: Integral = field(default_factory=Integral, repr=False)
 
     def read(self, at_seconds: float) -> None:
-        """Look at it once."""
+        """Sample it once."""
         for kept, reading in (
             (self._busy, self.busy),
             (self._memory, self.memory_bytes),
@@ -49,13 +49,13 @@ class Gpu:
                     self._integral.add(at_seconds, value)
 
     def take_joules(self) -> float | None:
-        """Since the last call; unknown where it tells neither joules nor watts."""
+        """Return the joules since the last call, or None if it reports neither joules nor watts."""
         if self.counter is not None:
             return self.counter.take()
         return self._integral.take() if self._watts else None
 
     def take(self) -> GpuUsage:
-        """What was seen since the last call."""
+        """Return a summary of the samples since the last call."""
         busy, memory, watts = self._busy, self._memory, self._watts
         self._busy, self._memory, self._watts = [], [], []
         return GpuUsage(
@@ -69,12 +69,12 @@ class Gpu:
 
 
 def gpus_of_node(count: int) -> list[Gpu]:
-    """The first `count` GPUs that this process sees, one for each worker of the node."""
+    """Return the first `count` GPUs that this process sees, one for each worker of the node."""
     return _nvidia_gpus(count) or _zeus_gpus(count)
 
 
 def visible_devices(environment: str | None, present: int) -> Sequence[int | str]:
-    """What CUDA_VISIBLE_DEVICES names, by number or identifier; all where it is not set."""
+    """Return the indices or UUIDs in CUDA_VISIBLE_DEVICES; all devices if it is not set."""
     if environment is None:
         return range(present)
     names = [name.strip() for name in environment.split(",") if name.strip()]
@@ -82,7 +82,7 @@ def visible_devices(environment: str | None, present: int) -> Sequence[int | str
 
 
 def opened_nvml() -> "Nvml | None":
-    """NVML; nothing where there is no package, no driver, or one that does not answer."""
+    """Initialize NVML; return None without its package or without a working driver."""
     try:
         import pynvml  # noqa: PLC0415 -- optional
 
@@ -100,13 +100,13 @@ def _nvidia_gpus(count: int) -> list[Gpu]:
 
 
 class Nvml:
-    """NVML, whose every question may be one that a device does not answer."""
+    """NVML; a device may not support every query."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
 
     def handles(self, count: int) -> list[Any]:
-        """Of the first `count` visible devices; MIG slices, which tell no watts, are left out."""
+        """Return the first `count` visible devices without MIG instances, which report no watts."""
         present = self.ask("nvmlDeviceGetCount") or 0
         visible = visible_devices(os.environ.get("CUDA_VISIBLE_DEVICES"), present)[:count]
         found = [
@@ -117,7 +117,7 @@ class Nvml:
         return [handle for handle in found if handle is not None]
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """The answer, or nothing where the device has none."""
+        """Return the result of a query, or None if the device does not support it."""
         try:
             return getattr(self.module, function)(*arguments)
         except (AttributeError, self.module.NVMLError):
@@ -148,7 +148,7 @@ def _nvidia_gpu(nvml: Nvml, index: int, handle: Any) -> Gpu:
 
 
 def _known(reading: Reading) -> Callable[[], float]:
-    """A reading that was known once, and whose silence is an error."""
+    """Wrap a reading that worked before, so that a missing value raises an error."""
 
     def read() -> float:
         value = reading()
@@ -160,7 +160,7 @@ def _known(reading: Reading) -> Callable[[], float]:
 
 
 def _zeus_gpus(count: int) -> list[Gpu]:
-    """Joules and watts of AMD's GPUs, for which Zeus asks ROCm."""
+    """Return AMD's GPUs with joules and watts, which Zeus queries from ROCm."""
     try:
         from zeus.device import get_gpus  # noqa: PLC0415 -- optional, and slow to load
 

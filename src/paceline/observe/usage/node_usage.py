@@ -1,4 +1,4 @@
-"""What one node's workers used, summed up event by event."""
+"""Resource usage of one node's workers, summed up event by event."""
 
 from dataclasses import dataclass, field
 
@@ -7,32 +7,32 @@ from paceline.specs import Cluster, Usage
 
 @dataclass
 class NodeUse:
-    """What one node's workers used in one start of a run, event by event."""
+    """Resource usage of one node's workers in one generation of a run."""
 
     node: str
     seconds: float = 0.0
     device_seconds: float = 0.0
     cores: int = 0
     busy_seconds: float = 0.0
-    """Of the mean core."""
+    """Busy time of the mean core."""
     peak_memory_bytes: int = 0
     memory_total_bytes: int = 0
     sent_bytes: int | None = None
-    """Towards the other workers; unset where there are none."""
+    """Bytes sent to the other workers; None if there are none."""
     received_bytes: int | None = None
     gpus: int = 0
     gpu_seconds: float = 0.0
-    """In which it is known how busy the GPUs were, of all of them together."""
+    """Sampled time with known GPU utilization, summed over all GPUs."""
     gpu_busy_seconds: float = 0.0
     gpu_peak_memory_bytes: int | None = None
-    """Of the fullest GPU."""
+    """Peak memory of the fullest GPU."""
     joules: dict[str, float] = field(default_factory=dict)
-    """Measured, by counter."""
+    """Measured joules, by counter."""
     all_counted: bool = True
-    """Whether every event has the same counters: none fell silent meanwhile."""
+    """Whether every event has the same counters, so that none stopped reporting."""
 
     def take(self, event: Usage) -> None:
-        """The next event of the node."""
+        """Add the node's next event."""
         if self.seconds and event.joules.keys() != self.joules.keys():
             self.all_counted = False
         self.seconds += event.seconds
@@ -59,11 +59,11 @@ class NodeUse:
 
     @property
     def measured_joules(self) -> float | None:
-        """Of all counters; unknown where there are none, or one fell silent."""
+        """Total of all counters; None if there are none or if one stopped reporting."""
         return sum(self.joules.values()) if self.joules and self.all_counted else None
 
     def assumed_joules(self, cluster: Cluster | None) -> float | None:
-        """By how busy the devices were and what the cluster's file says of their power."""
+        """Estimate the energy from device utilization and the power in the cluster file."""
         if cluster is None or not self.seconds:
             return None
         if cluster.device.kind == "cpu":

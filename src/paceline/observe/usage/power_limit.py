@@ -1,6 +1,6 @@
-"""A lower power limit for a GPU while it trains: a little slower, and far less hot.
+"""Lower a GPU's power limit while it trains: slightly slower, but with far less heat.
 
-Written against NVML's documentation; tried with a stand-in only.
+Written against NVML's documentation; tested only with a fake.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from paceline.specs import PacelineError
 
 @contextmanager
 def limited_power(watts: float, gpu: int | None, node: str) -> Iterator[None]:
-    """A block in which a GPU of this node draws no more than that; then it is as before.
+    """Limit the power of a GPU of this node within the block, then restore the old limit.
 
-    `gpu`: its number among those that this process sees; none where it trains on something else.
+    `gpu`: its index among the GPUs that this process sees; None if it trains on another device.
     """
     asked = f"--power-limit {watts:g}"
     nvml = opened_nvml() if gpu is not None else None

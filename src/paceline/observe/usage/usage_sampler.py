@@ -1,6 +1,6 @@
-"""What a node's workers use – cores, memory, network, GPUs, joules – seen from beside training.
+"""Sample the resources that a node's workers use: cores, memory, network, GPUs and joules.
 
-One worker of a node looks every few seconds, in a thread; a step itself does nothing for it.
+One worker per node samples every few seconds in a thread, so steps do no extra work.
 """
 
 import os
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 EVENT_SECONDS = 5.0
 GPU_SECONDS = 1.0
-"""Between two looks at a GPU, whose readings are of the last second at most."""
+"""Interval between GPU samples; a GPU's readings cover the last second at most."""
 LOOKING_SHARE = 0.001
-"""Of the time, what looking for processes may take: it grows with all that run on the node."""
+"""Maximum share of time to spend on finding processes, which grows with all those on the node."""
 
 
 @contextmanager
@@ -36,9 +36,10 @@ def usage_written(
     interface: str | None,
     gpus: bool,
 ) -> Iterator[None]:
-    """A block whose use of this node is written about every five seconds, and at its end.
+    """Write this node's resource usage about every five seconds during the block and at its end.
 
-    `workers`: on this node. `interface`: towards the others. `gpus`: whether each worker has one.
+    `workers`: number on this node. `interface`: the one toward the other workers. `gpus`: whether
+    each worker has one.
     """
     over = threading.Event()
 
@@ -57,11 +58,11 @@ def usage_written(
         yield
     finally:
         over.set()
-        thread.join(EVENT_SECONDS)  # a driver that hangs does not hold up the end
+        thread.join(EVENT_SECONDS)  # a driver that hangs does not delay the end
 
 
 class NodeWatch:
-    """Looks at this node, always in the same thread, as psutil wants it."""
+    """Samples this node, always in the same thread, as psutil requires."""
 
     def __init__(
         self, workers: int, interface: str | None, gpus: list[Gpu], counters: list[Counter]
@@ -73,11 +74,11 @@ class NodeWatch:
         self._processes = Processes()
         self._edge = time.monotonic()
         self._network = psutil.net_io_counters(pernic=True)
-        psutil.cpu_percent(percpu=True)  # from here on
+        psutil.cpu_percent(percpu=True)  # starts the first measurement interval
         self._read_gpus()
 
     def rest(self, over: threading.Event) -> None:
-        """Until the next event is due or all is over, but for looks at the GPUs."""
+        """Wait until the next event is due or `over` is set, and sample the GPUs meanwhile."""
         due = self._edge + EVENT_SECONDS
         while (left := due - time.monotonic()) > 0:
             if over.wait(min(left, GPU_SECONDS) if self._gpus else left):
@@ -85,7 +86,7 @@ class NodeWatch:
             self._read_gpus()
 
     def taken(self, node: str, generation: int) -> Usage:
-        """What was used since the last call."""
+        """Return the usage since the last call."""
         now = time.monotonic()
         seconds, self._edge = now - self._edge, now
         cores, share = self._cores()
@@ -108,10 +109,10 @@ class NodeWatch:
         )
 
     def _cores(self) -> tuple[int, float]:
-        """How many the workers may use, and the part of the time in which these were busy."""
+        """Return the number of cores available to the workers, and their mean utilization."""
         every = psutil.cpu_percent(percpu=True)
         allowed = self._processes.cores()
-        # Cores that are switched off have no place in psutil's list: then it is that of all.
+        # psutil's list omits offline cores, so indices may not match: then use all listed cores.
         own = [every[core] for core in allowed] if max(allowed) < len(every) else every
         return len(own), sum(own) / len(own) / 100
 
@@ -130,7 +131,7 @@ class NodeWatch:
 
     def _read_gpus(self) -> None:
         for gpu in self._gpus:
-            with suppress(Exception):  # it may be lost; the others are not
+            with suppress(Exception):  # a GPU may be lost; the others are not
                 gpu.read(time.monotonic())
 
     def _joules(self) -> dict[str, float]:
@@ -140,7 +141,7 @@ class NodeWatch:
         readings += [(f"gpu-{gpu.index}", gpu.take_joules) for gpu in self._gpus]
         found = {}
         for name, take in readings:
-            with suppress(Exception):  # a counter that falls silent is missing in the event
+            with suppress(Exception):  # the event omits a counter that stops reporting
                 joules = take()
                 if joules is not None:
                     found[name] = round(joules, 3)
@@ -148,19 +149,19 @@ class NodeWatch:
 
 
 class Processes:
-    """The processes of this node's workers: all that have their launcher as a forebear."""
+    """The processes of this node's workers: all descendants of their launcher."""
 
     def __init__(self) -> None:
         self._found = [psutil.Process()]
         self._look_again = 0.0
 
     def memory_bytes(self) -> int:
-        """Resident in all of them; pages that several share count in each."""
+        """Return the total resident memory; pages that several processes share count in each."""
         self._look()
         return sum(self._each(lambda process: process.memory_info().rss))
 
     def cores(self) -> set[int]:
-        """That they may use."""
+        """Return the cores that the processes may use."""
         self._look()
         found = self._each(psutil.Process.cpu_affinity)
         return {core for cores in found for core in cores} or set(os.sched_getaffinity(0))
@@ -171,7 +172,7 @@ class Processes:
             return
         try:
             found = psutil.Process(os.getppid()).children(recursive=True)
-        except psutil.Error:  # the launcher is not ours to see
+        except psutil.Error:  # no permission to see the launcher
             found = [psutil.Process(), *psutil.Process().children(recursive=True)]
         self._found = found
         took = time.monotonic() - begin
@@ -180,6 +181,6 @@ class Processes:
     def _each(self, ask: Callable[[psutil.Process], T]) -> list[T]:
         answers = []
         for process in self._found:
-            with suppress(psutil.Error):  # it has ended meanwhile
+            with suppress(psutil.Error):  # the process has ended meanwhile
                 answers.append(ask(process))
         return answers

@@ -1,1 +1,1 @@
-"""What all reports share: charts, tables, templates, PDF and number formats."""
+"""Shared by all reports: charts, tables, templates, PDF and number formats."""

@@ -21,7 +21,7 @@ class Picture:
     key: str
     title: str
     caption: str
-    """What the chart shows and what it leaves out."""
+    """A description of the chart's contents and omissions."""
     label: str
     """A description for screen readers."""
     spec: dict[str, Any]

@@ -1,1 +1,1 @@
-"""From the event files of a run folder to what is known of the run."""
+"""Build a run's state from the event files in its folder."""

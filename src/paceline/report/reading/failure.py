@@ -20,7 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True)
 class FailureCause:
-    """The worker that failed first; `node` and `rank` are None where no source names them."""
+    """The worker that failed first; `node` and `rank` are None if no source names them."""
 
     node: str | None
     rank: int | None

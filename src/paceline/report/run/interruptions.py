@@ -17,19 +17,19 @@ class InterruptionFigures(Spec):
     cause: str
     workers_before: int | None
     workers_after: int | None
-    """Unset until the run is resumed, as all fields below."""
+    """None until the run resumes, as are all fields below except `reached_step`."""
     reached_step: int
     """The last known step before it."""
     resumed_step: int | None
     """The step that the next start continued from; 0 without a checkpoint."""
     steps_again: int | None
-    """Repeated steps."""
+    """Number of repeated steps."""
     away_seconds: float | None
     """Time without training."""
 
 
 class RegroupFigures(InterruptionFigures):
-    """An interruption after which the survivors continued inside their processes."""
+    """An interruption after which the survivors continued in their living processes."""
 
     source: Source
     """Where the workers restored their state from."""
@@ -41,22 +41,22 @@ class CheckpointFigures(Spec):
     """The cost of the checkpoints of a run."""
 
     count: int
-    """Complete checkpoints of all starts, whether they are still kept or not."""
+    """Number of complete checkpoints of all starts, including those deleted since."""
     last_step: int | None
     bytes: int
-    """The size of the last one."""
+    """Size of the last checkpoint."""
     unchanged_bytes: int
-    """The part of the last one that worker 0 found unchanged and did not write again."""
+    """The part of the last checkpoint that worker 0 found unchanged and did not rewrite."""
     write_seconds: float | None
-    """From the end of the step until a checkpoint was complete, while training continued; mean."""
+    """Mean time from the end of a step until its checkpoint is complete; training continues."""
     stall_seconds: float
-    """How long training was stalled by all of them, on worker 0."""
+    """Total time that checkpoints stalled training, on worker 0."""
     stall_share: float | None
-    """`stall_seconds` over the time of all steps, repeated ones included."""
+    """`stall_seconds` over the time of all steps, including repeated ones."""
 
 
 class TroubleFigures(Spec):
-    """A checkpoint that could not be written or trusted."""
+    """A checkpoint that could not be written or is damaged."""
 
     kind: Literal["not_saved", "damaged"]
     time: float
@@ -130,7 +130,7 @@ def trouble_figures(state: RunState) -> list[TroubleFigures]:
 
 
 def interruptions_words(found: Sequence[Interruption]) -> str:
-    """Say how many interruptions there were, and how many of them needed no restart."""
+    """Return the number of interruptions, and how many needed no restart."""
     words = units.count(len(found), "interruption")
     regroups = sum(each.regrouped is not None for each in found)
     if regroups == len(found):

@@ -1,4 +1,4 @@
-"""The page of a run: one HTML file that opens anywhere, offline."""
+"""The page of a run: one self-contained HTML file that works offline."""
 
 from paceline.report.drawing.brief import Brief
 from paceline.report.drawing.chart import Picture, drawing_packages
@@ -14,13 +14,13 @@ MOST_HOSTS = 8
 def render(run: Run, cluster: Cluster | None = None) -> str:
     """Read a run's folder and return its page.
 
-    `cluster` has prices and power of the devices, used where power was not measured.
+    `cluster` provides device prices and power, used if power was not measured.
     """
     return page(ReportedRun.read(run, cluster))
 
 
 def page(run: ReportedRun) -> str:
-    """Return the page of a run, complete in itself: it loads nothing from elsewhere."""
+    """Return the page of a run as self-contained HTML that loads nothing else."""
     said = brief(run)
     pages = environment()
     return pages.get_template("run.html.jinja").render(
@@ -44,7 +44,7 @@ def page(run: ReportedRun) -> str:
 
 
 def brief(run: ReportedRun) -> Brief:
-    """Return what the page and the PDF show."""
+    """Return the contents that the page and the PDF share."""
     contents = run.contents.values()
     return Brief(
         title=run.summary.name,
@@ -59,7 +59,7 @@ def brief(run: ReportedRun) -> Brief:
 
 
 def figures_table(run: ReportedRun) -> Table:
-    """Return the table of figures, for a paper; what is unknown is left out."""
+    """Return the table of figures for a paper, without unknown values."""
     rows = [row for each in run.contents.values() for row in each.rows]
     known = [(name, value) for name, value in rows if value is not None]
     caption = f"{run.summary.name}: figures of the run, measured."
@@ -67,7 +67,7 @@ def figures_table(run: ReportedRun) -> Table:
 
 
 def _pictures(run: ReportedRun) -> list[Picture]:
-    """Draw the charts of all sections; none where no step was taken."""
+    """Draw the charts of all sections; empty if the run took no step."""
     if not run.state.step:
         return []
     altair, _ = drawing_packages()

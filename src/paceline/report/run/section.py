@@ -27,19 +27,19 @@ class Section(Generic[Figures]):
     """
 
     order: ClassVar[int]
-    """Its place among the sections, the lowest first; built-in ones go from 0 to 100."""
+    """Position among the sections, lowest first; built-in sections use 0 to 100."""
     key: ClassVar[str] = ""
-    """The name of its figures in `--json`; unset: each field of the figures has its own name."""
+    """Name of its figures in `--json`; if empty, each field of the figures is a top-level name."""
 
     def figures(self, run: "ReportedRun") -> Figures:
-        """Compute what `--json` prints: a `Spec`, or plain values; `None` where it does not apply.
+        """Compute the section's part of `--json`: a `Spec` or plain values; None if not applicable.
 
-        Called for every report, so it should read columns rather than files.
+        Every report calls this, so it should read columns rather than files.
         """
         return None  # type: ignore[return-value] # of a section without figures
 
     def content(self, run: "ReportedRun", figures: Figures) -> Content | None:
-        """Return what the page and the PDF show; `None` where the section does not apply."""
+        """Return the content for the page and the PDF, or None if the section does not apply."""
         return None
 
 
@@ -54,12 +54,12 @@ SECTIONS: Registry[Section[Any]] = Registry(
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """A run as its report sees it."""
+    """A run with the state and figures that its report uses."""
 
     run: Run
     state: RunState
     cluster: Cluster | None = None
-    """Prices and power of the devices, used where power was not measured."""
+    """Prices and power of the devices, used if power was not measured."""
 
     @classmethod
     def read(cls, run: Run, cluster: Cluster | None = None) -> "ReportedRun":
@@ -73,7 +73,7 @@ class ReportedRun:
 
     @cached_property
     def contents(self) -> dict[str, Content]:
-        """What each section that applies shows, by its name, in order."""
+        """The content of each applicable section by name, in order."""
         found = {
             name: section.content(self, figures)
             for name, (section, figures) in self._figures.items()

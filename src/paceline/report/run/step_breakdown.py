@@ -1,4 +1,4 @@
-"""Where the time of a step goes, whom the others wait for, and what that says in words."""
+"""The step breakdown: where a step's time goes, which stragglers delay it, and its summary."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median_low
@@ -13,13 +13,13 @@ from paceline.specs.base import Spec
 from paceline.specs.runs.events import own_seconds
 
 SLOW_FACTOR = 1.3
-"""A worker is slow that is busy for so much longer than the median worker."""
+"""A worker counts as slow if it is busy more than this many times as long as the median worker."""
 MOST_BARS = 16
 BAR_PIXELS = 22
 WORTH_SAYING, WORTH_MENDING = 0.02, 0.1
-"""Of a step."""
+"""Fractions of a step."""
 
-# Okabe-Ito; what is computed in blues, what is waited for in warm colours.
+# Okabe-Ito; blues for computation, warm colors for waiting.
 COLORS: dict[Part, str] = {
     "forward": "#56B4E9",
     "backward": "#0072B2",
@@ -52,42 +52,42 @@ _REASONS: dict[Part, str] = {
 
 
 class SlowWorker(Spec):
-    """A worker that the others wait for."""
+    """A straggler that the other workers wait for."""
 
     rank: int
     node: str
     slowness: float
-    """How long it is busy in a step, over how long the median worker is."""
+    """Its busy time per step over that of the median worker."""
     reason: str
-    """What it is busy longer with: compute, data, checkpoints or other."""
+    """The part that takes it longer: compute, data, checkpoints or other."""
 
 
 class Breakdown(Spec):
-    """Where the time of a step goes."""
+    """The step breakdown of a run."""
 
     seconds: dict[Part, float]
-    """By part, mean over the workers; parts of no time are left out."""
+    """Mean seconds per step over the workers, by part, without parts that take no time."""
     network_seconds: float
-    """Of `exchange`: what the worker waits that waits least, since it comes last. The rest is
-    waiting for workers that are slower, or later."""
+    """The part of `communication` spent on the network: the least communication time of any worker,
+    because the last to arrive does not wait. The rest is waiting for slower or later workers."""
     slow: list[SlowWorker]
-    """The slowest first."""
+    """Slowest first."""
     limit: Limit
     limit_share: float
-    """What that has of a step; of `compute`, what computing has."""
+    """The limit's share of a step; for `compute`, the share of computation."""
 
     @property
     def step_seconds(self) -> float:
-        """All parts together."""
+        """Total duration of a step."""
         return sum(self.seconds.values())
 
     def share(self, *parts: Part) -> float:
-        """What these parts have of a step."""
+        """Return the share of a step that these parts take."""
         return sum(self.seconds.get(part, 0.0) for part in parts) / (self.step_seconds or 1.0)
 
 
 def reason(parts: Mapping[Part, float], usual: Mapping[Part, float]) -> str:
-    """What a worker is busy longer with than is usual."""
+    """Return the part in which a worker most exceeds the usual time."""
     longer: dict[str, float] = {}
     for part, word in _REASONS.items():
         more = parts.get(part, 0.0) - usual.get(part, 0.0)
@@ -96,14 +96,14 @@ def reason(parts: Mapping[Part, float], usual: Mapping[Part, float]) -> str:
 
 
 def usual_parts(of_workers: Mapping[int, Mapping[Part, float]]) -> dict[Part, float]:
-    """What each part takes on the median worker; of two, on the faster."""
+    """Return each part's time on the median worker; of two workers, on the faster one."""
     return {
         part: median_low(parts.get(part, 0.0) for parts in of_workers.values()) for part in PARTS
     }
 
 
 def breakdown(state: RunState) -> Breakdown | None:
-    """None where no worker has said what its time goes to."""
+    """Return the run's step breakdown, or None if no worker reported one."""
     found = {rank: worker.mean_parts for rank, worker in state.workers.items() if worker.mean_parts}
     if not found:
         return None
@@ -122,7 +122,7 @@ def breakdown(state: RunState) -> Breakdown | None:
         if middle > 0 and own[rank] > SLOW_FACTOR * middle
     ]
     network = min(parts.get("communication", 0.0) for parts in found.values())
-    # What a step would be shorter by: one worker's delay is the whole cluster's.
+    # The time that a step would save: one worker's delay delays the whole cluster.
     lost: dict[Limit, float] = {
         "network": network,
         "data": usual["data"],
@@ -147,7 +147,7 @@ def breakdown(state: RunState) -> Breakdown | None:
 
 
 def breakdown_sentence(found: Breakdown) -> str:
-    """`Of a step's 42 ms, 61 % computed, 30 % waited for other workers, …`"""
+    """Return `Of a step's 42 ms, 61 % computed, 30 % waited for other workers, …`."""
     computing = found.share("forward", "backward", "optimizer", "pipeline")
     said = [f"{units.percent(computing)} computed"]
     rest: tuple[Part, ...] = ("communication", "data", "checkpoint", "other")
@@ -172,11 +172,11 @@ def breakdown_sentence(found: Breakdown) -> str:
 
 
 def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> Picture:
-    """A bar for each worker, divided."""
+    """Return a chart with one bar per worker, divided by part."""
     workers = [worker for worker in state.workers.values() if worker.mean_parts]
     shown = sorted(workers, key=lambda worker: worker.rank)
     if len(shown) > MOST_BARS:
-        # Those that are busy longest and shortest, which say what there is to say.
+        # Show the workers that are busy shortest and longest: they carry the information.
         shown = sorted(
             workers, key=lambda one: one.mean_parts.get("communication", 0.0), reverse=True
         )
@@ -219,12 +219,12 @@ def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> 
 
 
 def meanings(order: Sequence[Part]) -> str:
-    """`forward (computed forward), …`."""
+    """Format as `forward (computed forward), …`."""
     return ", ".join(f"{part} ({MEANINGS[part]})" for part in order)
 
 
 def part_colors(order: Sequence[Part], altair: ModuleType) -> Any:
-    """The colours of parts, with a legend above."""
+    """Return the color channel for the parts, with a legend above the chart."""
     return altair.Color(
         "part:N",
         title=None,

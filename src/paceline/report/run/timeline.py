@@ -1,7 +1,7 @@
-"""The time line of a run: its faults, and how many workers trained meanwhile.
+"""The timeline of a run: its faults, and how many workers trained at each time.
 
-One view with lanes above and the workers beneath, all on one axis of time: Vega-Lite can't fit two
-views above each other to the width of a page.
+One view with lanes above and the workers below, on one time axis, because Vega-Lite cannot fit two
+stacked views to the width of a page.
 """
 
 import json
@@ -17,10 +17,10 @@ from paceline.report.run.fault_history import FaultEvent, FaultFigures
 from paceline.specs import units
 
 SLOTS = 100
-"""Events of a lane within so small a part of the time are drawn as one mark."""
+"""Events of a lane within 1/SLOTS of the time share one mark."""
 LANE_PIXELS = 30
 WORKERS_LANES = 2
-"""How high the workers are drawn, in lanes."""
+"""Height of the worker plot, in lanes."""
 PINK, AMBER = FAMILY_COLORS[3], FAMILY_COLORS[4]
 LANES: dict[str, str] = {
     "lost": VERMILION,
@@ -34,9 +34,9 @@ LANES: dict[str, str] = {
     "joined": GREEN,
     "saved": GREEN,
 }
-"""From above, each with its colour."""
+"""Lanes from top to bottom, each with its color."""
 UNITS = [("Days", 86400.0, 3 * 86400.0), ("Hours", 3600.0, 7200.0), ("Minutes", 60.0, 120.0)]
-"""With their seconds, and how much time there must be for them."""
+"""Time units with their length in seconds and the minimum duration to use them."""
 Row = dict[str, float | int | str]
 
 
@@ -44,14 +44,14 @@ Row = dict[str, float | int | str]
 class _Mark:
     lane: str
     seconds: float
-    """Since the first step."""
+    """Seconds since the first step."""
     step: int | None
     who: str
     why: str = ""
 
 
 def timeline_picture(state: RunState, figures: FaultFigures, altair: ModuleType) -> Picture:
-    """Of a run in which something went wrong after its first step."""
+    """Return the timeline of a run with at least one fault."""
     began = state.first_step_time or 0.0
     marks = list(_marks(state, figures, began))
     first = min(0.0, *(mark.seconds for mark in marks))
@@ -199,7 +199,7 @@ def _rows(groups: list[list[_Mark]], lanes: list[str], scale: float) -> list[Row
     rows: list[Row] = []
     for group in groups:
         one, place = group[0], len(lanes) - lanes.index(group[0].lane)
-        # As high as the lane where there are most; one alone is still seen.
+        # The largest group fills the lane; a single event stays visible.
         reach = 0.3 if highest == 1 else 0.12 + 0.3 * len(group) / highest
         seconds = sum(mark.seconds for mark in group) / len(group)
         rows.append(
@@ -219,7 +219,7 @@ def _rows(groups: list[list[_Mark]], lanes: list[str], scale: float) -> list[Row
 
 
 def _workers(state: RunState, began: float, last: float) -> list[tuple[float, float]]:
-    """From which second on how many workers trained; of many changes the mean of each slot."""
+    """Return (second, number of workers) at each change; of many changes, the mean of each slot."""
     found = state.interruptions
     changes: list[tuple[float, float]] = [
         (0.0, float((found[0].workers if found else state.number_of_workers) or 0))
@@ -239,6 +239,6 @@ def _means(changes: list[tuple[float, float]], slots: int) -> list[tuple[float, 
     times, counts = np.asarray(changes).T
     worked = np.concatenate([[0.0], np.cumsum(counts[:-1] * np.diff(times))])
     edges = np.linspace(times[0], times[-1], slots + 1)
-    # Two changes at the same moment have nothing between them, so either sum is right.
+    # Two changes at the same time enclose no time, so either sum is right.
     means = np.diff(np.interp(edges, times, worked)) / np.diff(edges)
     return [*zip(edges[:-1].tolist(), means.tolist(), strict=True), (edges[-1], means[-1])]

@@ -1,4 +1,4 @@
-"""Which workers keep up, which are slow, and which have gone silent."""
+"""Status of each worker: which keep up, which are slow, and which are silent."""
 
 from dataclasses import dataclass
 from statistics import median_low
@@ -12,7 +12,7 @@ from paceline.specs.runs.events import own_seconds
 
 SILENT_SECONDS = 10.0
 SILENT_STEPS = 3
-"""A worker whose steps take longer than a few seconds is not silent between two of them."""
+"""Steps without an event before a worker counts as silent, for steps longer than a few seconds."""
 
 Word = Literal["ok", "slow", "silent", "failed", "lost peer"]
 _URGENCY: dict[Word, int] = {"failed": 0, "silent": 1, "slow": 2, "lost peer": 3, "ok": 4}
@@ -20,27 +20,26 @@ _URGENCY: dict[Word, int] = {"failed": 0, "silent": 1, "slow": 2, "lost peer": 3
 
 @dataclass(frozen=True)
 class Standing:
-    """One worker among the others."""
+    """One worker's status relative to the others."""
 
     worker: Worker
     word: Word
     slowness: float | None
-    """How long it is busy in a step, without waiting for others, over how long the median worker
-    is."""
+    """Its busy time per step, without waiting for others, over that of the median worker."""
     step_seconds: float | None
     reason: str = ""
-    """What a slow worker is busy longer with."""
+    """The part of a step that takes a slow worker longer."""
 
     @property
     def text(self) -> str:
-        """The word, with how long a silent worker has been silent."""
+        """The status in words, with the duration of silence or the reason for slowness."""
         if self.word == "silent":
             return f"silent for {self.worker.age_seconds:.0f} s"
         return f"slow: {self.reason}" if self.word == "slow" and self.reason else self.word
 
 
 def standings(state: RunState) -> list[Standing]:
-    """Every worker's standing, by rank: of the last steps while the run goes on, else of all."""
+    """Return every worker's status by rank, over the last steps while running, else over all."""
     over = state.over
     seconds = {rank: _step_seconds(worker, over) for rank, worker in state.workers.items()}
     parts = {rank: _parts(worker, over) for rank, worker in state.workers.items()}
@@ -49,12 +48,12 @@ def standings(state: RunState) -> list[Standing]:
         for rank, value in seconds.items()
         if value is not None
     }
-    # Of two workers the faster is the measure, else the slower would hide in their mean.
+    # Of two workers take the faster, or the slower one would hide in their mean.
     middle = median_low(busy.values()) if busy else 0.0
     usual = usual_parts(parts) if parts else {}
     longest = max((value for value in seconds.values() if value is not None), default=0.0)
     failed = {failure.rank: failure.lost_peer for failure in reversed(state.failures)}
-    # Workers of a run that waits for its next turn have ended, and are not expected to speak.
+    # Workers of a run that waits in the queue have ended, so no event is expected from them.
     running = state.status == "running"
     found = []
     for rank, worker in sorted(state.workers.items()):
@@ -72,12 +71,12 @@ def standings(state: RunState) -> list[Standing]:
 
 
 def listed(found: list[Standing], rows: int) -> list[Standing]:
-    """All by rank; of more than `rows` those to look at first."""
+    """Return all workers by rank, or only the most urgent if there are more than `rows`."""
     return found if len(found) <= rows else most_urgent(found, rows)
 
 
 def most_urgent(found: list[Standing], rows: int) -> list[Standing]:
-    """The `rows` workers to look at first: failed, silent, then the slowest."""
+    """Return the `rows` most urgent workers: failed, silent, then the slowest."""
     return sorted(found, key=lambda one: (_URGENCY[one.word], -(one.slowness or 0.0)))[:rows]
 
 

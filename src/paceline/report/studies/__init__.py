@@ -1,1 +1,1 @@
-"""Pages of studies: of scaling, and of how well a training learns."""
+"""Pages of scaling studies and of quality studies."""

@@ -167,7 +167,7 @@ class _Drawing:
         return Picture(key, title, caption + self.left_out, label, finish(chart, label))
 
     def intervals(self, rows: Rows) -> str:
-        """Return what the bars mean, or why there are none."""
+        """Return the meaning of the bars, or the reason for their absence."""
         single = [len(each.runs) == 1 for *_, each in self.points]
         if not any("low" in row for row in rows):
             return " One run each: no intervals." if all(single) else " No intervals."

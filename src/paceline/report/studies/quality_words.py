@@ -5,7 +5,7 @@ from paceline.specs import Comparison, Interval, StudyResult, units
 
 
 def said(found: Comparison) -> str:
-    """`the same within ±0.0005`, `worse by 0.21 ± 0.03`, `not enough seeds to say: +0.1 ± 0.3`."""
+    """Return `the same within ±0.0005`, `worse by 0.21 ± 0.03` or `not enough seeds to say: …`."""
     half = found.difference.half
     match found.verdict:
         case "same":

@@ -1,4 +1,4 @@
-"""The step breakdown: where a step's time goes, and what limits the run."""
+"""The step breakdown: where a step's time goes, and the limit of the run."""
 
 from collections.abc import Sequence
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""Checkpoints: what they cost, and which could not be written or trusted."""
+"""Checkpoints: their cost, and those that could not be written or are damaged."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ MOST_TROUBLE = 20
 
 
 class Figures(Spec):
-    """Two fields of `--json`."""
+    """The checkpoint fields of `--json`."""
 
     checkpoints: CheckpointFigures
     trouble: list[TroubleFigures]
@@ -52,7 +52,7 @@ SECTION = _Checkpoints()
 
 
 def checkpoint_sentence(figures: CheckpointFigures) -> str:
-    """Say how many there are, how large, and what they cost; nothing where there are none."""
+    """Return number, size and cost of the checkpoints in words; empty without checkpoints."""
     if figures.last_step is None or figures.write_seconds is None:
         return ""
     many = figures.count > 1

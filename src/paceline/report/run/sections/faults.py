@@ -1,4 +1,4 @@
-"""Faults that the run survived, what they cost, and the goodput that remained."""
+"""Faults that the run survived, their cost, and the resulting goodput."""
 
 import datetime
 from collections.abc import Sequence

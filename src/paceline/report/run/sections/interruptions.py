@@ -29,7 +29,7 @@ class _Interruptions(Section[list[RegroupFigures | InterruptionFigures]]):
         if not figures:
             return None
         rows = [("Interruptions", f"{len(figures):,}")]
-        if survived_faults(run.state):  # whose table has the interruptions as well
+        if survived_faults(run.state):  # the table of faults has the interruptions as well
             return Content(rows=rows)
         return Content(title="Interruptions", tables=[_table(figures)], rows=rows)
 

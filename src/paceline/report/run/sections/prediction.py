@@ -1,4 +1,4 @@
-"""The plan's prediction of the step time beside the measurement."""
+"""Compare the plan's predicted step time with the measurement."""
 
 from statistics import fmean, median, quantiles
 from types import ModuleType
@@ -12,7 +12,7 @@ from paceline.specs.base import Spec
 
 HEIGHT_PIXELS = 90
 FEWEST_STEPS = 3
-"""With fewer, a median is meaningless."""
+"""Minimum number of steps for a meaningful median."""
 
 
 class PredictionFigures(Spec):
@@ -23,19 +23,19 @@ class PredictionFigures(Spec):
     """With `high_seconds`, the 90 % interval of the prediction."""
     high_seconds: float
     measured_seconds: float
-    """Median over the steps; mean where the communication differs from step to step."""
+    """Median over the steps; mean if communication differs from step to step."""
     measured_low_seconds: float
     """The 5th percentile of the steps."""
     measured_high_seconds: float
     """The 95th percentile of the steps."""
     off: float
-    """Relative error of the prediction; positive where it is too long."""
+    """Relative error of the prediction; positive if it is too long."""
     within: bool
     """Whether the measured time lies in the interval."""
 
 
 def prediction_figures(state: RunState) -> PredictionFigures | None:
-    """Return `None` without a plan's estimate, or where the run does not follow it."""
+    """Compare the plan's estimate with the run; None without one or if the run departs from it."""
     estimate = state.plan.estimate
     if estimate is None or (estimate.layout, estimate.sync) != (state.plan.layout, state.plan.sync):
         return None
@@ -59,7 +59,7 @@ def prediction_figures(state: RunState) -> PredictionFigures | None:
 
 
 def prediction_sentence(figures: PredictionFigures) -> str:
-    """`A step took 24 ms; the plan predicted 22 ms (20 to 25 ms): 8 % too short, …`"""
+    """Return `A step took 24 ms; the plan predicted 22 ms (20 to 25 ms): 8 % too short, …`."""
     how = "too long" if figures.off > 0 else "too short"
     return (
         f"A step took {units.duration(figures.measured_seconds)}; the plan predicted"

@@ -209,7 +209,7 @@ def _over_steps(
 
 
 def _seams(state: RunState) -> list[Seam]:
-    """Return the steps where a restart continued; the time line shows regroups."""
+    """Return the steps from which restarts continued; the timeline shows regroups."""
     return [
         {
             # The axis begins at the first step.

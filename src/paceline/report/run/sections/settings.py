@@ -1,4 +1,4 @@
-"""Settings: plan, job, versions and files, to run it again."""
+"""Settings needed to repeat the run: plan, job, versions and files."""
 
 import tomllib
 from pathlib import Path

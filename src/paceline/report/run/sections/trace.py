@@ -19,9 +19,9 @@ class TraceFigures(Spec):
     step_seconds: float
     communication_seconds: float
     hidden_seconds: float
-    """The part of it during which the worker computed."""
+    """The part of it that overlapped with computation."""
     exposed_seconds: float
-    """The rest of it."""
+    """The exposed rest."""
     workers: list[Traced]
     """By rank."""
 
@@ -42,7 +42,7 @@ class TraceFigures(Spec):
 
 
 def trace_figures(state: RunState) -> TraceFigures | None:
-    """Return `None` where no worker was traced."""
+    """Return the mean over all traced workers, or None if no worker was traced."""
     workers = state.traced
     if not workers:
         return None

@@ -1,4 +1,4 @@
-"""Utilization of the nodes, and energy, carbon and cost."""
+"""Resource utilization of the nodes, and energy, carbon and cost."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
@@ -20,7 +20,7 @@ class NodeUsage(Spec):
 
     node: str
     seconds: float
-    """How long the node was sampled."""
+    """Total sampled time."""
     cores: int
     cpu_share: float
     """Mean utilization of these cores, by all processes."""
@@ -35,51 +35,51 @@ class NodeUsage(Spec):
     gpu_peak_memory_bytes: int | None
     joules: float | None
     watts: float | None
-    """Mean."""
+    """Mean power."""
 
 
 class Energy(Spec):
-    """Energy of the nodes, from the rendezvous of the workers to their end."""
+    """Energy of the nodes, from the workers' rendezvous to their end."""
 
     joules: float
     kilowatt_hours: float
     joules_per_step: float | None
     joules_per_sample: float | None
     watts: float
-    """Per node, mean over nodes and time."""
+    """Mean power per node, over nodes and time."""
     origin: Literal["measured", "assumed"]
     of: str
     """The counters, or the source of the assumption."""
     grams_per_kwh: float | None
-    """Of carbon dioxide, where the cluster file has it."""
+    """Grams of carbon dioxide per kWh, if the cluster file has the value."""
     grams: float | None
     money: float | None
-    """For electricity, where the cluster file has its price."""
+    """Cost of electricity, if the cluster file has its price."""
 
 
 class UsageFigures(Spec):
-    """Resource use of a run."""
+    """Resource usage of a run."""
 
     nodes: list[NodeUsage]
     cpu_share: float
     """Mean over nodes and time, as `gpu_busy`."""
     gpu_busy: float | None
     peak_memory_bytes: int
-    """On the node with the highest peak."""
+    """Peak of the node with the highest peak."""
     sent_bytes_per_step: float | None
     """Sum over all nodes."""
     device_hours: float
     device_money: float | None
-    """For the device-hours, where the cluster file has their price."""
+    """Cost of the device-hours, if the cluster file has their price."""
     counted_nodes: int
-    """Nodes whose power counters could be read."""
+    """Number of nodes with readable power counters."""
     energy: Energy | None
 
 
 def usage_figures(
     uses: Sequence[NodeUse], steps: int, samples: int, cluster: Cluster | None = None
 ) -> UsageFigures | None:
-    """Return the use over all starts; `None` where no node was sampled.
+    """Return the usage over all starts, or None if no node was sampled.
 
     `steps` and `samples` are those that count, so repeated steps raise the cost of each.
     """
@@ -110,7 +110,7 @@ def usage_figures(
 
 
 def energy_sentence(figures: UsageFigures) -> str:
-    """Say how much energy was used, its source and its cost; or why it is unknown."""
+    """Return energy, its source and its cost in words, or why it is unknown."""
     energy = figures.energy
     if energy is None:
         return _why_unknown(figures)
@@ -190,7 +190,7 @@ def _of_node(
 def _energy(
     uses: Sequence[NodeUse], steps: int, samples: int, cluster: Cluster | None
 ) -> Energy | None:
-    """Return the energy, measured on all nodes or assumed for all, never a mixture."""
+    """Return the energy, either measured on all nodes or assumed for all, never mixed."""
     measured = all(use.measured_joules is not None for use in uses)
     joules = _sum(_joules(uses, cluster, measured))
     if joules is None:
@@ -219,7 +219,7 @@ def _joules(
 
 
 def _counted(uses: Sequence[NodeUse]) -> str:
-    """`counters of 16 GPUs and 4 processors`."""
+    """Format as `counters of 16 GPUs and 4 processors`."""
     names = {(use.node, counter) for use in uses for counter in use.joules}
     kinds = {"gpu": "GPU", "package": "processor", "dram": "memory controller"}
     parts = [
@@ -241,7 +241,7 @@ def _gpu_busy(uses: Sequence[NodeUse]) -> float | None:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """Return the sum; unknown where a part is."""
+    """Return the sum, or None if a part is unknown."""
     known = list(values)
     return None if None in known else sum(value for value in known if value is not None)
 

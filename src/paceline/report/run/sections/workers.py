@@ -1,4 +1,4 @@
-"""Workers: how long each is busy in a step, and the state of each."""
+"""Workers: busy time per step and status of each."""
 
 from pathlib import Path
 
