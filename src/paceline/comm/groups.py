@@ -135,7 +135,7 @@ class Groups:
         return self._replicas
 
     def same_part(self, layout: Layout) -> "dist.ProcessGroup | None":
-        """Return the same group as `replicas`, but from the engine's device mesh."""
+        """Return a group of the same workers as `replicas`: the one that the engine uses."""
         if layout.replicas == 1:
             return None
         if layout.replicas == layout.workers:

@@ -35,7 +35,7 @@ def parity_of(blocks: Sequence[memoryview], parity: int, row: int) -> memoryview
 
 
 def rebuilt(blocks: Mapping[int, memoryview], data: int, parity: int, wanted: int) -> memoryview:
-    """Rebuild a data block from any `data` other blocks. Parity blocks follow data in number."""
+    """Rebuild a data block from any `data` other blocks. Parity blocks are numbered last."""
     if parity == 1:
         return _xor(list(blocks.values()))
     driver = _driver(data, parity)
@@ -78,6 +78,6 @@ def _driver(data: int, parity: int) -> Any:
 
 @lru_cache(maxsize=32)
 def _headers(data: int, parity: int, size: int) -> list[bytes]:
-    """Return the headers that the library writes before blocks of this size."""
+    """Return the headers of blocks of this size, which the library expects when it decodes."""
     fragments = _driver(data, parity).encode(bytes(data * size))
     return [fragment[: len(fragment) - size] for fragment in fragments]

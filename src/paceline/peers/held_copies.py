@@ -33,7 +33,7 @@ class HeldCopies:
         """The newest generation this member has been in. It refuses requests from older ones."""
 
     def begin(self, generation: int, step: int) -> None:
-        """Begin a generation that continues after `step`; drop all later state."""
+        """Begin a generation that continues after `step`; drop later state: it is invalid."""
         with self._changed:
             self.generation = generation
             for moment in [each for each in self._kept if each.step > step]:

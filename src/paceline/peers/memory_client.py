@@ -166,7 +166,7 @@ class Calls:
         self._interrupted = False
 
     def source(self, peer: Peer) -> Source:
-        """Return the connection to a member, opened on first use. Only one thread may use it."""
+        """Return the connection to a member, for use by one thread at a time."""
         with self._lock:
             known = self._open.get(peer)
         if known is not None:
