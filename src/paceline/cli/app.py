@@ -50,11 +50,11 @@ def _top(
 
 
 def main() -> None:
-    """Run the command line; a mistake that the user can mend is a sentence and an exit code."""
+    """Run the command line; print a `PacelineError` as a message and exit with its code."""
     try:
         app()
     except Exception as error:
-        from paceline.specs import PacelineError  # not above: --help is to come at once
+        from paceline.specs import PacelineError  # imported here so that --help stays fast
 
         if not isinstance(error, PacelineError):
             raise

@@ -1,4 +1,4 @@
-"""What the commands share: common options, and how they speak to people and to machines."""
+"""Options that all commands share, and functions that print messages and JSON."""
 
 import json
 import sys
@@ -54,7 +54,7 @@ RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run folder.")
 
 
 def say(text: str, *, unless: bool = False) -> None:
-    """One line for a person, on standard error, so that standard output stays for results."""
+    """Print a message on standard error; standard output is for results."""
     if not unless:
         print(text, file=sys.stderr)
 
@@ -65,7 +65,7 @@ def warn(text: str, *, unless: bool = False) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output; what is not finite becomes null."""
+    """Print a value as JSON on standard output; numbers that are not finite become null."""
     print(json.dumps(_finite(value), indent=2))
 
 

@@ -1,4 +1,4 @@
-"""`paceline run --dry-run`: what workers of a cluster would hold and send, without the cluster."""
+"""`paceline run --dry-run`: count each worker's memory and communication, without a cluster."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ def dry_run(
     json: bool,
     quiet: bool,
 ) -> None:
-    """Take one step on every stage of a layout, and print what it holds and sends."""
+    """Run one step of every pipeline stage without data, and print its memory and communication."""
     from paceline.launch.target import Target
     from paceline.specs import PacelineError
 
@@ -41,7 +41,7 @@ def dry_run(
             fix="leave --sync out to see what a worker holds, which is the same but for the mode's"
             " own copies of the weights",
         )
-    # What the user's code prints is not the result.
+    # Output of the user's code must not mix with the result.
     with redirect_stdout(sys.stderr), progress("dry run", show=not (json or quiet)) as advance:
         from paceline.parallel.dry_run.dry_run import dry_run as take_step
         from paceline.user.script import training_of
@@ -59,7 +59,7 @@ def dry_run(
 
 
 def refuse_cluster(nodes: int | None, devices: int | None) -> None:
-    """Say what to do with options that are for clusters."""
+    """Refuse options that are for clusters only."""
     from paceline.specs import PacelineError
 
     for name, value in {"nodes": nodes, "devices": devices}.items():
@@ -200,7 +200,7 @@ def _named(ranks: "list[RankPicture]") -> str:
 def _alike(
     ranks: "Iterable[RankPicture]", by: "Callable[[RankPicture], Any]"
 ) -> "list[list[RankPicture]]":
-    """Workers together that look the same."""
+    """Group workers whose values of `by` are equal."""
     found: dict[Any, list[RankPicture]] = {}
     for rank in ranks:
         found.setdefault(by(rank), []).append(rank)

@@ -1,4 +1,4 @@
-"""`paceline watch` and `paceline report`: look at a run, while it runs and after."""
+"""`paceline watch` and `paceline report`: show a run live, and write its report."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal

@@ -1,4 +1,4 @@
-"""`paceline plan`: the layout, the number of nodes, the predicted cost and the reasons."""
+"""`paceline plan`: choose a layout and a number of nodes, predict the cost and give reasons."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -235,7 +235,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _finished_run(path: Path) -> "FinishedRun":
-    """Read the steps of a run."""
+    """Return a run's layout and step time, for calibration."""
     from statistics import fmean
 
     from paceline.launch.target import Target
@@ -264,7 +264,7 @@ def _finished_run(path: Path) -> "FinishedRun":
 
 
 def _draw(said: "Answer", file: Path) -> str:
-    """Draw the scaling curve; the packages that draw are optional."""
+    """Draw the scaling curve if the optional plotting packages are installed."""
     from paceline.report.studies.plan_curve import scaling_picture
     from paceline.specs import PacelineError
 

@@ -120,7 +120,7 @@ def probe(
 
 
 def _probed_here(job: "Job", workers: int | None, runs: str, *, quiet: bool) -> "Run":
-    """Workers on this machine."""
+    """Probe with workers on this machine."""
     from paceline.launch import supervisor
 
     accelerators = supervisor.accelerators()
@@ -146,7 +146,7 @@ def _probed_there(
     assume_shared: bool,
     quiet: bool,
 ) -> "Run":
-    """Workers on the nodes of a cluster."""
+    """Probe with workers on the nodes of a cluster."""
     from functools import partial
 
     from paceline.schedulers.submission import SubmittedJob, check_shared, fit_job
@@ -178,7 +178,7 @@ def _new_run(job: "Job", runs: str) -> "Run":
 
 
 def _follow(run: "Run", over: Callable[[], bool], *, quiet: bool) -> None:
-    """Show how far the probe is until it is over; raise where it failed."""
+    """Show the probe's progress until it ends; raise if it failed."""
     import time
 
     from paceline.cluster.probe.probe_folder import done_part
@@ -192,7 +192,7 @@ def _follow(run: "Run", over: Callable[[], bool], *, quiet: bool) -> None:
 
 
 def _refuse_folder(output: Path) -> None:
-    """Before minutes are spent on what cannot be written."""
+    """Refuse an output file in a missing folder, before the probe spends minutes."""
     from paceline.specs import PacelineError
 
     if not output.absolute().parent.is_dir():

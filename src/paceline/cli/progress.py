@@ -1,4 +1,4 @@
-"""A progress bar with an estimate, for work that takes seconds or minutes."""
+"""A progress bar with the estimated time left, for work that takes seconds or minutes."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(what: str, *, show: bool) -> Iterator[Callable[[float], None]]:
-    """A block that tells the fraction that is done; without a terminal nothing is drawn."""
+    """Show a progress bar during the block, on a terminal only; yield a function that updates it.
+
+    The function takes the fraction that is done.
+    """
     if not (show and sys.stderr.isatty()):
         yield lambda done: None
         return

@@ -129,7 +129,7 @@ def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
             fix="start a run with `paceline run TRAIN --ledger`",
         )
     epochs = read_ledger(folder.ledger)
-    # The last epoch may still be under way, or the steps may end within it.
+    # The last epoch may be incomplete: still running, or cut off by the number of steps.
     whole = all(epoch.exact for epoch in epochs[:-1])
     torn = any(epoch.repeated or epoch.incomplete_steps for epoch in epochs)
     if json:

@@ -164,7 +164,7 @@ def run(
 
 
 def train_here(run: "Run", *, json: bool, quiet: bool) -> None:
-    """Start a run's workers on this machine and stay until their end."""
+    """Start a run's workers on this machine and wait for their end."""
     from functools import partial
 
     from paceline.launch import supervisor
@@ -193,11 +193,11 @@ def train_here(run: "Run", *, json: bool, quiet: bool) -> None:
 
 @contextmanager
 def _stopping_on_signals(launch: "LocalLaunch") -> "Iterator[Callable[[], None]]":
-    """A block in which Ctrl-C and SIGTERM stop the workers at the edge of a step, with their state
-    saved, and a second one ends them at once; it yields a function that does so when called.
+    """Handle Ctrl-C and SIGTERM during the block: the first signal stops the workers after the
+    current step, with their state saved; the second kills them. The yielded function does this.
 
-    By a handler, not by an exception: raised while garbage is collected, say, it would be lost. The
-    handler only counts: it may come in the middle of whatever the launcher is doing.
+    A handler, not an exception: one raised during garbage collection, for example, would be lost.
+    The handler only counts, because it can interrupt the launcher anywhere.
     """
     import signal
 
@@ -226,13 +226,13 @@ def _stopping_on_signals(launch: "LocalLaunch") -> "Iterator[Callable[[], None]]
 
 
 def default_name(target: "Target") -> str:
-    """A name for the run: that of the file, or of its folder where the file says nothing."""
+    """Return the run's default name: the file's, or its folder's for `train.py` and `main.py`."""
     stem = target.file.stem
     return target.file.parent.name if stem in ("train", "main") else stem
 
 
 def shown(path: Path) -> str:
-    """A path as short as it can be typed from here."""
+    """Return a path relative to the working directory if it is inside it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
@@ -240,7 +240,7 @@ def shown(path: Path) -> str:
 
 
 def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
-    """Say how a run ended and leave with its exit code."""
+    """Print how a run ended, and exit with its code."""
     from paceline.report import ReportedRun
     from paceline.report.run.sections.prediction import prediction_figures, prediction_sentence
     from paceline.specs import STOPPED_EXIT_CODE
@@ -268,7 +268,7 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
 
 
 def refuse_failed(run: "Run", state: "RunState") -> None:
-    """Raise where a run failed, with what its workers said last."""
+    """Raise if a run failed, with its cause and the last log lines."""
     from paceline.report import cause
     from paceline.specs import RunFailed
 

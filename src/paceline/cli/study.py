@@ -1,4 +1,4 @@
-"""`paceline study`: measure how a training scales, or whether it learns as well."""
+"""`paceline study`: measure how a training scales, or compare the quality of its results."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -180,7 +180,7 @@ def study(
             assume_shared=assume_shared,
         )
     )
-    for point in wanted_points:  # refuse what cannot run before anything runs
+    for point in wanted_points:  # refuse invalid points before the first run
         check_rate(point, settings.plan(point).sync)
     name = default_name(target)
     wanted = Study(
@@ -300,7 +300,7 @@ def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) ->
     page = folder / "report.html"
     try:
         write(study_report(found), "html", page)
-    except PacelineError as error:  # the packages that draw are optional
+    except PacelineError as error:  # the plotting packages are optional
         say(f"no page: {error.problem}", unless=quiet)
         return
     say(f"report: {shown(page)}", unless=quiet or json)

@@ -190,7 +190,7 @@ def train_there(run: "Run", scheduler: "Scheduler", *, wait: bool, json: bool, q
 
 
 def _wait(job: "SubmittedJob", *, show: bool) -> None:
-    """Follow the run until the scheduler has ended its job."""
+    """Wait until the run is over, and show it live if `show`."""
     import time
 
     from rich.console import Console
@@ -205,7 +205,7 @@ def _wait(job: "SubmittedJob", *, show: bool) -> None:
 
 
 def until_over(job: "SubmittedJob") -> Callable[[], bool]:
-    """Return a function that tells whether a submitted run is over."""
+    """Return a function that returns whether a submitted run is over."""
     from paceline.report import RunReader
 
     reader = RunReader(job.run)

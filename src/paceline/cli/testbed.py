@@ -1,4 +1,4 @@
-"""`paceline testbed`: a cluster in a box, to try everything without one."""
+"""`paceline testbed`: run a small cluster with Slurm on this machine."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Annotated
@@ -201,5 +201,5 @@ def _rate(node: "NodeStatus") -> str:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add this family of commands."""
+    """Add these commands."""
     app.add_typer(testbed)

@@ -1,4 +1,4 @@
-"""`paceline trace`: what the workers of a run did in a few steps, on one clock."""
+"""`paceline trace`: merge the workers' profiles of a few steps, on one clock."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

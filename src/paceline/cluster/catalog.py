@@ -1,4 +1,4 @@
-"""Devices and links by name, and cluster files that name them."""
+"""The catalog of devices and links, and cluster files that refer to it."""
 
 import tomllib
 from functools import cache
@@ -11,22 +11,22 @@ from paceline.specs.measurements.cluster import Cluster, Device, Link
 
 
 def device(name: str) -> Device:
-    """The device of that name."""
+    """Return the device of that name."""
     return Device.model_validate({"name": name, **_entry("devices", name)})
 
 
 def link(name: str) -> Link:
-    """The link of that name."""
+    """Return the link of that name."""
     return Link.model_validate({"name": name, **_entry("links", name)})
 
 
 def names(kind: str) -> list[str]:
-    """All `devices` or all `links`."""
+    """Return the names of all `devices` or all `links`."""
     return list(_catalog()[kind])
 
 
 def read_cluster(path: Path) -> Cluster:
-    """A cluster from a TOML file, in which a device or a link may be just a name from here:
+    """Read a cluster from a TOML file; devices and links may be names from the catalog:
 
     nodes = 16
     devices_per_node = 8
@@ -44,7 +44,7 @@ def read_cluster(path: Path) -> Cluster:
 
 
 def usual_cluster(name: str, nodes: int) -> Cluster:
-    """Nodes of a device from here, with the links and the number that they usually come with."""
+    """Return nodes with a device of the catalog, in its usual number and with its usual links."""
     chosen, usual = device(name), _catalog()["usual"][name]
     return Cluster(
         nodes=nodes,

@@ -1,4 +1,4 @@
-"""Which network interface reaches the other workers."""
+"""The network interface that reaches the other workers."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ _SYS = Path("/sys/class/net")
 
 
 class Kind(IntEnum):
-    """What an interface is, worst first: a choice takes the highest."""
+    """The kind of an interface, worst first; `outward` prefers the highest."""
 
     LOOPBACK = 0
     VIRTUAL = 1
@@ -33,7 +33,7 @@ class Interface:
 
 
 def interfaces() -> list[Interface]:
-    """The interfaces of this machine that are up and have an IPv4 address."""
+    """Return this machine's interfaces that are up and have an IPv4 address."""
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup}
     return [
         Interface(name, address.address, _kind(name))
@@ -44,7 +44,7 @@ def interfaces() -> list[Interface]:
 
 
 def loopback() -> Interface:
-    """The interface for workers that are all on this machine."""
+    """Return the interface for workers that are all on this machine."""
     for interface in interfaces():
         if interface.kind is Kind.LOOPBACK:
             return interface
@@ -52,10 +52,10 @@ def loopback() -> Interface:
 
 
 def outward(known: list[Interface] | None = None) -> Interface:
-    """The interface on which other nodes find this one.
+    """Return the interface on which other nodes reach this one.
 
-    What the user set for Gloo or NCCL wins; then InfiniBand; then the interface that this host's
-    name belongs to, since the other nodes resolve it the same way; then any physical one.
+    The user's setting for NCCL or Gloo has priority; then InfiniBand; then the interface of this
+    host's name, because other nodes resolve it the same way; then any physical one.
     """
     known = interfaces() if known is None else known
     usable = [interface for interface in known if interface.kind is not Kind.LOOPBACK]
@@ -80,8 +80,8 @@ def outward(known: list[Interface] | None = None) -> Interface:
 
 
 def towards(address: str) -> Interface:
-    """The interface that the kernel's routes take to `address`."""
-    # Connecting a datagram socket sends nothing; it only asks for the route.
+    """Return the interface that the kernel's routes use for `address`."""
+    # Connecting a datagram socket sends nothing; it only looks up the route.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, 9))

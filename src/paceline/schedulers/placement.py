@@ -9,7 +9,7 @@ from paceline.specs import JOINS, PacelineError, Placement
 
 
 def run_folder() -> Path | None:
-    """Return the folder of the run that this process is a worker of; None for `python train.py`."""
+    """Return the run folder of this worker process; None for `python train.py`."""
     folder = os.environ.get("PACELINE_RUN")
     return Path(folder) if folder else None
 
@@ -17,7 +17,7 @@ def run_folder() -> Path | None:
 def placement(first_generation: int = 0) -> Placement:
     """Return this worker's placement: from the local launcher's variables, or the scheduler's.
 
-    `first_generation`: how often the run was started before this job.
+    `first_generation`: the generation in which this job starts.
     """
     environment = os.environ
     if run_folder() is None:

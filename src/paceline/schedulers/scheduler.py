@@ -1,8 +1,8 @@
 """The protocol of a scheduler, and the registry of the schedulers that implement it.
 
-A scheduler is asked from two sides. On a login node, `paceline submit` has it check a job against
-the site's limits, write the batch script and submit it, and follows the job. Inside the job, each
-worker asks it for its rank and, at the end of a run, whether the job was preempted.
+A scheduler has two kinds of callers. On a login node, `paceline submit` uses it to check a job
+against the site's limits, write and submit the batch script, and follow the job. Inside the job,
+each worker gets its rank from it and, at the end of a run, whether the job was preempted.
 """
 
 from abc import ABC, abstractmethod
@@ -55,7 +55,7 @@ class TaskFailure:
 
     node: str
     ranks: tuple[int, ...]
-    """Empty where the line is about the whole node."""
+    """Empty if the line is about the whole node."""
     message: str
 
 
@@ -64,18 +64,18 @@ class Scheduler(ABC):
     """One kind of scheduler. A job's ID is whatever text `submit` returns."""
 
     site: Site = field(default_factory=Site)
-    """The cluster that is asked; this machine's by default."""
+    """The scheduler's cluster; by default this machine's."""
 
     name: ClassVar[str]
-    """As `--scheduler` takes it."""
+    """Name for `--scheduler`."""
     title: ClassVar[str]
-    """As people write it."""
+    """Name in messages."""
     script_name: ClassVar[str]
     """The file name of the batch script in the run's folder."""
 
     @property
     def where(self) -> str:
-        """The cluster in words."""
+        """The cluster's name in messages."""
         return self.site.name or self.title
 
     def at(self, site: Site) -> Self:
@@ -94,10 +94,10 @@ class Scheduler(ABC):
 
     @abstractmethod
     def fit(self, job: Job, devices: int | None) -> tuple[Job, list[str]]:
-        """Fill in what the site decides, and return the job with warnings for the user.
+        """Fill in the site's defaults, and return the job with warnings for the user.
 
-        `devices`: workers per node; by default one per GPU, or one. Raise where the site's limits
-        do not allow the job, so that nothing is queued that cannot run.
+        `devices`: workers per node; by default one per GPU, or one. Raise if the site's limits do
+        not allow the job, so that no job is queued that cannot run.
         """
 
     @abstractmethod
@@ -120,7 +120,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def is_preempted(self, job_id: str) -> bool:
-        """Whether the job must give up its nodes for another one, now or after a grace time."""
+        """Whether the job is preempted by another one, now or after a grace time."""
 
     @abstractmethod
     def cancel(self, job_id: str) -> None:
@@ -142,7 +142,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def task(self) -> Task | None:
-        """Return this process's task from its environment; None where it is not a task."""
+        """Return this process's task from its environment; None if it is not a task."""
 
     @abstractmethod
     def end_tasks(self) -> None:
@@ -151,7 +151,7 @@ class Scheduler(ABC):
     # In a report
 
     def task_failure(self, line: str) -> TaskFailure | None:
-        """Return what a line of the job's log says about failed tasks, if anything."""
+        """Return the task failure that a line of the job's log reports, if any."""
         del line
         return None
 

@@ -15,7 +15,7 @@ class Unreachable(PacelineError):
 
 
 class CommandFailed(PacelineError):
-    """A command of the scheduler ended with an error; `output` is what it printed."""
+    """A command of the scheduler failed; `output` is its output."""
 
     def __init__(self, problem: str, *, fix: str, output: str) -> None:
         super().__init__(problem, fix=fix)
@@ -24,22 +24,22 @@ class CommandFailed(PacelineError):
 
 @dataclass(frozen=True)
 class Site:
-    """The cluster whose scheduler is asked: this machine's, or one reached through a prefix."""
+    """A scheduler's cluster: this machine's, or one that a command prefix reaches."""
 
     name: str | None = None
-    """What messages call it; the scheduler's title where unset."""
+    """Name in messages; by default the scheduler's title."""
     prefix: tuple[str, ...] = ()
-    """Words before every command, if another program gives access to the cluster."""
+    """Prefix of every command, if another program gives access to the cluster."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the commands need in addition."""
+    """Additional environment variables of the commands."""
     shares_files: bool = False
     """Whether every node is known to see this machine's disks."""
 
     def call(self, *command: str, title: str, seconds: float = _CALL_SECONDS) -> str:
-        """Run a command of the scheduler and return what it printed.
+        """Run a command of the scheduler and return its output.
 
-        `title`: the scheduler, for messages. Every call has a time limit: most clients wait forever
-        when no server answers.
+        `title`: the scheduler's name in messages. Every call has a time limit, because most clients
+        wait forever when no server answers.
         """
         name = self.name or title
         try:

@@ -11,7 +11,7 @@ from paceline.schedulers.site import Site, Unreachable
 from paceline.specs import Ended, Job, PacelineError, Plan, Run
 
 _ASK_SECONDS = 2.0
-"""Between two questions about a job: the scheduler serves all users."""
+"""Seconds between two queries about a job: the scheduler serves all users."""
 
 
 def check_shared(paths: list[Path], site: Site) -> None:
@@ -38,7 +38,7 @@ def fit_job(
 ) -> Job:
     """Return the job as the site allows it; `warn` gets the warnings.
 
-    `devices`: workers per node. `dry_run`: without a scheduler that answers, nothing is checked.
+    `devices`: workers per node. `dry_run`: skip the checks if no scheduler answers.
     """
     try:
         job, warnings = scheduler.fit(job, devices)
@@ -83,14 +83,14 @@ class SubmittedJob:
 
     @property
     def state(self) -> JobState:
-        """The state that the scheduler tells now."""
+        """The job's current state, from the scheduler."""
         return self.scheduler.state(self.id)
 
     def is_over(self, has_ended: Callable[[], bool]) -> bool:
         """Whether the run has ended.
 
-        `has_ended`: whether the run's events say so. Where the job is gone and they do not, the
-        batch script was killed, and this writes the end of the run in its place.
+        `has_ended`: whether the run's events record the end. If the job is over and they do not,
+        the batch script was killed, and this function writes the end in its place.
         """
         if has_ended():
             return True

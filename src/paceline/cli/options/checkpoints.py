@@ -1,4 +1,4 @@
-"""The options about checkpoints, which `run` and `submit` share."""
+"""Checkpoint options, shared by `run` and `submit`."""
 
 from typing import Annotated, Any
 
@@ -30,7 +30,7 @@ KeepLedger = Annotated[
 def given_saving(
     save_every: int | None, checkpoints: str | None, *, ledger: bool
 ) -> dict[str, Any]:
-    """Those fields of a plan's saving that these options set."""
+    """Return the fields of a plan's checkpoint settings that these options set."""
     from pathlib import Path
 
     given: dict[str, Any] = {}

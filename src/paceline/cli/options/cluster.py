@@ -1,4 +1,4 @@
-"""Options that choose nodes of a cluster: `submit`, `resume`, `probe` and `study` share them."""
+"""Options that choose nodes of a cluster, shared by `submit`, `resume`, `probe` and `study`."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,4 +1,4 @@
-"""The layout's options, which four commands share, and the plan that they make."""
+"""Layout options, shared by `run`, `submit`, `resume` and `study`, and the resulting plan."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -138,11 +138,11 @@ LAYOUT_OPTIONS = (
     "sync",
     "faults",
 )
-"""The parameters of a command that `given_layout` collects; each command repeats their names."""
+"""Parameters that `given_layout` collects; each command declares them under these names."""
 
 
 def given_layout(context: typer.Context) -> dict[str, Any]:
-    """Return the options above that were given to a command."""
+    """Return the layout options that the user gave, by name."""
     values = {name: context.params[name] for name in LAYOUT_OPTIONS}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -154,9 +154,10 @@ def chosen_plan(
     given: dict[str, Any],
     saving: dict[str, Any] | None = None,
 ) -> "Plan":
-    """The plan of a file with what the options change, for a number of workers.
+    """Return the file's plan, changed by the options, for a number of workers.
 
-    Replicas that nobody gave are as many as the workers allow; all numbers must agree.
+    If the number of replicas is not given, it is as large as the workers allow. Raise if the
+    numbers contradict each other.
     """
     from paceline.specs import Plan
 
@@ -172,7 +173,7 @@ def chosen_plan(
 
 
 def another_layout(plan: "Plan", workers: int | None, given: dict[str, Any]) -> "Plan":
-    """The plan of a run that goes on, with what the options change, for a number of workers."""
+    """Return the plan of a resumed run, changed by the options, for a number of workers."""
     plan, given = _with_the_rest(plan, given)
     layout, wanted = plan.layout.model_copy(update=given), None
     if "replicas" not in given and (workers is not None or given):
@@ -185,7 +186,7 @@ def another_layout(plan: "Plan", workers: int | None, given: dict[str, Any]) -> 
 
 
 def _with_the_rest(plan: "Plan", given: dict[str, Any]) -> "tuple[Plan, dict[str, Any]]":
-    """The plan with what was given beside the layout, if anything, and what was of the layout."""
+    """Return the plan with the given `sync` and `faults`, and the remaining layout options."""
     from paceline.specs import SyncSettings
 
     layout = {name: value for name, value in given.items() if name not in ("sync", "faults")}
@@ -198,7 +199,7 @@ def _with_the_rest(plan: "Plan", given: dict[str, Any]) -> "tuple[Plan, dict[str
 
 
 def _with_layout(plan: "Plan", layout: "Layout") -> "Plan":
-    """The plan with a layout; what was said of another one no longer holds."""
+    """Return the plan with a layout; drop predictions for the old layout."""
     plan.sync.check(layout)
     sync, estimate = plan.sync.for_replicas(layout.replicas), plan.estimate
     if sync != plan.sync:
@@ -213,8 +214,10 @@ def _with_layout(plan: "Plan", layout: "Layout") -> "Plan":
 def _fitted(
     layout: "Layout", workers: int | None, wanted: int | None, *, whose: str, more: str = ""
 ) -> "Layout":
-    """A layout of one copy with as many of them as `wanted` workers hold, or as it is; it must have
-    as many workers as were asked for."""
+    """Return the layout with as many replicas as fit on `wanted` workers, or unchanged if None.
+
+    Raise if it does not have `workers` workers.
+    """
     from paceline.specs import PacelineError
 
     others = [name for name in ("shards", "tensor", "pipeline") if getattr(layout, name) > 1]

@@ -1,4 +1,4 @@
-"""`--to`: other tools are told of a run."""
+"""`--to`: forward a run's metrics to listeners."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def given_listeners(to: Sequence[str] | None) -> tuple[str, ...]:
-    """The listeners of a run that is to be started, each checked."""
+    """Check the listeners of a new run and return them."""
     if not to:
         return ()
     from paceline.observe.audience import check_listener
@@ -23,8 +23,11 @@ def given_listeners(to: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def follow(run: "Run", to: Sequence[str], console: "Console") -> None:
-    """Show a run as `watch` does, and tell listeners of it; until it is over, or whoever started
-    this process for it is gone."""
+    """Show a run as `watch` does and forward it to listeners, until the run is over.
+
+    End earlier if the launcher that started this process has ended, or if all listeners have failed
+    and there is no terminal.
+    """
     import os
     import signal
     import sys

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show(said: "Answer") -> None:
-    """Print the tables, then the sentences."""
+    """Print a plan: its tables, then its findings."""
     from paceline.plan.reasons import bound
     from paceline.specs.units import count
 
@@ -99,7 +99,7 @@ def _others(said: "Answer") -> "Table":
 
 
 def _words(layout: "Layout", sync: "SyncSettings") -> str:
-    """A layout, and how its replicas agree where that is not by a plain sum."""
+    """Return a layout in words, with its synchronization mode unless it is plain all-reduce."""
     from paceline.plan.reasons import words
 
     # With spaces, so that a narrow column can break it.

@@ -12,10 +12,10 @@ MODELS: dict[str, Callable[[Array, Group], Array]] = {
     "reduce-scatter": cost_models.reduce_scatter,
     "send": cost_models.send,
 }
-"""By the name of the operation, as in `Transfer.operation`."""
+"""Cost models by operation name, as in `Transfer.operation`."""
 COLLECTIVES = {name: corrected(name, model) for name, model in MODELS.items()}
-"""The same, corrected by measurements."""
+"""Cost models corrected by measurements."""
 UNPROBED = {"all-to-all": corrected("all-gather", cost_models.all_to_all)}
-"""Collectives that no probe measures, corrected by one with as many bytes over the same links."""
+"""Unmeasured collectives, corrected by one that sends as many bytes over the same links."""
 
 __all__ = ["COLLECTIVES", "MODELS", "UNPROBED", "Array", "Group"]

@@ -15,12 +15,12 @@ from paceline.specs.measurements.cluster import CollectiveCost
 Model = Callable[[Array, Group], Array]
 
 LARGE_BYTES = 1e18
-"""So many that latency no longer matters."""
+"""A message size at which latency is negligible."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """Factors of one operation's model, and the bytes that add no time."""
+    """Correction factors of one operation's model, and the number of bytes that add no time."""
 
     latency: Array
     seconds_per_byte: Array
@@ -29,13 +29,13 @@ class Correction:
 
 @dataclass(frozen=True)
 class Curve:
-    """Corrections over the size of a group: its nodes, or its members where there is one node."""
+    """Corrections by group size: its number of nodes, or of members inside one node."""
 
     size_logs: Array
     by_size: Correction
 
     def at(self, size_log: Array) -> Array:
-        """Return the corrections as rows, in the order of their fields."""
+        """Return the corrections as rows, in the order of `Correction`'s fields."""
         known = self.by_size
         return np.stack(
             [
@@ -51,7 +51,7 @@ class Measured:
 
     inside: Curve | None
     between: Mapping[float, Curve]
-    """By the logarithm of the members in a node."""
+    """Curves by the base-2 logarithm of the members per node."""
 
     def covers(self, group: Group) -> Array:
         """Return whether such groups were measured: inside a node, or between nodes."""
@@ -64,7 +64,7 @@ class Measured:
         if self.between:
             place = np.log2(group.per_node)
             logs = list(self.between)
-            # A curve's weight falls from 1 where it was measured to 0 where the next one was.
+            # A curve's weight falls from 1 at its own members per node to 0 at the next curve's.
             parts = (np.interp(place, logs, each) for each in np.eye(len(logs)))
             curves = self.between.values()
             found = np.asarray(
@@ -77,10 +77,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class ProbedGroup(Group):
-    """A group of a cluster that was probed."""
+    """A group of a probed cluster."""
 
     measured: Mapping[str, Measured]
-    """By operation."""
+    """Measurements by operation."""
 
 
 def corrected(operation: str, model: Model) -> Model:
@@ -106,7 +106,10 @@ def measured(
     models: Mapping[str, Model],
     group: Callable[[Array, Array], Group],
 ) -> dict[str, Measured]:
-    """Return the corrections by operation; `group` makes a group from its two sizes."""
+    """Return the corrections by operation.
+
+    `group` makes a group from its members and its members per node.
+    """
     return {
         operation: _of_operation(
             [each for each in costs if each.operation == operation], model, group

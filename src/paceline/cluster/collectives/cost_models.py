@@ -1,6 +1,6 @@
 """The cost of each collective in the alpha-beta model: latency plus bytes over bandwidth.
 
-Everything is an array over layouts, so that a million of them are computed at once.
+All values are arrays over layouts, so that one call computes a million layouts.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Group:
 
         Between nodes, a group uses the interfaces of all its members on one node: sixteen
         tensor-parallel slices over two nodes of eight use eight interfaces, the replicas of one of
-        eight slices use one. No other rule matters as much between nodes.
+        eight slices use one. This is the most important rule between nodes.
         """
         inside = np.where(self.per_node > 1, self.inside_rate, np.inf)
         between = np.where(self.nodes > 1, self.between_rate * self.per_node, np.inf)
@@ -70,7 +70,7 @@ def all_gather(nbytes: Array, group: Group) -> Array:
 def reduce_scatter(nbytes: Array, group: Group) -> Array:
     """Return the seconds until every member has its part of the sum of `nbytes` each.
 
-    An all-gather backwards: the same hops and bytes (Thakur et al. 2005).
+    A reversed all-gather: the same hops and bytes (Thakur et al. 2005).
     """
     return all_gather(nbytes, group)
 
@@ -85,11 +85,11 @@ def all_reduce(nbytes: Array, group: Group) -> Array:
 
 
 def all_to_all(nbytes: Array, group: Group) -> Array:
-    """Return the seconds until every member has sent a part to each other one; a member's parts
-    are `nbytes` together, its own included.
+    """Return the seconds until every member has sent a part to each other member.
 
-    In pairs, one after the other (Thakur et al. 2005). Links inside and between nodes work at the
-    same time, and each carries the parts for the members behind it.
+    A member's parts have `nbytes` in total, including its own. Pairwise exchange (Thakur et al.
+    2005). Links inside and between nodes work at the same time, and each carries the parts for the
+    members behind it.
     """
     each = nbytes / group.members
     inside = (group.per_node - 1.0) * (group.inside_latency + each / group.inside_rate)
@@ -108,7 +108,7 @@ def send(nbytes: Array, group: Group) -> Array:
 
 
 def _ring(nbytes: Array, group: Group) -> Array:
-    """2(g-1) hops and 2(g-1)/g of the bytes (Thakur et al. 2005)."""
+    """Return the seconds of 2(g-1) hops and 2(g-1)/g of the bytes (Thakur et al. 2005)."""
     part = (group.members - 1.0) / group.members
     return 2.0 * (group.ring_latency + part * nbytes / group.ring_rate)
 

@@ -1,4 +1,4 @@
-"""Builds a `Cluster` from the workers' measurements."""
+"""Assembly of a `Cluster` from the workers' measurements."""
 
 import datetime
 from statistics import median
@@ -17,7 +17,7 @@ from paceline.specs.measurements.probe import Probed
 
 
 def cluster_of(probed: Probed, day: datetime.date) -> Cluster:
-    """Return a cluster of equal nodes with the workers' medians; remarks name the outliers."""
+    """Return a cluster of equal nodes with the medians over workers; remarks list the outliers."""
     source = f"measured by paceline probe on {day.isoformat()}"
     lines = costs(probed.collectives)
     inside = _link(lines, True, f"{probed.backend} inside a node", source)
@@ -68,7 +68,7 @@ def _device(probed: Probed, source: str) -> Device:
 
 
 def _matmuls(probed: Probed) -> tuple[MatmulRate, ...]:
-    """Each size that all workers came to."""
+    """Return the median rate for each size that all workers measured."""
     rates: dict[tuple[Precision, int], list[float]] = {}
     for worker in probed.workers:
         for each in worker.matmuls:
@@ -97,8 +97,8 @@ def _link(lines: tuple[CollectiveCost, ...], inside: bool, name: str, source: st
 def _whole_interfaces(share: Link, probed: Probed) -> tuple[Link, int]:
     """Return one network interface of a node, and their number.
 
-    `share` is a device's rate while all devices send; a single pair's rate while the others are
-    idle is that of an interface.
+    `share` is a device's rate while all devices send. A single pair's rate, while the others are
+    idle, is the rate of an interface.
     """
     devices = probed.devices_per_node
     alone = median(each.bytes_per_second for each in probed.pairs)

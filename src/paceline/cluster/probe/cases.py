@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 CALL_SECONDS = 0.2
-"""Longest call beyond the shortest, so that probing a slow network takes no longer."""
+"""Limit of a call's time above the smallest message's, so that a slow network takes no longer."""
 REPEATED_SECONDS = 0.2
-"""Seconds for all calls of one size."""
+"""Total seconds of all calls of one size."""
 FEWEST_REPEATS, MOST_REPEATS = 3, 15
 FIRST_BYTES = 4096
 GROWTH = 2.5
@@ -20,14 +20,14 @@ MOST_ROUNDS = 4
 class Grouping:
     """All workers in groups of `members`, `per_node` of them on each node.
 
-    All groups communicate at the same time, as those of a layout do.
+    All groups communicate at the same time, as the groups of a layout do.
     """
 
     members: int
     per_node: int
 
     def group_of(self, rank: int, nodes: int, devices: int) -> list[int] | None:
-        """Return the ranks of this rank's group; None where it has none."""
+        """Return the ranks of this rank's group; None if it is in no group."""
         node, local = divmod(rank, devices)
         if self.members == self.per_node:
             first = local - local % self.members
@@ -80,8 +80,8 @@ def repeats(expected_seconds: float) -> int:
 def partners(nodes: int) -> list[dict[int, int]]:
     """Return rounds of pairs of nodes, different in each round: a mapping from node to partner.
 
-    A round-robin tournament: one place stays, the others move on by one. Of an odd number of
-    nodes one rests in each round.
+    A round-robin tournament: the first position is fixed, the others rotate by one. With an odd
+    number of nodes, one rests in each round.
     """
     rounds: list[dict[int, int]] = []
     if nodes < 2:

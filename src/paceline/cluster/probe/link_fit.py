@@ -1,4 +1,4 @@
-"""Fits of measured times: latency + (bytes - free bytes) / rate."""
+"""Fits of measured times by latency + (bytes - free bytes) / rate."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from paceline.specs.measurements.cluster import CollectiveCost
 from paceline.specs.measurements.probe import CollectiveTime
 
 FASTEST = 1e3
-"""Highest rate of a line, relative to the largest message's, where noise hides the slope."""
+"""Upper limit of a fitted rate, relative to the largest message's: noise can hide the slope."""
 ROUNDS = 20
 SMALL_ERROR = 0.02
-"""Relative errors below this count alike: times are no more exact."""
+"""Relative errors below this count as equal: times are no more exact."""
 BETTER = 0.75
 """A bend must reduce the straight line's errors to this fraction, since it also fits noise."""
 FEWEST_FOR_BEND = 5
@@ -59,10 +59,10 @@ def _straight(sizes: _Array, times: _Array, free: float) -> tuple[Line, float]:
     from scipy.optimize import nnls  # noqa: PLC0415
 
     counted = np.maximum(sizes - free, 0.0)
-    # The slope in units of the largest message's, so that both unknowns are of like size.
+    # The slope is in units of the largest message's, so that both unknowns have similar size.
     unit = float(times[-1] / sizes[-1])
     columns = np.stack([1.0 / times, unit * counted / times], axis=1)
-    # The slope is at least 1 / FASTEST: solve for what it has beyond.
+    # The slope is at least 1 / FASTEST: solve for the excess.
     target = 1.0 - columns[:, 1] / FASTEST
     importance = (sizes / sizes[-1]) ** EMPHASIS
     weights = importance

@@ -11,7 +11,7 @@ _Key = TypeVar("_Key")
 SLOW = 0.8
 """Fraction of the peers' median below which a figure is slow."""
 FEWEST_PEERS = 3
-"""With two that differ, neither is the outlier."""
+"""Of two values that differ, neither is the outlier."""
 
 
 def remarks(probed: Probed) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def _slow_between(
 
 
 def _slow(figures: Mapping[_Key, float]) -> list[tuple[_Key, float]]:
-    """Return the slow ones with their fraction of the median."""
+    """Return the slow keys with their fraction of the median."""
     if len(figures) < FEWEST_PEERS:
         return []
     usual = median(figures.values())

@@ -1,4 +1,4 @@
-"""What Slurm's controller knows: partitions, nodes and jobs, asked through Slurm's commands."""
+"""Slurm's partitions, nodes and jobs, read from its controller through Slurm's commands."""
 
 import re
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ TITLE = "Slurm"
 _CALL_SECONDS = 30.0
 _PING_SECONDS = 10.0
 _NO_CONTROLLER = re.compile(r"[Uu]nable to contact|could not establish a configuration|conf")
-"""Slurm's commands end with 1 in any case; only their output tells whether they found Slurm."""
+"""Slurm's commands exit with 1 for any error; only the output shows that no controller answered."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition and its limits; None where there is none."""
+    """A partition and its limits; None: no limit."""
 
     name: str
     default: bool
@@ -36,7 +36,7 @@ class Node:
 
     @property
     def usable(self) -> bool:
-        """Whether jobs can start on it, now or after others have ended."""
+        """Whether jobs can start on it, now or after other jobs end."""
         return not re.search(r"DOWN|DRAIN|FAIL|NOT_RESPONDING|POWERED_DOWN|\*", self.state)
 
 
@@ -47,7 +47,7 @@ class Controller:
     site: Site = field(default_factory=Site)
 
     def call(self, *command: str, seconds: float = _CALL_SECONDS) -> str:
-        """Run a Slurm command and return what it printed."""
+        """Run a Slurm command and return its output."""
         try:
             return self.site.call(*command, title=TITLE, seconds=seconds)
         except CommandFailed as error:
@@ -90,7 +90,7 @@ class Controller:
         ]
 
     def rows(self, kind: str, *names: str) -> list[dict[str, str]]:
-        """Return what `scontrol show` says, one mapping per partition, node or job."""
+        """Return the output of `scontrol show`, one mapping per partition, node or job."""
         lines = self.call("scontrol", "show", kind, *names, "--oneliner").splitlines()
         rows = (dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines)
         return [row for row in rows if row]
@@ -101,5 +101,5 @@ def _number(text: str) -> int | None:
 
 
 def _gpus(gres: str) -> int:
-    """GPUs in a node's generic resources, such as `gpu:a100:4(S:0-1)` or `gpu:2`."""
+    """Count GPUs in a node's generic resources, such as `gpu:a100:4(S:0-1)` or `gpu:2`."""
     return sum(int(count) for count in re.findall(r"\bgpu(?::[A-Za-z][^:,()]*)?:(\d+)", gres))

@@ -7,7 +7,7 @@ from paceline.specs import Job, PacelineError
 def fit(job: Job, controller: Controller, devices: int | None) -> tuple[Job, list[str]]:
     """Return the job with partition, devices and CPUs filled in, and warnings for the user.
 
-    Raise where the partition does not allow it.
+    Raise if the partition does not allow the job.
     """
     partition = _partition(job.partition, controller.partitions())
     nodes = [node for node in controller.nodes() if partition.name in node.partitions]

@@ -51,7 +51,7 @@ class Slurm(Scheduler):
         self.controller.ping()
 
     def summary(self) -> str:
-        """Return how many nodes are up, and the partitions."""
+        """Return the number of usable nodes and the names of the partitions."""
         partitions = ", ".join(each.name for each in self.controller.partitions())
         nodes = self.controller.nodes()
         usable = sum(node.usable for node in nodes)
@@ -63,13 +63,13 @@ class Slurm(Scheduler):
 
     def script(self, job: Job, run: Run, faults: Faults) -> str:
         """Return the sbatch script."""
-        # Workers ask for their rank before torch is loaded, and do not wait for Jinja.
+        # Workers read their rank before they load torch, and must not wait for Jinja.
         from paceline.schedulers.batch_script import render  # noqa: PLC0415
 
         return render(Path(__file__).with_name("job.sbatch.jinja"), job, run, faults, self)
 
     def submit(self, script: Path) -> str:
-        """Have Slurm test the script, and submit it."""
+        """Test the script with Slurm, and submit it."""
         self.controller.call("sbatch", "--test-only", str(script))
         output = self.controller.call("sbatch", "--parsable", str(script))
         match = re.search(r"^(\d+)", output, re.MULTILINE)
@@ -127,7 +127,7 @@ class Slurm(Scheduler):
         """Return this process's task of an srun step."""
         environment = os.environ
         if not environment.get("SLURM_STEP_ID", "").isdigit():
-            return None  # in the batch script, or in no job
+            return None  # in the batch script, or outside a job
         memory = environment.get("SLURM_MEM_PER_NODE", "")
         bound = ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK")
         return Task(
@@ -155,7 +155,7 @@ class Slurm(Scheduler):
 
 
 def _numbers(ranges: str) -> tuple[int, ...]:
-    """The numbers in `0,2-4`."""
+    """Return the numbers of ranges such as `0,2-4`."""
     numbers: list[int] = []
     for part in filter(None, ranges.split(",")):
         first, _, last = part.partition("-")
@@ -164,5 +164,5 @@ def _numbers(ranges: str) -> tuple[int, ...]:
 
 
 def _first_node(nodes: str) -> str:
-    """`n2` of `n[2-3,7]`."""
+    """Return the first node of a list: `n2` for `n[2-3,7]`."""
     return re.sub(r"\[(\w+)[^\]]*\].*", r"\1", nodes)
