@@ -1,6 +1,6 @@
 """Batch scripts from templates.
 
-`job.sh.jinja` has what the scripts of all schedulers share. A scheduler's own template extends it:
+`job.sh.jinja` is the common part of all schedulers' scripts. A scheduler's own template extends it:
 it sets `submit`, `launcher`, `restarts` and `node`, and fills the blocks `directives`, `start` and
 `requeue`.
 """
@@ -37,7 +37,7 @@ def render(template: Path, job: Job, run: Run, faults: Faults, scheduler: Schedu
 
 
 def _on_one_line(value: object) -> object:
-    """Refuse text that could continue after the end of a comment, where quotes do not protect."""
+    """Refuse text with line breaks: in a comment, quoting does not keep it on one line."""
     if isinstance(value, str) and not value.isprintable():
         raise PacelineError(
             f"{value!r} would be part of the batch script, but has unprintable characters",

@@ -67,7 +67,7 @@ def current_job() -> tuple[Scheduler, str] | None:
 def is_preempted() -> bool:
     """Whether the scheduler takes this job's nodes for another job.
 
-    The signal does not tell: preemption and a user's `kill` send the same one.
+    The signal does not show this: preemption and a user's `kill` send the same one.
     """
     found = current_job()
     try:

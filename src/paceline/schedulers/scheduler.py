@@ -61,7 +61,7 @@ class TaskFailure:
 
 @dataclass(frozen=True)
 class Scheduler(ABC):
-    """One kind of scheduler. A job's ID is whatever text `submit` returns."""
+    """One kind of scheduler. A job's ID is the text that `submit` returns."""
 
     site: Site = field(default_factory=Site)
     """The scheduler's cluster; by default this machine's."""

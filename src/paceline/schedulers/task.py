@@ -1,6 +1,6 @@
 """Supervision of one worker inside a job: `python -m paceline.schedulers.task RUN`.
 
-Schedulers do not restart a task, and until the rendezvous is complete no worker can tell that
+Schedulers do not restart a task, and until the rendezvous is complete no worker can detect that
 another one is missing. This small process beside each worker does both.
 """
 

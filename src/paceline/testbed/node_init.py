@@ -2,8 +2,8 @@
 
 It is started by path with a bare interpreter and imports nothing of Paceline, because sixteen of
 them must start fast on two cores. It prints "ready" when its namespaces exist, waits for a line
-that says that its cable (`eth0`) is connected, and ends with slurmd, without which the node is
-useless. As the first process of a PID namespace, it ends everything in the node when it ends.
+that reports its cable (`eth0`) connected, and ends with slurmd, because the node is useless
+without it. As the first process of a PID namespace, it ends everything in the node when it ends.
 """
 
 import os

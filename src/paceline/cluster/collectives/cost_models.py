@@ -114,7 +114,7 @@ def _ring(nbytes: Array, group: Group) -> Array:
 
 
 def _tree(nbytes: Array, group: Group) -> Array:
-    """A chain inside the nodes, a tree between them: 2 log2(nodes) hops, 2n bytes (NCCL)."""
+    """Chains inside the nodes, a tree between them: 2 log2(nodes) hops, 2n bytes (NCCL)."""
     hops = np.ceil(np.log2(group.nodes))
     inside = (group.per_node - 1.0) * group.inside_latency
     return 2.0 * (inside + hops * group.between_latency + nbytes / group.ring_rate)

@@ -43,7 +43,7 @@ def line(nbytes: Sequence[float], seconds: Sequence[float]) -> Line:
     for large errors make the fit robust to single delayed calls.
     """
     sizes, times = np.asarray(nbytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
-    if len(sizes) == 1:  # one size does not tell latency from rate
+    if len(sizes) == 1:  # one size cannot separate latency from rate
         return Line(0.0, float(sizes[0] / times[0]), 0.0)
     found, error = _straight(sizes, times, 0.0)
     if len(sizes) < FEWEST_FOR_BEND:
