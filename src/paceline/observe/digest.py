@@ -124,7 +124,7 @@ class Digest:
         self._outcome = ""
 
     def take(self, events: Sequence[AnyEvent]) -> list[Observation]:
-        """Return the observations of these events, processed in chronological order."""
+        """Return the observations of these events, processed by generation and then by time."""
         for event in events:
             self._generations.take(event)
         in_order = sorted(events, key=self._place)

@@ -23,7 +23,7 @@ class Listener(Protocol):
         """Forward new observations, in order."""
 
     def close(self) -> None:
-        """Complete the output; nothing follows."""
+        """Complete the output; this is the last call."""
 
 
 def _any_place(place: str | None) -> None:
@@ -39,7 +39,7 @@ class ListenerKind:
     """
 
     package: str
-    """The import name of the package that it needs; `open` imports it, nothing before does."""
+    """Import name of the package that it needs; only `open` imports it."""
     open: Callable[[Run, str | None], Listener]
     """Open a listener for a run, at the given place or at its default."""
     check: Callable[[str | None], None] = _any_place

@@ -23,7 +23,7 @@ EVENT_SECONDS = 5.0
 GPU_SECONDS = 1.0
 """Interval between GPU samples; a GPU's readings cover the last second at most."""
 LOOKING_SHARE = 0.001
-"""Maximum share of time to spend on finding processes, which grows with all those on the node."""
+"""Maximum share of time for finding processes; the cost grows with all processes on the node."""
 
 
 @contextmanager

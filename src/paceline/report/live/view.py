@@ -31,7 +31,7 @@ MOST_ROWS = 16
 LINES_AROUND_TABLE = 10
 PLAIN_LINE_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
-"""How long after a failure other workers may still report its cause, unless the launcher ended."""
+"""Seconds after a failure in which workers may still report its cause, unless the job ended."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _STATUS_STYLE = {
     "waiting": "yellow",

@@ -66,7 +66,7 @@ def plain(text: str) -> str:
 
 
 def _from_batch_log(run: Run, victims: set[int]) -> FailureCause | None:
-    """Return the first failed task that the scheduler recognizes in the job's log."""
+    """Return the first task failure in the job's log that is not of a rank in `victims`."""
     name = run.job.scheduler
     if name is None or name not in SCHEDULERS:  # the report may be made on another machine
         return None

@@ -63,7 +63,7 @@ class Worker:
         """Mean seconds per step over all windows of this start, weighted by number of steps."""
         if self._first is None:
             return None
-        # Another node's file may tell later at which step the first window began.
+        # Another node's file may later reveal the step at which the first window began.
         first_steps = max(1, self._first.step - self.begin)
         seconds = self._first.step_seconds * first_steps + self._seconds
         return seconds / (first_steps + self._steps)
@@ -161,7 +161,7 @@ class Start:
     _resumed: int | None = field(default=None, repr=False)
     _worker_0_started: bool = field(default=False, repr=False)
     _begin: int = field(default=0, repr=False)
-    """The value of `resumed` that the workers' `begin` has."""
+    """The value of `resumed` last passed to the workers."""
     _trained_time: float = field(default=0.0, repr=False)
     _told_time: float = field(default=0.0, repr=False)
 
@@ -195,8 +195,8 @@ class Start:
     def last_time(self) -> float:
         """When it last made progress, in Unix seconds.
 
-        A failure is often detected long after training stopped, so the time of a failure counts
-        only if there is no other event.
+        A failure is often detected long after training stopped, so the time of a failure, a loss
+        or the job's end counts only if there is no other event.
         """
         return self._trained_time or self._told_time
 

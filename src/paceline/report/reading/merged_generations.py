@@ -153,7 +153,7 @@ def _regroup(before: Start, regrouped: Regrouped, columns: Columns, cause: str) 
 
 
 def _cause_of_regroup(generations: Sequence[Start], regrouped: Regrouped) -> str:
-    """Describe the worker that was lost first; one cause often takes several."""
+    """Describe the worker that was lost first; one cause often takes out several workers."""
     lost = [each for start in generations for each in start.faults if isinstance(each, Lost)]
     if not lost:
         return regrouped.why

@@ -56,7 +56,7 @@ class RunState:
     unreadable_lines: int = 0
     """Complete lines that are no valid event, for example because a node died while it wrote."""
     heard_at: float | None = None
-    """When the last event of training was written, on this process's monotonic clock."""
+    """When the last training event was written, on this process's monotonic clock."""
     _starts: dict[int, Start] = field(default_factory=lambda: {0: Start(0)}, repr=False)
     _generations: Generations = field(default_factory=Generations, repr=False)
     _told: Story | None = field(default=None, repr=False)
@@ -117,7 +117,7 @@ class RunState:
 
     @property
     def last_failures(self) -> list[Failed]:
-        """Failures since the newest generation began; a launcher's name its start's first one."""
+        """Failures since the newest generation began; a launcher files them under its first one."""
         began = self._newest.began_time or 0.0
         late = [each for start in self._start[:-1] for each in start.failures if each.time >= began]
         return [*self.failures, *late]

@@ -137,7 +137,7 @@ def _row(name: str, one: Comparison) -> dict[str, Any]:
 
 
 def _ticks(margin: float, edge: float) -> list[float]:
-    """Return ticks at 0, at the margin and at its powers of ten up to the edge, on both sides."""
+    """Return ticks at 0, ±margin, and ±margin times powers of ten up to the edge."""
     beyond = range(math.floor(math.log10(edge / margin)) + 1)
     sizes = [_short(margin * 10.0**power) for power in beyond]
     return [*(-each for each in sizes[::-1]), 0.0, *sizes]

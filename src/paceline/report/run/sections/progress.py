@@ -233,7 +233,7 @@ def _rules(altair: ModuleType, seams: list[Seam]) -> list[Any]:
         altair.Tooltip("reached:Q", title="step reached", format=",d"),
         altair.Tooltip("step:Q", title="continued from step", format=",d"),
     ]
-    # On the axis of the line, which must not begin at 0 because of the rules.
+    # Use the line's axis, which must not begin at 0 because of the rules.
     x = altair.X("step:Q", title="Step").scale(nice=False, zero=False)
     return [rules.encode(x=x, tooltip=tooltip)]
 

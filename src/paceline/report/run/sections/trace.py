@@ -21,7 +21,7 @@ class TraceFigures(Spec):
     hidden_seconds: float
     """The part of it that overlapped with computation."""
     exposed_seconds: float
-    """The exposed rest."""
+    """The exposed part of it."""
     workers: list[Traced]
     """By rank."""
 

@@ -16,7 +16,7 @@ MOST_NODES = 64
 
 
 class NodeUsage(Spec):
-    """Resource use of one node's workers, over all starts of the run."""
+    """Resource usage of one node's workers, over all starts of the run."""
 
     node: str
     seconds: float
@@ -28,7 +28,7 @@ class NodeUsage(Spec):
     """Total resident size of the workers' processes; the maximum over all samples."""
     memory_total_bytes: int
     sent_bytes_per_step: float | None
-    """On the interface toward the other workers, by all processes."""
+    """Bytes on the interface toward the other workers, by all processes."""
     received_bytes_per_step: float | None
     gpus: int
     gpu_busy: float | None
