@@ -1,4 +1,4 @@
-"""Checks of this machine; each problem comes with its fix."""
+"""What works on this machine and what does not, each with what to do about it."""
 
 import os
 import platform
