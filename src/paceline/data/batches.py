@@ -10,15 +10,15 @@ from paceline.specs import PacelineError
 from paceline.specs.shares import slice_of
 
 _AT_ONCE = 4096
-"""Positions to put in order at a time: for numpy many are hardly more work than few."""
+"""Positions to order at once: for numpy, many cost hardly more than few."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many samples of a global batch count, here and in all."""
+    """Number of samples in a batch, local and global."""
 
     samples: int
-    """This worker's; 0 where the batch has fewer samples than there are workers."""
+    """Samples of this worker; 0 if the batch has fewer samples than there are workers."""
     global_samples: int
 
 
@@ -26,8 +26,8 @@ class Counts:
 class Batches:
     """The global batches of a training, divided over `workers`.
 
-    The last batch of an epoch holds what is left, as in a plain PyTorch loader. A worker that gets
-    nothing of it borrows one sample that counts for nothing.
+    The last batch of an epoch has the remaining samples, as in a PyTorch loader. A worker without a
+    sample in it loads one with zero weight.
     """
 
     order: Order
@@ -38,12 +38,12 @@ class Batches:
     speeds: tuple[float, ...] | None = None
     """The workers' relative speeds; local batches are proportional to them."""
     first_step: int = 0
-    """Where it begins: the steps before were taken by an earlier start of the run."""
+    """First step to load: earlier ones were taken by a previous start of the run."""
     seed: int = 0
-    """Decides, with the epoch and the sample, the random numbers that decoding draws."""
+    """Seed, with the epoch and the sample, of the random numbers that decoding draws."""
     parts: int | None = None
-    """Into how many parts every batch is divided, whatever the number of workers, each of which has
-    whole ones; where unset, the samples themselves are divided over the workers."""
+    """Parts of every batch, independent of the number of workers; each worker has whole parts.
+    None: the samples themselves are divided over the workers."""
 
     def __post_init__(self) -> None:
         if self.batch < self.workers:
@@ -65,11 +65,11 @@ class Batches:
         return -(-self.order.samples // self.batch)
 
     def epoch(self, step: int) -> int:
-        """The pass over the data that a step belongs to, from 0."""
+        """Return the epoch of a step, from 0."""
         return step // self.steps_per_epoch
 
     def counts(self, step: int) -> Counts:
-        """The size of this worker's part of a batch and of the whole; steps count from 0."""
+        """Return the sizes of the local and the global batch; steps count from 0."""
         _, global_samples = self._extent(step)
         return Counts(len(self._slice(global_samples)), global_samples)
 
@@ -89,7 +89,8 @@ class Batches:
 
     @property
     def own_parts(self) -> range:
-        """The parts of every batch that this worker has; without parts, one by its number."""
+        """Parts of every batch that belong to this worker; without parts, its rank as the only
+        one."""
         if self.parts is None:
             return range(self.rank, self.rank + 1)
         return self._divided(self.parts, self.rank)
@@ -122,7 +123,7 @@ class Batches:
             step += count
 
     def _several(self, first: int, count: int) -> Iterator[list[int]]:
-        """The samples to load for some steps of one epoch, whose positions are one range."""
+        """Yield the samples of several steps of one epoch, whose positions form one range."""
         begin, _ = self._extent(first)
         last_begin, last_samples = self._extent(first + count - 1)
         ordered = self.order.at(self.epoch(first), range(begin, last_begin + last_samples))
@@ -140,5 +141,5 @@ def slices_by_speed(samples: int, speeds: tuple[float, ...]) -> list[range]:
     """Return local batches in proportion to the workers' speeds, each within one sample."""
     total = math.fsum(speeds)
     edges = [round(samples * part / total) for part in accumulate(speeds)]
-    edges[-1] = samples  # whatever the rounding of the sum
+    edges[-1] = samples  # despite rounding of the sum
     return [range(begin, end) for begin, end in pairwise([0, *edges])]

@@ -1,7 +1,7 @@
-"""Files from elsewhere, fetched once per node and kept within a size limit.
+"""Remote files, fetched once per node and kept within a size limit.
 
-A file is written beside its place and renamed. The lock is on the file being written, so the
-kernel gives it up with the process that holds it, and nothing but what is cached stays.
+A file is written to a part file and renamed. The lock is on the part file, so the kernel releases
+it when its process dies, and only cached files remain.
 """
 
 import errno
@@ -26,9 +26,9 @@ def _default_folder() -> Path:
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder that the processes of a node share, best on a disk of the node's own.
+    """A folder that the processes of a node share, best on a local disk.
 
-    Who has a file open can read it on after it was evicted; it takes its space until then.
+    An open file stays readable after its eviction; it takes its space until it is closed.
     """
 
     folder: Path = field(default_factory=_default_folder)
@@ -38,7 +38,7 @@ class Cache:
         object.__setattr__(self, "folder", Path(self.folder).absolute())
 
     def open(self, name: str, size_bytes: int, write: Callable[[Path], object]) -> BinaryIO:
-        """The file of this name, open for reading; `write` makes it where it is missing."""
+        """Open a file for reading; `write` creates it if it is missing."""
         path = self._path(name)
         while True:
             try:
@@ -46,13 +46,14 @@ class Cache:
             except FileNotFoundError:
                 self.bring(name, size_bytes, write)
             else:
-                os.utime(file.fileno())  # the least recently used goes first
+                os.utime(file.fileno())  # eviction is by least recent use
                 return file
 
     def bring(
         self, name: str, size_bytes: int, write: Callable[[Path], object], *, wait: bool = True
     ) -> None:
-        """Make sure the file is here; with `wait` off, leave it to a process that is at it."""
+        """Fetch the file if it is missing; without `wait`, leave it to a process that is
+        fetching it."""
         self._check_size(size_bytes)
         path = self._path(name)
         part_path = path.with_name(f"{path.name}.{size_bytes}.part")
@@ -71,13 +72,13 @@ class Cache:
                     self._write(part_path, path, size_bytes, write)
                 elif not wait:
                     return
-                elif mine:  # others are writing files that take all the room
+                elif mine:  # other processes' part files take all the room
                     time.sleep(0.05)
                 else:
                     _lock(part, wait=True)
 
     def kept(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """Something small about a file, made once and never evicted."""
+        """Return small metadata of a file, created once and never evicted."""
         path = self.folder / "kept" / self._path(name).name
         locks = self.folder / "locks"
         for folder in (path.parent, locks):
@@ -92,7 +93,7 @@ class Cache:
         return path.read_bytes()
 
     def check_room(self, sizes: list[int], at_once: int) -> None:
-        """Refuse a limit under which files would be evicted before they were read."""
+        """Refuse a limit under which files would be evicted before they are read."""
         needed = sum(sorted(sizes)[-at_once:])
         if needed > self.limit_bytes:
             raise PacelineError(
@@ -135,7 +136,7 @@ class Cache:
             raise
 
     def _make_room(self, besides: Path | None = None) -> bool:
-        """Evict until all is within the limit, with what is being written counted as written."""
+        """Evict files until all fit the limit, with part files at their final size."""
         written: list[tuple[float, int, Path]] = []
         total = 0
         for path in self.folder.iterdir():
@@ -162,7 +163,7 @@ class Cache:
 
 
 def _reserved(part: Path) -> int:
-    """What a file will have that is being written; one whose writer has died is removed."""
+    """Return the final size of a part file; remove it if its writer has died."""
     with part.open("rb") as file:
         if _lock(file, wait=False):
             part.unlink()
@@ -171,7 +172,7 @@ def _reserved(part: Path) -> int:
 
 
 def _lock(file: IO[bytes], *, wait: bool) -> bool:
-    """Lock a file until it is closed; False if another has it."""
+    """Lock a file until it is closed; False if another process has locked it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Files by path, glob or URL, on any file system that fsspec knows; those elsewhere are cached."""
+"""Files by path, glob or URL, on any file system that fsspec supports; remote ones are cached."""
 
 import errno
 from collections.abc import Mapping, Sequence
@@ -20,22 +20,22 @@ Paths = str | Path | Sequence[str | Path]
 
 @dataclass(frozen=True)
 class File:
-    """A file as it was when the dataset was opened."""
+    """A file and its version when the dataset was opened."""
 
     url: str
     size_bytes: int
     version: str
-    """Changes with the content, as far as its file system tells."""
+    """Changes with the content, as far as its file system reports it."""
     remote: bool
 
     @property
     def name(self) -> str:
-        """What it is called in the cache: a changed file is another."""
+        """Name in the cache: a changed file has another one."""
         return f"{self.url} {self.size_bytes} {self.version}"
 
 
 class Files:
-    """The files that paths, globs or URLs name, in the order of their names within each."""
+    """The files of paths, globs or URLs, sorted by name within each."""
 
     def __init__(
         self, paths: Paths, cache: Cache | None, storage_options: Mapping[str, Any] | None
@@ -56,24 +56,24 @@ class Files:
 
     @property
     def remote(self) -> bool:
-        """Whether any of them has to be fetched."""
+        """Whether any of them must be fetched."""
         return any(file.remote for file in self._files)
 
     def open(self, number: int) -> BinaryIO:
-        """A file that can be mapped into memory, fetched if need be."""
+        """Open a file that can be memory-mapped; fetch it first if it is remote."""
         file = self._files[number]
         if file.remote:
             return self.cache.open(file.name, file.size_bytes, partial(self._fetch, file))
         return Path(LocalFileSystem._strip_protocol(file.url)).open("rb")
 
     def fetch(self, number: int) -> None:
-        """Bring a file near, unless another process is at it."""
+        """Fetch a file, unless another process is fetching it."""
         file = self._files[number]
         if file.remote:
             self.cache.bring(file.name, file.size_bytes, partial(self._fetch, file), wait=False)
 
     def stream(self, number: int) -> Any:
-        """A file where it lies, for reading parts of it."""
+        """Open a file in place, to read parts of it."""
         system, path = self._system(self._files[number].url)
         return system.open(path, "rb")
 
@@ -89,7 +89,7 @@ class Files:
             found = system.glob(path, detail=True)
         except FileNotFoundError:
             found = {}
-        except Exception as error:  # every file system has its own
+        except Exception as error:  # every file system has its own errors
             raise PacelineError(f"{pattern} cannot be listed: {error}", fix=_REACH) from error
         files = [
             File(
@@ -106,10 +106,10 @@ class Files:
         return files
 
     def _system(self, url: str) -> tuple[Any, str]:
-        """The file system of a URL, as this process has it, and the path there."""
+        """Return this process's file system for a URL, and the path in it."""
         system, path = fsspec.core.url_to_fs(url, **self._options)
-        # Kept, so that a loader process does not drop and close what it inherited by fork: with
-        # s3fs its parent's own transfers then hung until they timed out, in 4 of 7 tries.
+        # Kept, so that a loader process does not drop and close a file system inherited by fork:
+        # with s3fs, the parent's transfers then hung until they timed out, in 4 of 7 tries.
         self._systems[id(system)] = system
         return system, path
 
@@ -120,7 +120,7 @@ class Files:
         system, source = self._system(file.url)
         try:
             system.get_file(source, str(path))
-        except Exception as error:  # every file system has its own
+        except Exception as error:  # every file system has its own errors
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 raise
             raise PacelineError(f"{file.url} cannot be fetched: {error}", fix=_REACH) from error

@@ -25,21 +25,22 @@ class Batch:
     inputs: Any
     target: Any
     samples: int
-    """Samples of this local batch that count."""
+    """Samples of this local batch that count; further rows are padding."""
     global_samples: int
     ids: tuple[int, ...] = ()
-    """Which samples of the dataset they are; empty for a part of a share."""
+    """Indices of these samples in the dataset; empty for a micro-batch."""
 
     @property
     def rows(self) -> int:
-        """Samples that pass through the model, whether or not they count."""
+        """Samples that pass through the model, including padding."""
         return len(next(tensors_of((self.inputs, self.target))))
 
     def micro(self, count: int, rows: int | None = None) -> Iterator["Batch"]:
-        """This share in `count` parts of nearly equal size, or of exactly `rows` rows each.
+        """Split this local batch into `count` micro-batches of nearly equal size, or of `rows` rows
+        each.
 
-        A part without a sample has one that counts for nothing, so that every worker does as many
-        forwards as the others; a part that is short of rows has its first one several times.
+        A micro-batch without a sample gets a padding row, so that every worker does equally many
+        forwards; one with too few rows repeats its first row.
         """
         if count == 1 and rows in (None, self.rows):
             yield self
@@ -63,9 +64,9 @@ class Batch:
             )
 
     def counted(self, output: Any) -> tuple[Any, Any]:
-        """An output and the target without the rows that count for nothing.
+        """Return an output and the target without padding rows.
 
-        Where none counts, one row stays: its loss is computed and then weighs nothing.
+        If all rows are padding, one stays: its loss is computed with zero weight.
         """
         rows, kept = self.rows, max(1, self.samples)
         if kept == rows:
@@ -80,7 +81,7 @@ class Batch:
 def collated(
     data: "Dataset[Any]", samples: int, device: torch.device, *, split: Split | None
 ) -> Batch:
-    """The first samples of a dataset as one batch; a short dataset begins again."""
+    """Return the first samples of a dataset as one batch; a short dataset repeats."""
     length = len(data)  # type: ignore[arg-type] # map-style, as Training has checked
     batch = default_collate([data[number % length] for number in range(samples)])
     inputs, target = (split or pair)(batch)
@@ -104,9 +105,9 @@ def load(
         num_workers=processes,
         pin_memory=device.type != "cpu",
         persistent_workers=processes > 0,
-        generator=torch.Generator(),  # else it takes a number from the training's own
+        generator=torch.Generator(),  # otherwise it draws from the training's generator
     )
-    arriving = iter(loader)  # starts its processes, before there is a thread beside them
+    arriving = iter(loader)  # starts its processes before there is another thread
     with ReadAhead(data, batches) as ahead:
         for step, collated in enumerate(arriving, batches.first_step):
             ahead.reached(step)
@@ -123,7 +124,7 @@ def load(
 
 @dataclass(frozen=True)
 class _Remembered(Sampler[Any]):
-    """Batches for a loader that reads ahead; keeps what each was made of until it arrives."""
+    """Batches for a prefetching loader; remembers the samples of each until it arrives."""
 
     batches: Batches
     handed_out: deque[list[int]]
@@ -139,7 +140,7 @@ class _Remembered(Sampler[Any]):
 
 
 def pair(collated: Any) -> tuple[Any, Any]:
-    """The inputs and the target of samples that are pairs."""
+    """Return the inputs and the target of samples that are pairs."""
     if isinstance(collated, list | tuple) and len(collated) == 2:
         return collated[0], collated[1]
     form = type(collated).__name__
@@ -155,5 +156,5 @@ def pair(collated: Any) -> tuple[Any, Any]:
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """Move the tensors in a nest of tuples, lists and mappings; pinned ones without waiting."""
+    """Move nested tensors to a device; pinned ones asynchronously."""
     return map_tensors(value, lambda tensor: tensor.to(device, non_blocking=True))

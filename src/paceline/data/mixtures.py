@@ -1,4 +1,4 @@
-"""Several datasets in fixed shares, exact in every block and from any position on."""
+"""A mixture of datasets with fixed proportions, exact in every block and from any position."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from paceline.data.randomness import draws_numbers, taken
 from paceline.specs import PacelineError
 
 _MOST = 10_000
-"""Positions of a block: what is sorted to begin in the middle of one."""
+"""Most positions in a block: starting in the middle of one sorts it."""
 
 
 class Mixture(Dataset[Any]):
-    """Datasets with shares, as `Mixture([(books, 3), (code, 1)])`: of every four one is code.
+    """Datasets with weights: in `Mixture([(books, 3), (code, 1)])`, one of four samples is code.
 
-    Each is walked in an order of its own, and begins again when it is through. As a dataset it is
-    all of them one after the other; an epoch has as many samples as they have together.
+    Each dataset has its own order and repeats when it is exhausted. The mixture is their
+    concatenation; an epoch has as many samples as all of them together.
     """
 
     def __init__(self, sources: Sequence[tuple[Any, int]]) -> None:
@@ -58,7 +58,7 @@ class Mixture(Dataset[Any]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        """The samples with these numbers, asked of each dataset together."""
+        """Return the samples with these indices, in one request per dataset."""
         samples: list[Any] = [None] * len(indices)
         for number, places, inside in self._by_source(indices):
             for place, sample in zip(places, taken(self.sources[number], inside), strict=True):
@@ -66,7 +66,7 @@ class Mixture(Dataset[Any]):
         return samples
 
     def order(self, seed: int, shuffle: bool) -> Order:
-        """The order that keeps the shares."""
+        """Return the order that keeps the proportions."""
         orders = tuple(
             order_of(source, len(source), seed_for(seed, "source", number), shuffle)
             for number, source in enumerate(self.sources)
@@ -75,7 +75,7 @@ class Mixture(Dataset[Any]):
         return _Mixed(len(self), orders, firsts, self.shares, seed if shuffle else None)
 
     def shards_of(self, indices: list[int]) -> list[tuple[int, Any]]:
-        """The shards that these samples lie in, of the datasets that have shards."""
+        """Return the shards of these samples, for the datasets that have shards."""
         return [
             (number, shard)
             for number, _, inside in self._by_source(indices)
@@ -84,12 +84,13 @@ class Mixture(Dataset[Any]):
         ]
 
     def fetch(self, shard: tuple[int, Any]) -> None:
-        """Bring a shard to this node."""
+        """Fetch a shard to this node."""
         number, inside = shard
         self.sources[number].fetch(inside)
 
     def _by_source(self, indices: list[int]) -> list[tuple[int, list[int], list[int]]]:
-        """For each dataset concerned: its number, which of the indices are its, and as its own."""
+        """Return, for each dataset: its number, the positions of its indices, and its own
+        indices."""
         asked = np.asarray(indices)
         owners = np.searchsorted(self._ends, asked, side="right")
         parts = []
@@ -105,13 +106,13 @@ class _Mixed:
     samples: int
     orders: tuple[Order, ...]
     firsts: tuple[int, ...]
-    """Where each source begins in the concatenation."""
+    """Index of each dataset's first sample in the concatenation."""
     shares: tuple[int, ...]
     seed: int | None
-    """Of the order inside the blocks; None for the order of the sources."""
+    """Seed of the order inside blocks; None: the order of the datasets."""
 
     def at(self, epoch: int, positions: range) -> Indices:
-        # Blocks are counted over all epochs, so that shares are exact across their edges too.
+        # Blocks are counted over all epochs, so that proportions are exact across epochs too.
         block = sum(self.shares)
         begin, end = (epoch * self.samples + edge for edge in (positions.start, positions.stop))
         first_block = begin // block
@@ -125,7 +126,7 @@ class _Mixed:
         return indices
 
     def _owners(self, first_block: int, end_block: int) -> NDArray[np.intp]:
-        """Which source has each position of some blocks."""
+        """Return the dataset of each position in these blocks."""
         slots = np.repeat(np.arange(len(self.shares)), self.shares)
         if self.seed is None:
             return np.tile(slots, end_block - first_block)
@@ -136,7 +137,7 @@ class _Mixed:
         return slots[np.argsort(numbers, axis=1, kind="stable")].ravel()
 
     def _walk(self, number: int, start: int, count: int) -> Indices:
-        """Samples `start` to `start + count` of a source that is walked again and again."""
+        """Return samples `start` to `start + count` of a dataset that repeats."""
         order = self.orders[number]
         parts = [np.empty(0, dtype=np.uint64)]
         while count:

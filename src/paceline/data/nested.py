@@ -1,4 +1,4 @@
-"""Nests of tensors, as datasets give them: tuples, lists and mappings, in any depth."""
+"""Nested tensors of a dataset: tuples, lists and mappings of any depth."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -8,7 +8,7 @@ import torch
 
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same nest with every tensor changed; what is no tensor stays."""
+    """Return the same structure with every tensor changed; other values stay."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -24,7 +24,7 @@ def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a nest."""
+    """Yield the tensors of a nested structure."""
     found: list[torch.Tensor] = []
 
     def note(tensor: torch.Tensor) -> torch.Tensor:

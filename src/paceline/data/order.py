@@ -1,7 +1,7 @@
-"""The order of the samples as a function: position -> sample, from a seed and an epoch.
+"""The sample order as a function: position -> sample, from a seed and an epoch.
 
-A Feistel network over the next even power of two, walked until it lands inside the data, is a
-permutation that needs no memory and starts anywhere at once.
+A Feistel network over the next even power of two, repeated until the result is inside the data, is
+a permutation that needs no memory and can start at any position.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ _ROUNDS = 6
 
 
 class Order(Protocol):
-    """Which sample stands at which position: a function, the same on every worker."""
+    """A sample order: a function from position to sample, the same on every worker."""
 
     @property
     def samples(self) -> int:
-        """Positions in an epoch."""
+        """Samples per epoch."""
 
     def at(self, epoch: int, positions: range) -> Indices:
-        """The samples that stand at `positions`, a range with the step 1, of an epoch."""
+        """Return the samples at `positions`, a range with step 1, of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Shuffled:
     seed: int
 
     def at(self, epoch: int, positions: range) -> Indices:
-        """The samples that stand at `positions` of an epoch."""
+        """Return the samples at `positions` of an epoch."""
         values = np.arange(positions.start, positions.stop, positions.step, dtype=np.uint64)
         half_bits = max(1, ((self.samples - 1).bit_length() + 1) // 2)
         keys = self._round_keys(epoch)
         values = _permute(values, half_bits, keys)
-        # The network permutes up to four times as many values as there are samples: those outside
-        # are permuted again until they fall inside, which keeps the whole a permutation.
+        # The network permutes up to four times as many values as there are samples: results outside
+        # are permuted again until they fall inside, which keeps it a permutation.
         outside = np.flatnonzero(values >= self.samples)
         while outside.size:
             values[outside] = _permute(values[outside], half_bits, keys)
@@ -57,24 +57,25 @@ class Shuffled:
 
 @dataclass(frozen=True)
 class Sequential:
-    """The samples in the order of the dataset, the same in every epoch."""
+    """The dataset's own order, the same in every epoch."""
 
     samples: int
 
     def at(self, epoch: int, positions: range) -> Indices:
-        """The samples that stand at `positions` of an epoch."""
+        """Return the samples at `positions` of an epoch."""
         del epoch
         return np.arange(positions.start, positions.stop, positions.step, dtype=np.uint64)
 
 
 def seed_for(seed: int, *names: object) -> int:
-    """A seed of its own for a named part of what a seed decides."""
+    """Return a seed derived for a named purpose."""
     text = "/".join(map(str, (seed, *names)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def fingerprint(order: Order) -> int:
-    """A number that tells this order from others: of another mixture, say, or other shards."""
+    """Return a number that distinguishes this order from others, such as that of another
+    mixture."""
     few = range(min(order.samples, 64))
     text = ",".join(str(sample) for epoch in (0, 1) for sample in order.at(epoch, few).tolist())
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "little")
@@ -90,7 +91,8 @@ def _permute(values: Indices, half_bits: int, keys: Indices) -> Indices:
 
 
 def mixed(values: Indices) -> Indices:
-    """SplitMix64's finalizer (Steele, Lea and Flood, 2014): each bit in reaches each bit out."""
+    """SplitMix64's finalizer (Steele, Lea and Flood, 2014): each input bit affects each output
+    bit."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

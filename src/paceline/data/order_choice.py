@@ -38,7 +38,7 @@ def _checked(order: Any, giver: str, samples: int) -> Order:
 
 @dataclass(frozen=True)
 class _Checked:
-    """A sample order written by a user: every answer is checked, which costs microseconds."""
+    """A user's sample order; every result is checked, which costs microseconds."""
 
     order: Order
     giver: str

@@ -1,4 +1,4 @@
-"""Parquet files: a row group is a shard, and is read once for all of its window."""
+"""Parquet files: a row group is a shard, read once per window."""
 
 import mmap
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ class _Group(NamedTuple):
 
 
 class Parquet(Sharded):
-    """The rows of Parquet files: `decode` is given a row as a dictionary, column -> value.
+    """The rows of Parquet files: `decode` receives a row as a dictionary, column -> value.
 
-    Of files elsewhere only the row groups and columns that are needed are fetched. A window of row
-    groups is in memory at a time.
+    From remote files, only the needed row groups and columns are fetched. A window of row groups is
+    in memory at a time.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Parquet(Sharded):
             self._files.cache.check_room(sizes, 2 * window)
 
     def fetch(self, shard: int) -> None:
-        """Bring a row group to this node, unless another process is at it."""
+        """Fetch a row group to this node, unless another process is fetching it."""
         group = self._groups[shard]
         if self._files[group.file].remote:
             self._files.cache.bring(
@@ -109,7 +109,7 @@ class Parquet(Sharded):
         return f"row group {group.number} of {self._files[group.file].name}: {self._columns}"
 
     def _write(self, group: _Group, path: Path) -> None:
-        """Keep a row group in the form that is mapped into memory."""
+        """Write a row group in a format that can be memory-mapped."""
         table = self._table(group)
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)

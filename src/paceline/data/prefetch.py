@@ -9,9 +9,9 @@ from paceline.data.batches import Batches
 
 
 class ReadAhead:
-    """A thread that walks the order before the training, by a bounded number of shards.
+    """A thread that follows the order ahead of the training, by a bounded number of shards.
 
-    A dataset that wants it has `read_ahead` (how many shards), `shards_of(indices)` and
+    A dataset supports it with `read_ahead` (number of shards), `shards_of(indices)` and
     `fetch(shard)`.
     """
 
@@ -39,8 +39,8 @@ class ReadAhead:
             self._ended = True
             self._changed.notify()
         if self._limit:
-            # In the middle of a large shard it is left behind: a run that is asked to stop has
-            # seconds for it, and a shard that is not whole counts for nothing.
+            # Abandon a large shard in flight: a run that is asked to stop has only seconds, and a
+            # partial shard is not used.
             self._thread.join(timeout=1.0)
 
     def reached(self, step: int) -> None:
@@ -50,9 +50,9 @@ class ReadAhead:
             self._changed.notify()
 
     def _walk(self) -> None:
-        # Whoever needs the shard meets the same error, and there it can be shown.
+        # The training meets the same error when it needs the shard, and reports it there.
         with suppress(Exception):
-            needed: dict[Any, tuple[int, int]] = {}  # the first and the last step known
+            needed: dict[Any, tuple[int, int]] = {}  # first and last known step
             for step, indices in enumerate(self._batches, self._batches.first_step):
                 for shard in self._data.shards_of(indices):
                     if shard not in needed:
@@ -72,7 +72,7 @@ class ReadAhead:
         with self._changed:
             self._changed.wait_for(few_or_ended)
             reached, ended = self._reached, self._ended
-        # The training is through with these; should they come again, they are fetched again.
+        # The training has finished these; if they recur, they are fetched again.
         for shard in [shard for shard, (_, last) in needed.items() if last < reached]:
             del needed[shard]
         return not ended

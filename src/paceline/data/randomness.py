@@ -1,7 +1,8 @@
-"""Random numbers by sample: what decoding draws depends on (seed, epoch, sample), not on where.
+"""Random numbers by sample: decoding depends on (seed, epoch, sample), not on the process.
 
-Before a sample is decoded the global generators of torch, numpy and Python are seeded for it, in
-whichever process that happens; afterwards they are as they were, so training draws its own.
+Before a sample is decoded, the global generators of torch, numpy and Python are seeded for it, in
+the process that decodes it. Their states are restored afterwards, so that the training's own random
+numbers do not change.
 """
 
 import random
@@ -19,12 +20,12 @@ from torch.utils.data import Dataset, TensorDataset
 from paceline.data.order import seed_for
 
 _key: ContextVar[int | None] = ContextVar("key", default=None)
-"""Of the epoch whose samples are being decoded."""
+"""Key of the epoch whose samples are being decoded."""
 
 _numpy_scratch = np.random.MT19937()
 
 _SPREAD = 0x9E3779B97F4A7C15
-"""2^64 divided by the golden ratio: keys of neighboring samples lie far apart."""
+"""2^64 divided by the golden ratio: keys of neighboring samples are far apart."""
 
 
 def draws_numbers(data: Any) -> bool:
@@ -44,9 +45,9 @@ def seed_sample(sample: int) -> None:
 
 
 def taken(data: Any, indices: list[int]) -> list[Any]:
-    """The samples of a dataset with these numbers, each decoded with its own random numbers.
+    """Return the samples with these indices, each decoded with its own random numbers.
 
-    A dataset's own way to take many at once is used if it draws none or seeds each by itself.
+    The dataset's `__getitems__` is used if it draws none or seeds each sample itself.
     """
     draws = draws_numbers(data)
     at_once = callable(getattr(data, "__getitems__", None))
@@ -63,13 +64,13 @@ def taken(data: Any, indices: list[int]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Seeded(Dataset[Any]):
-    """A dataset that is asked for pairs `(epoch, indices)`, for those that may draw numbers."""
+    """A dataset whose index is a pair `(epoch, indices)`, for data that may draw random numbers."""
 
     data: Any
     seed: int
 
     def __getitems__(self, asked: tuple[int, list[int]]) -> list[Any]:
-        """The samples of an epoch with these numbers."""
+        """Return the samples of an epoch with these indices."""
         epoch, indices = asked
         with _generators_kept():
             token = _key.set(seed_for(self.seed, "decoding", epoch))
@@ -83,7 +84,7 @@ class Seeded(Dataset[Any]):
 def _generators_kept() -> Iterator[None]:
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     numpy_generator = get_bit_generator()
-    set_bit_generator(_numpy_scratch)  # far quicker than to copy its state twice
+    set_bit_generator(_numpy_scratch)  # much faster than copying its state twice
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""The order of samples in shards: reads stay large, and it is still exact and starts anywhere.
+"""The order of samples in shards: reads stay large, and it can start at any position.
 
-The shards are permuted and taken in windows of a few; the samples of a window are permuted among
-themselves. Whoever reads along needs only the shards of one window at hand.
+The shards are permuted and grouped into windows of a few; the samples of a window are permuted
+among themselves. A reader needs only the shards of one window at a time.
 """
 
 from functools import lru_cache
@@ -15,7 +15,7 @@ from paceline.specs import PacelineError
 
 
 class _Arranged(NamedTuple):
-    """The shards as an epoch has them."""
+    """The shards in the order of an epoch."""
 
     shards: Indices
     edges: Indices
@@ -33,16 +33,16 @@ class Windowed:
         self._firsts = _edges(np.asarray(sizes, dtype=np.uint64))
         self._seed = seed
         self._window = window
-        # Two, because whoever reads ahead is in the next epoch before the training is.
+        # Two, because prefetching reaches the next epoch before the training does.
         self._arranged = lru_cache(maxsize=2)(self._arrange)
 
     @property
     def samples(self) -> int:
-        """Samples of all shards."""
+        """Samples in all shards."""
         return int(self._firsts[-1])
 
     def at(self, epoch: int, positions: range) -> Indices:
-        """The samples that stand at `positions` of an epoch."""
+        """Return the samples at `positions` of an epoch."""
         _, edges = self._arranged(epoch)
         window_edges = np.append(edges[: -1 : self._window], edges[-1])
         number = int(np.searchsorted(window_edges, positions.start, side="right")) - 1

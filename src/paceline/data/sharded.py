@@ -1,4 +1,4 @@
-"""What datasets in shards have in common: where a sample lies, which order, what is open."""
+"""The base of datasets in shards: sample positions, sample order and open shards."""
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -17,12 +17,12 @@ Decode = Callable[[Any], Any]
 
 
 class Sharded(Dataset[Any], ABC):
-    """A map-style dataset whose samples lie in shards, of which a few are open at a time."""
+    """A map-style dataset whose samples lie in shards; only a few are open at a time."""
 
     seeds_each_sample = True
     deterministic = False
     read_ahead = 0
-    """Shards that are to be fetched before they are needed."""
+    """Number of shards to prefetch."""
 
     def __init__(
         self, sizes: Sequence[int], *, window: int | None, decode: Decode | None = None
@@ -45,7 +45,7 @@ class Sharded(Dataset[Any], ABC):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        """The samples with these numbers; every shard is asked once for all of its own."""
+        """Return the samples with these indices, in one read per shard."""
         places: dict[int, list[int]] = {}
         for place, shard in enumerate(self._owners(indices)):
             places.setdefault(shard, []).append(place)
@@ -58,7 +58,8 @@ class Sharded(Dataset[Any], ABC):
         return samples
 
     def order(self, seed: int, shuffle: bool) -> Order:
-        """A few shards at a time when shuffled, so that each is read once an epoch."""
+        """Return the order: if shuffled, a few shards at a time, so that each is read once per
+        epoch."""
         if not shuffle:
             return Sequential(len(self))
         if self._window is None:
@@ -66,24 +67,24 @@ class Sharded(Dataset[Any], ABC):
         return Windowed(self._sizes, seed, self._window)
 
     def shards_of(self, indices: list[int]) -> list[int]:
-        """The shards that these samples lie in, in the order of their first use."""
+        """Return the shards of these samples, in the order of their first use."""
         return list(dict.fromkeys(self._owners(indices)))
 
     @abstractmethod
     def fetch(self, shard: int) -> None:
-        """Bring a shard to this node, unless another process is at it."""
+        """Fetch a shard to this node, unless another process is fetching it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """What loader processes are given: every process opens shards for itself."""
+        """Return the state for loader processes: each process opens shards itself."""
         return self.__dict__ | {"_opened": OrderedDict()}
 
     @abstractmethod
     def _load(self, shard: int) -> Any:
-        """Open a shard; what this returns must not depend on an open file's position."""
+        """Open a shard; the result must not depend on an open file's position."""
 
     @abstractmethod
     def _read(self, opened: Any, rows: list[int]) -> Sequence[Any]:
-        """The undecoded samples in these rows of a shard."""
+        """Return the undecoded samples in these rows of a shard."""
 
     def _decoded(self, index: int, raw: Any) -> Any:
         if self._decode is None:
@@ -97,8 +98,8 @@ class Sharded(Dataset[Any], ABC):
 
     def _open(self, shard: int) -> Any:
         if shard not in self._opened:
-            # A batch asks for shards in the order of its samples, so those of the next window
-            # push out those of the window before and none of their own.
+            # A batch requests shards in the order of its samples, so the next window's shards evict
+            # those of the previous window and none of their own.
             while len(self._opened) >= (self._window or len(self._sizes)):
                 self._opened.popitem(last=False)
             self._opened[shard] = self._load(shard)

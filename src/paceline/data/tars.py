@@ -1,6 +1,6 @@
-"""WebDataset's tar shards, with random access: where each member lies is found out once.
+"""WebDataset's tar shards with random access: the members are indexed once.
 
-The `webdataset` package reads tars from front to back only, which cannot start in the middle.
+The `webdataset` package reads tars only sequentially, so it cannot start in the middle.
 """
 
 import json
@@ -16,10 +16,10 @@ from paceline.data.sharded import Decode, Sharded
 from paceline.specs import PacelineError
 
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")
-"""WebDataset's rule: what is before the first dot is the sample, what is after it the field."""
+"""WebDataset's rule: the sample's key is before the first dot, the field after it."""
 
 Members = list[tuple[str, dict[str, tuple[int, int]]]]
-"""For each sample its key, and for each field where its bytes begin and how many there are."""
+"""For each sample its key, and for each field the offset and the size of its bytes."""
 
 
 class _Shard(NamedTuple):
@@ -28,10 +28,10 @@ class _Shard(NamedTuple):
 
 
 class Tars(Sharded):
-    """Samples from tar files: `decode` is given a sample as a dictionary of bytes.
+    """Samples from tar files: `decode` receives a sample as a dictionary of bytes.
 
-    `{"__key__": "n01/0001", "jpg": b"…", "cls": b"…"}`, as WebDataset has it. Before the first use
-    every shard is read once to learn how many samples it has, unless `samples_per_shard` says so.
+    `{"__key__": "n01/0001", "jpg": b"…", "cls": b"…"}`, as in WebDataset. Before the first use,
+    every shard is read once to count its samples, unless `samples_per_shard` is given.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Tars(Sharded):
         self.samples_per_shard = tuple(
             samples_per_shard or (len(self._members(number)) for number in range(count))
         )
-        """Worth keeping: whoever gives it next time starts without reading the shards first."""
+        """Worth saving: passing it next time avoids reading the shards at the start."""
         super().__init__(self.samples_per_shard, window=window, decode=decode)
         self.deterministic = decode is None
 
     def fetch(self, shard: int) -> None:
-        """Bring a shard to this node, unless another process is at it."""
+        """Fetch a shard to this node, unless another process is fetching it."""
         self._files.fetch(shard)
 
     def _load(self, shard: int) -> _Shard:
@@ -101,7 +101,7 @@ class Tars(Sharded):
 
 
 def members_of(file: IO[bytes], url: str) -> Members:
-    """Where the samples of a tar lie in it."""
+    """Return the positions of a tar's samples."""
     members: Members = []
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
@@ -120,7 +120,7 @@ def members_of(file: IO[bytes], url: str) -> Members:
                 members[-1][1][field] = (member.offset_data, member.size)
             file.seek(tar.offset)
             if file.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
-                # tarfile itself takes a cut between members, or in a header, for the end.
+                # tarfile itself accepts a cut between members, or in a header, as the end.
                 raise tarfile.ReadError("it ends without the mark that ends a tar")
     except tarfile.TarError as error:
         raise PacelineError(

@@ -1,4 +1,4 @@
-"""Token files mapped into memory: whole numbers one after the other, and nothing else."""
+"""Memory-mapped token files: consecutive integers and nothing else."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,10 +14,10 @@ from paceline.specs import PacelineError
 
 
 class Tokens(Sharded):
-    """Stretches of `length` tokens, and the same stretches one token on as their target.
+    """Sequences of `length` tokens; the target is the same sequence shifted by one token.
 
-    Stretches do not overlap and do not cross from file to file. With a `window`, only so many
-    files are read at a time; without, the order is over all samples.
+    Sequences do not overlap and do not cross files. With a `window`, that many files are read at a
+    time; without, the order covers all samples.
     """
 
     deterministic = True
@@ -46,7 +46,7 @@ class Tokens(Sharded):
             self._files.cache.check_room(sizes, 2 * self.read_ahead)
 
     def fetch(self, shard: int) -> None:
-        """Bring a file to this node, unless another process is at it."""
+        """Fetch a file to this node, unless another process is fetching it."""
         self._files.fetch(shard)
 
     def _samples_of(self, number: int) -> int:

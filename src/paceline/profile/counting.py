@@ -1,6 +1,6 @@
-"""What one step of a model costs, counted without its hardware: two forwards tell it all.
+"""Costs of one step of a model, counted without its hardware from two forwards.
 
-What differs between a forward of two samples and one of three is what a sample costs.
+The difference between a forward of two samples and one of three is the cost of a sample.
 """
 
 from collections import Counter
@@ -16,7 +16,8 @@ from paceline.profile.matmuls import Product
 from paceline.specs.measurements.profile import LayerCost, Matmul, Profile
 
 Forward = Callable[[int], tuple[Callable[[], Any], Callable[[Any], torch.Tensor]]]
-"""For a number of samples: what calls the model on them, and what takes its output to the loss."""
+"""For a number of samples, returns a function that calls the model on them, and one that
+computes the loss from the output."""
 
 _ADDED = (
     "moved_bytes",
@@ -33,14 +34,13 @@ _ADDED = (
 def counted(
     name: str, model: nn.Module, roles: Mapping[str, Role], forward: Forward, state_bytes: float
 ) -> Profile:
-    """The costs of a model; on tensors without memory this takes none, and a few seconds.
+    """Return the costs of a model; with meta tensors, this needs no memory and a few seconds.
 
-    `roles` says how layers are sliced where tensor parallelism slices them; `state_bytes` is what
-    the optimizer keeps for a parameter.
+    `roles`: how tensor parallelism slices the layers; `state_bytes`: optimizer state per parameter.
     """
     few, more = (watched(model, roles, *forward(samples)) for samples in (2, 3))
     before, *inside, after = (_cost(*pair) for pair in zip(few, more, strict=True))
-    # Backward begins with the gradient of the output beside the output.
+    # At the start of backward, the gradient of the output is in memory beside the output.
     ending = after.saved_bytes_whole + after.output_bytes
     return Profile(
         name=name,
@@ -77,7 +77,7 @@ def _cost(few: Seen, more: Seen) -> LayerCost:
 def _matmuls(
     few: Sequence[tuple[Product, Sliced]], more: Sequence[tuple[Product, Sliced]]
 ) -> Iterator[Matmul]:
-    """Of one sample; products that do not grow with the samples are left out."""
+    """Yield the products of one sample, without those that do not grow with the samples."""
     found: Counter[Matmul] = Counter()
     for (small, sliced), (large, _) in zip(few, more, strict=True):
         rows, repeats = large.rows - small.rows, large.repeats - small.repeats
@@ -100,7 +100,7 @@ def _matmuls(
 
 
 def _mean(costs: Sequence[LayerCost]) -> LayerCost:
-    """The block that stands for all of them."""
+    """Return the mean block."""
     counts: dict[Matmul, float] = {}
     for cost in costs:
         for matmul in cost.matmuls:

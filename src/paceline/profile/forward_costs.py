@@ -1,4 +1,4 @@
-"""One forward of a model, watched: what each of its regions computes, moves and keeps."""
+"""One traced forward of a model: the compute, memory traffic and saved bytes of each region."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,29 +14,30 @@ from paceline.profile.matmuls import Product, products_of
 from paceline.profile.regions import Regions
 
 Role = Literal["columns", "rows", "vocabulary"]
-"""How tensor parallelism slices a layer: a linear one along its outputs or its inputs, an embedding
-along its vocabulary."""
+"""How tensor parallelism slices a layer: a linear layer along its outputs or its inputs, an
+embedding along its vocabulary."""
 Sliced = Literal["columns", "inner", "repeats", "whole"]
 
 
 @dataclass
 class Seen:
-    """What happened in one region. Bytes are counted apart where slices divide them."""
+    """Costs of one region. Bytes that tensor parallelism divides are counted separately."""
 
     products: list[tuple[Product, Sliced]] = field(default_factory=list)
     operators: int = 0
     moved: Counter[bool] = field(default_factory=Counter)
-    """Bytes read and written by all other operators; the key says whether slices divide them."""
+    """Bytes read and written by all other operators; the key: whether tensor parallelism divides
+    them."""
     saved: Counter[bool] = field(default_factory=Counter)
-    """Bytes kept for backward."""
+    """Bytes saved for backward."""
     results: Counter[bool] = field(default_factory=Counter)
-    """Bytes that products return."""
+    """Bytes of the products' results."""
     output: int = 0
-    """Bytes that the region hands on."""
+    """Bytes of the region's output."""
     reductions: int = 0
-    """Layers sliced along their inputs or vocabulary, after which slices are summed."""
+    """Layers sliced along their inputs or vocabulary, which need an all-reduce."""
     parameters: Counter[bool] = field(default_factory=Counter)
-    """Of the modules that were called here first; the key says whether slices divide them."""
+    """Parameters of modules first called here; the key: whether tensor parallelism divides them."""
 
 
 def watched(
@@ -45,7 +46,7 @@ def watched(
     forward: Callable[[], Any],
     loss: Callable[[Any], torch.Tensor],
 ) -> list[Seen]:
-    """What happens in `loss(forward())`, region by region: before, every block, after."""
+    """Trace `loss(forward())`; return the costs by region: before, every block, after."""
     regions = Regions(model)
     watch = _Watch(model, regions)
     with ExitStack() as stack:
@@ -67,10 +68,11 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._model = model
         self._regions = regions
         self._divided = False
-        """Between a layer sliced along its outputs and the next one sliced along its inputs."""
+        """True between a layer sliced along its outputs and the next one sliced along its
+        inputs."""
         self._role: Role | None = None
         self._found: set[int] = set()
-        # Keeping a storage keeps its number from being used again.
+        # Holding a storage prevents the reuse of its ID.
         self._kept = {
             storage_id(each.untyped_storage()): each.untyped_storage()
             for each in [*model.parameters(), *model.buffers()]
@@ -79,7 +81,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Let an operator run, and count it."""
+        """Run an operator and count it."""
         result = function(*args, **(kwargs or {}))
         if function.namespace != "prim" and not function.is_view:
             self._count(function, args, kwargs or {}, result)
@@ -101,7 +103,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         seen.results[sliced in ("columns", "repeats")] += _bytes(result)
 
     def hand_on(self, number: int, outputs: Any) -> None:
-        """A region has ended."""
+        """Record the output of a region that has ended."""
         self.seen[number].output = sum(
             each.nbytes
             for each in tree_leaves(outputs)
@@ -109,7 +111,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
     def saving(self) -> Any:
-        """A block in which what backward needs is counted."""
+        """Return a context that counts tensors saved for backward."""
         return torch.autograd.graph.saved_tensors_hooks(self._save, lambda kept: kept)
 
     def _save(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -121,7 +123,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def following(self, roles: Mapping[str, Role]) -> Iterator[None]:
-        """A block in which modules say when they are called."""
+        """Return a context in which hooks report the modules that are called."""
         with ExitStack() as stack:
             for name, module in self._model.named_modules():
                 if own_parameters(module):

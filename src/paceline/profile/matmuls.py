@@ -1,4 +1,4 @@
-"""Which operators of torch are matrix products, and of which sizes."""
+"""Matrix products among torch's operators, with their sizes."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,21 +14,21 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Product:
-    """Products of one size, computed side by side, for all samples that were passed."""
+    """Independent products of one size, for all samples passed."""
 
     rows: int
     inner: int
     columns: int
     repeats: int = 1
     reused: float = 1.0
-    """Rows that have an element of the input in common."""
+    """Rows that share an input element."""
     attention: bool = False
     computed: float = 1.0
-    """The part that is computed: a half where a causal mask lets the rest be left out."""
+    """Fraction that is computed: one half if a causal mask skips the rest."""
 
 
 def products_of(operator: Any, args: Sequence[Any], result: Any) -> tuple[Product, ...]:
-    """The products that a call of an operator consists of; none for all other operators."""
+    """Return the products of an operator call; empty for other operators."""
     find = _FINDERS.get(operator.overloadpacket)
     if find is not None:
         return find(args, result)
@@ -43,9 +43,9 @@ def _pair(left: torch.Tensor, right: torch.Tensor) -> tuple[Product, ...]:
 
 
 def _convolution(args: Sequence[Any], result: torch.Tensor) -> tuple[Product, ...]:
-    """As one product: a row for every output pixel, a column for every output channel."""
+    """Return one product: a row for every output pixel, a column for every output channel."""
     inputs, weight, transposed, groups = args[0], args[1], args[6], args[8]
-    outside = inputs if transposed else result  # whose pixels the kernel is applied to
+    outside = inputs if transposed else result  # the kernel is applied at each of its pixels
     pixels = outside.shape[0] * math.prod(outside.shape[2:])
     kernel = math.prod(weight.shape[1:])
     reused = max(1.0, pixels * kernel * groups / inputs.numel())

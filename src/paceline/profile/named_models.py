@@ -21,29 +21,29 @@ from paceline.specs.measurements.profile import Profile
 
 KILO = 1024
 WRITTEN = {"hidden": "width"}
-"""Fields of shapes that people write by another name."""
+"""Fields that users write by another name."""
 FIELDS = {written: field for field, written in WRITTEN.items()}
 
 
 class KnownModel(Spec):
-    """A model that many know by its name."""
+    """A well-known model."""
 
     model: str
-    """A line of this language."""
+    """Its description in this language."""
     parameters: float
-    """As published."""
+    """Parameters as published."""
     source: str
 
 
 def profile_of(text: str) -> Profile:
-    """What a step of the model costs that is described by `text`."""
+    """Return the profile of the model that `text` describes."""
     name, family, shape = parse_model(text)
     return family.profile(shape).model_copy(update={"name": name} if name in known() else {})
 
 
 @cache
 def known() -> dict[str, KnownModel]:
-    """Well-known models by name."""
+    """Return the well-known models by name."""
     table = tomllib.loads(files("paceline.profile").joinpath("known.toml").read_text())
     return {name: KnownModel.model_validate(entry) for name, entry in table.items()}
 
@@ -96,7 +96,7 @@ def _shape(kind: str, dimensions: dict[str, str]) -> Spec:
 
 
 def _number(value: str) -> int | str:
-    """As a number where it is one; else as it is, for words such as yes and no."""
+    """Return a number if it is one; else the text itself, for words such as yes and no."""
     if value.isdecimal():
         return int(value)
     if value[-1] in "kK" and value[:-1].isdecimal():
@@ -105,7 +105,7 @@ def _number(value: str) -> int | str:
 
 
 def _explained(kind: str, dimensions: dict[str, str], error: ValidationError) -> PacelineError:
-    """What is missing, or else the first that is wrong."""
+    """Return an error on missing dimensions, else on the first wrong one."""
     wrong: list[tuple[str, Any]] = []
     missing: list[str] = []
     for item in error.errors():

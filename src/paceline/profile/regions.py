@@ -19,12 +19,12 @@ def rows_of_blocks(model: nn.Module) -> list[list[nn.Module]]:
     """
     rows: list[list[nn.Module]] = []
     inside: set[int] = set()
-    for module in model.modules():  # from the outside in
+    for module in model.modules():  # outer modules first
         if id(module) in inside or not isinstance(module, nn.ModuleList | nn.Sequential):
             continue
         children = list(module.children())
         alike = len(children) > 1 and len({type(child) for child in children}) == 1
-        if alike and any(True for _ in children[0].children()):  # bare layers are no blocks
+        if alike and any(True for _ in children[0].children()):  # bare layers are not blocks
             rows.append(children)
             inside |= {id(part) for child in children for part in child.modules()}
     return rows
@@ -42,7 +42,7 @@ def _nothing(number: int, values: Any) -> None:
 class Regions:
     """The blocks of a model, numbered from 1; 0 is before them, and `last` after them.
 
-    A model without blocks is one block. Layers between two blocks belong to the later one.
+    A model without blocks counts as one block. Layers between two blocks belong to the later one.
     """
 
     def __init__(self, model: nn.Module) -> None:

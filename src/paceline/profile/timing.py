@@ -1,4 +1,4 @@
-"""What the regions of a model take on one real device, for micro-batches of several sizes."""
+"""Measured times of a model's regions on one device, for micro-batches of several sizes."""
 
 import statistics
 import time
@@ -18,10 +18,10 @@ _LEAST_REPEATS, _MOST_REPEATS = 3, 15
 
 
 class _Mark(Protocol):
-    """A moment on a device."""
+    """A timestamp on a device."""
 
     def elapsed_time(self, later: Any) -> float:
-        """Milliseconds until a later one."""
+        """Return the milliseconds until a later timestamp."""
 
 
 class _CpuMark:
@@ -41,10 +41,10 @@ def model_times(
     sizes: Sequence[int],
     budget_seconds: float,
 ) -> ModelTimes:
-    """What the regions of a model and the optimizer's `step` take on a device.
+    """Time the regions of a model and the optimizer's `step` on a device.
 
-    Sizes share the time that is left; one that the size before it shows to take more than all of
-    it is left out, and so are those above.
+    The sizes share the remaining time budget. If the previous size shows that the next one would
+    exceed it, that size and all larger ones are left out.
     """
     regions = Regions(model)
     over = time.perf_counter() + budget_seconds
@@ -57,7 +57,7 @@ def model_times(
         enough = begin + (over - begin) / (len(sizes) - number)
         found: list[list[float]] = []
         work = forward(samples)
-        _once(regions, work, step, device)  # warms up
+        _once(regions, work, step, device)  # warm-up
         while len(found) < _LEAST_REPEATS or (
             time.perf_counter() < enough and len(found) < _MOST_REPEATS
         ):
@@ -73,7 +73,7 @@ def model_times(
 
 
 def merged(times: Sequence[ModelTimes]) -> ModelTimes:
-    """The median of several devices, at the sizes that all of them came to."""
+    """Return the medians over several devices, at the sizes that all of them reached."""
     common = min((each.samples for each in times), key=len)
     return ModelTimes(
         samples=common,
@@ -86,7 +86,7 @@ def merged(times: Sequence[ModelTimes]) -> ModelTimes:
 
 
 def with_times(profile: Profile, times: ModelTimes, device_name: str) -> Profile:
-    """The profile with what its layers took on a device."""
+    """Return the profile with the measured times of its layers."""
     layers = {
         name: _timed(layer, times, at, layer.count)
         for at, (name, layer) in enumerate(
@@ -112,7 +112,8 @@ def _once(
     step: Callable[[], None],
     device: torch.device,
 ) -> list[float]:
-    """Seconds of: before, blocks, after, then backward of after, blocks, before, then the step."""
+    """Return the seconds of forward (before, blocks, after), of backward (reversed), and of the
+    step."""
     marks: dict[str, _Mark] = {}
     forward, loss = work
 
@@ -144,7 +145,7 @@ def _once(
     mark("end")
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
-    # A model whose first block takes the samples themselves has nothing before it.
+    # If the first block takes the samples themselves, there is nothing before it.
     marks.setdefault("before, backward", marks["step"])
     marks.setdefault("blocks, backward", marks["backward"])
     order = (
@@ -164,7 +165,7 @@ def _once(
 
 
 def _when_gradient_arrives(values: Any, then: Callable[[], None]) -> None:
-    """Call `then` when backward has the gradient of the first tensor that has one."""
+    """Call `then` when backward reaches the first tensor that has a gradient."""
     for each in tree_leaves(values):
         if isinstance(each, torch.Tensor) and each.requires_grad:
             each.register_hook(lambda gradient: then())  # type: ignore[no-untyped-call]

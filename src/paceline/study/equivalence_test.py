@@ -1,13 +1,12 @@
-"""Whether a training learns as well: two settings, compared seed by seed.
+"""Equivalence test of two settings: whether a training learns as well, seed by seed.
 
-A seed decides the first weights and the order of the samples, so two runs with one seed have most
-of their luck in common. What is tested is therefore the mean of their differences (a paired t
-test). Were nothing in common, that would only cost half of the degrees of freedom.
+A seed sets the initial weights and the sample order, so two runs with one seed share most of their
+randomness. The test therefore uses the mean of their differences (a paired t test). If they shared
+nothing, that would only cost half of the degrees of freedom.
 
-That no difference was found does not say that there is none. "The same" is said where two
-one-sided tests (Schuirmann, A comparison of the two one-sided tests procedure and the power
-approach, 1987) reject, at 5 % each, that the difference is as large as the margin: where its 90 %
-interval lies inside.
+Finding no difference does not prove that there is none. The verdict is "same" if two one-sided
+tests (Schuirmann, A comparison of the two one-sided tests procedure and the power approach, 1987)
+reject, at 5 % each, a difference as large as the margin: if its 90 % interval lies inside.
 """
 
 import math
@@ -35,7 +34,7 @@ def comparisons(
 
 
 def verdict_of(differences: Sequence[float], margin: float, measure: str) -> Verdict:
-    """Return the verdict on a measure, from its difference with each seed."""
+    """Return the verdict on a measure, from its differences by seed."""
     if len(differences) < FEWEST_SEEDS:
         return "unknown"
     if max(map(abs, _ends(interval(differences, 0.90)))) <= margin:

@@ -24,25 +24,25 @@ from paceline.study.runner import Over
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What all runs of a study have in common."""
+    """Settings common to all runs of a study."""
 
     target: Target
     layout: dict[str, Any]
-    """Options of the layout that were given."""
+    """Layout options given by the user."""
     choose_plan: Callable[[int, dict[str, Any]], Plan]
-    """Returns the plan for a number of workers and options of the layout."""
+    """Returns the plan for a number of workers and layout options."""
     kind: Kind
     steps: int
-    """0: as many as the training has."""
+    """Steps of each run; 0: as many as the training has."""
     most_devices: int
     """Workers on a node at the point with the most. Every point divides a node's cores by it, so
     that a worker has the same number of cores everywhere."""
     cluster: Path | None
-    """The cluster's file, to predict from."""
+    """The cluster's file, for predictions."""
     warn: Callable[[str], None]
 
     def job(self, point: Point) -> Job:
-        """Return a point's job, without what the cluster decides."""
+        """Return a point's job, without the settings that depend on the cluster."""
         return Job(
             name="point",
             train=self.target.file,
@@ -124,8 +124,8 @@ class ClusterLauncher:
         set_link: Callable[[str], None] | None = None,
         assume_shared: bool,
     ) -> None:
-        """`watch` returns a function that tells whether a job is over; `set_link` sets the rate of
-        a testbed's links."""
+        """`watch` returns a function that reports whether a job is over; `set_link` sets the
+        rate of a testbed's links."""
         self._settings, self._scheduler, self._partition = settings, scheduler, partition
         self._limits = Limits(minutes=minutes)
         self._watch, self._set_link = watch, set_link
@@ -150,7 +150,7 @@ class ClusterLauncher:
         return self._watch(SubmittedJob.submit(run, self._scheduler))
 
     def rejoined(self, run: Run) -> Over | None:
-        """Watch the run's job if it is still there: it outlives the process that submitted it."""
+        """Watch the run's job if it still exists: it outlives the process that submitted it."""
         job = SubmittedJob.of_run(run, self._scheduler)
         return None if job is None else self._watch(job)
 

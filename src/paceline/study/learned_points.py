@@ -20,7 +20,7 @@ def quality(study: Study, states: States) -> Quality:
     """Return the quality so far; `states`: runs by the name of their repetition."""
     base = base_of(study.points)
     ended = [finished(study, point, states) for point in study.points]
-    # Points may see some samples more, where these fill the last batch.
+    # A point may train on a few more samples, to fill its last batch.
     end = min((sum(state.samples) for _, state in ended[base]), default=None)
     runs = [[_learned(*each, end) for each in point] for point in ended]
     points = []
@@ -76,7 +76,7 @@ def curve(states: Sequence[RunState]) -> tuple[Stretch, ...]:
 
 
 def _mean(losses: Sequence[float], weights: Sequence[float]) -> float:
-    # What does not count may be not a number.
+    # A loss with zero weight may be NaN.
     products = (loss * each for loss, each in zip(losses, weights, strict=True) if each)
     return math.fsum(products) / sum(weights)
 

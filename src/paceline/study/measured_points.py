@@ -33,7 +33,7 @@ def point_results(study: Study, states: States) -> tuple[PointResult, ...]:
 
 
 def _measured(run: Run, state: RunState, warm_up: int) -> Measured:
-    # A run with fewer steps than the warm-up has its last one counted.
+    # Of a run with fewer steps than the warm-up, the last step counts.
     first = min(warm_up, len(state.seconds) - 1)
     seconds, samples = math.fsum(state.seconds[first:]), sum(state.samples[first:])
     figures = summary(state)
@@ -58,7 +58,7 @@ def _failure(run: Run, state: RunState) -> str:
 
 
 def _predicted(tried: list[list[tuple[Run, RunState]]]) -> float | None:
-    """Return the prediction in samples per second that the point's plan has."""
+    """Return the plan's prediction for the point, in samples per second."""
     for _, state in (each for repeated in tried for each in repeated):
         estimate = state.plan.estimate
         if estimate is not None:

@@ -14,7 +14,8 @@ LINK = "link"
 
 
 def varied(options: Sequence[str], allowed: Sequence[str]) -> dict[str, list[str]]:
-    """`key=a,b` as the values of each key; `sync=local:every=8,compress=int8,allreduce` has two."""
+    """Parse `key=a,b` into the values of each key; `sync=local:every=8,compress=int8,allreduce`
+    has two values."""
     found: dict[str, list[str]] = {}
     for option in options:
         key, equals, text = option.partition("=")
@@ -25,7 +26,7 @@ def varied(options: Sequence[str], allowed: Sequence[str]) -> dict[str, list[str
             )
         values: list[str] = []
         for part in text.split(","):
-            # What has an own `=` and no mode before it belongs to the value before.
+            # A part with `=` but no mode before it belongs to the previous value.
             if values and "=" in part and ":" not in part.partition("=")[0]:
                 values[-1] += f",{part}"
             else:
@@ -50,7 +51,8 @@ def points(
         for count, each in product(nodes, devices):
             grown = count * each if kind == "weak" else 1
             times = grown * _times(own.get(BATCH, "1"))
-            # A rate by whatever rule is the training's own with its own batch: that is one point.
+            # With the training's own batch, every scaling rule gives its own learning rate: one
+            # point.
             same = (BATCH, RATE) if kind == "quality" and times == 1 else ()
             kept = {key: value for key, value in own.items() if key not in same}
             found.append(Point(nodes=count, devices_per_node=each, varied=kept, batch_times=times))

@@ -26,7 +26,7 @@ class Launcher(Protocol):
         """Start a run."""
 
     def rejoined(self, run: Run) -> Over | None:
-        """Watch a run that another process started; None where it no longer runs."""
+        """Watch a run that another process started; None if it no longer runs."""
 
 
 @dataclass

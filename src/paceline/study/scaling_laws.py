@@ -29,10 +29,11 @@ BEYOND = 4
 
 
 def with_scaling(points: Sequence[PointResult]) -> tuple[PointResult, ...]:
-    """The same points with samples per second, speed-up and efficiency, where a run has finished.
+    """Return the points with throughput, speed-up and efficiency, if a run has finished.
 
     The base of a family is its first point of the fewest workers with a finished run. The speed-up
-    of the base is its number of workers by definition, so nothing surrounds it."""
+    of the base is its number of workers by definition, so it has no interval.
+    """
     bases: dict[str, PointResult] = {}
     for each in sorted(points, key=lambda each: each.point.workers):
         if each.runs:
@@ -41,11 +42,12 @@ def with_scaling(points: Sequence[PointResult]) -> tuple[PointResult, ...]:
 
 
 def laws(points: Sequence[PointResult], kind: Kind) -> tuple[Law, ...]:
-    """Amdahl's law (strong) or Gustafson's (weak), and the Universal Scalability Law, of each
-    family in which runs have finished on at least three numbers of workers.
+    """Fit Amdahl's (strong) or Gustafson's law (weak), and the Universal Scalability Law.
 
-    The base is not fitted: its speed-up is a definition. Where it has more than one worker, the
-    law is of speed-ups that take no loss up to there for granted."""
+    Each family needs finished runs on at least three numbers of workers. The base is not fitted:
+    its speed-up is a definition. If it has more than one worker, the speed-ups assume perfect
+    scaling up to there.
+    """
     fitted = []
     for family, measured in families(points).items():
         if len({each.point.workers for each in measured}) >= FEWEST_NUMBERS:
@@ -58,19 +60,19 @@ def laws(points: Sequence[PointResult], kind: Kind) -> tuple[Law, ...]:
 def reaches(
     fitted: Sequence[Law], points: Sequence[PointResult], bound: float = 0.8
 ) -> tuple[Reach, ...]:
-    """How far each family scales whose Universal Scalability Law was fitted; `bound`, between 0 and
-    1, is the efficiency that should be kept.
+    """Return how far each family with a fitted Universal Scalability Law scales.
 
-    The batch that keeps it (isoefficiency: Grama, Gupta and Kumar, 1993): a step of n workers takes
-    1 + a (n - 1) + b n (n - 1), in units of what a worker computes in it. What is beyond 1 is
-    overhead. If that does not grow with the batch, k times the batch takes k + overhead, of which
-    k is computing: efficiency is k / (k + overhead), which is the bound for
-    k = overhead * bound / (1 - bound).
+    `bound`, between 0 and 1, is the efficiency to keep. The batch that keeps it (isoefficiency:
+    Grama, Gupta and Kumar, 1993): a step of n workers takes 1 + a (n - 1) + b n (n - 1), in units
+    of a worker's compute in it. The part beyond 1 is overhead. If it does not grow with the batch,
+    k times the batch takes k + overhead, and k of that is compute: efficiency is k / (k +
+    overhead), which is the bound for k = overhead * bound / (1 - bound).
 
-    `strong`: k is by the batch of the training, which is the same on any number of workers. `weak`:
-    by the batch that goes with that number of workers, so that each worker's share becomes k times
-    as large. In neither is k below 1: where the present batch keeps the bound, a smaller one would
-    only give away efficiency."""
+    `strong`: k is relative to the training's batch, the same on any number of workers. `weak`:
+    relative to the batch for that number of workers, so that each local batch becomes k times as
+    large. k is at least 1: if the present batch keeps the bound, a smaller one would only lose
+    efficiency.
+    """
     found = families(points)
     return tuple(
         _reach(law, sorted({each.point.workers for each in found[law.family]}), bound)
@@ -110,16 +112,17 @@ def _means(measured: Sequence[PointResult]) -> Array:
 
 
 def _drawn(measured: Sequence[PointResult]) -> Array | None:
-    """Samples per second as they might have been, draws x points: means of runs drawn again from
-    those of the same point. None where a point has one run only.
+    """Return bootstrap draws of samples per second, draws x points; None if a point has one run.
 
-    With the two or three runs that a point usually has, means of drawn runs spread too little for
-    an interval that holds 19 of 20 (Hesterberg, What teachers should know about the bootstrap,
-    2015): by sqrt((n - 1) / n), and by what the normal distribution is narrower than Student's t.
-    Their distance from the mean is stretched by both; as a power, so that none becomes negative."""
+    Each draw is a mean of runs resampled from those of the point. With the usual two or three runs,
+    such means spread too little for a 95 % interval (Hesterberg, What teachers should know about
+    the bootstrap, 2015): by sqrt((n - 1) / n), and because the normal distribution is narrower than
+    Student's t. Both factors widen their distance from the mean; as a power, so that none becomes
+    negative.
+    """
     if any(len(each.runs) == 1 for each in measured):
         return None
-    # All runs say how much runs spread, as if they did so alike in all points.
+    # The runs of all points give the degrees of freedom, as if all points had the same spread.
     widening = quantile(0.975, sum(len(each.runs) - 1 for each in measured)) / _NORMAL
     generator = np.random.default_rng(0)
     columns = []
@@ -143,10 +146,10 @@ def _speedups(measured: Sequence[PointResult], rates: Array) -> Array:
     return rates[:, 1:] / rates[:, :1] * measured[0].point.workers
 
 
-# Each law is fitted by least squares in the form in which it is linear in its numbers. That form's
-# error is not that of the speed-up, so it is weighted until it is the relative one: an error of
-# 1/S, times S, is S/fitted - 1 (Amdahl); one of n/S, times S/n, likewise (USL); and one of S, by S,
-# is 1 - fitted/S (Gustafson). So a point of 64 workers counts no more than one of 2.
+# Each law is fitted by least squares in the form that is linear in its numbers. That form's error
+# is not the speed-up's, so it is weighted to be the relative one: an error of 1/S, times S, is
+# S/fitted - 1 (Amdahl); one of n/S, times S/n, likewise (USL); and one of S, divided by S, is 1 -
+# fitted/S (Gustafson). So a point of 64 workers counts no more than one of 2.
 
 
 def _amdahl(workers: Array, serial: float) -> Array:
@@ -184,8 +187,8 @@ def _fit_usl(workers: Array, speedups: Array) -> tuple[Array, ...]:
     xy, zy = (x * y).sum(axis=1), (z * y).sum(axis=1)
     determinant = xx * zz - xz * xz
     a, b = (xy * zz - zy * xz) / determinant, (zy * xx - xy * xz) / determinant
-    # The error is convex: where its least is at a negative number, the least that is allowed lies
-    # where one of the two is 0; of these the one that takes away more of the squared error.
+    # The error is convex: if its minimum is at a negative number, the allowed minimum has one of
+    # the two at 0; take the one that reduces the squared error more.
     only_a, only_b = np.maximum(xy, 0) / xx, np.maximum(zy, 0) / zz
     allowed, prefer_a = (a >= 0) & (b >= 0), only_a * xy >= only_b * zy
     return (
@@ -234,8 +237,8 @@ def _reach(law: Law, measured: Sequence[int], bound: float) -> Reach:
     # With m = n - 1, the overhead is m (a + b) + b m^2; solved so that b may be 0.
     slope = a + b + math.sqrt((a + b) ** 2 + 4 * b * allowed)
     more = 2 * allowed / slope if slope else math.inf
-    # The curve is highest at sqrt((1 - a) / b), which is seldom a whole number. n workers are as
-    # fast as n + 1 where n (n + 1) = (1 - a) / b.
+    # The curve peaks at sqrt((1 - a) / b), seldom an integer. n workers are as fast as n + 1 if n
+    # (n + 1) = (1 - a) / b.
     turn = (1 - a) / b if b else math.inf if a <= 1 else 0.0
     peak = math.sqrt(max(turn, 0.0) + 0.25) - 0.5
     numbers = [*measured, 2 * most, 4 * most]

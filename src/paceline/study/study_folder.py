@@ -80,8 +80,8 @@ class StudyFolder:
         return folder
 
     def repetitions(self) -> Iterator[Repetition]:
-        """Yield all repetitions: every point once before any is repeated, in alternating order, so
-        that slow changes of the machine affect all points alike."""
+        """Yield all repetitions: every point once before any is repeated, in alternating order,
+        so that slow drift of the machine affects all points alike."""
         study = self.study
         for number in range(study.repeat):
             for point in study.points[:: -1 if number % 2 else 1]:
@@ -99,7 +99,7 @@ class StudyFolder:
         found: States = {}
         for path in sorted(self.runs.iterdir()):
             run = Run(path)
-            # A run that was cut off while its folder was made has nothing to say.
+            # A run that was cut off while its folder was created has no data.
             if run.job_file.is_file() and run.plan_file.is_file():
                 state = RunReader(run).refresh()
                 found.setdefault(state.job.name, []).append((run, state))

@@ -105,7 +105,7 @@ class StepModel:
         one = np.ones_like(compute)
         step_host = numbers.step_seconds * one + self._sharded_host(layouts)
         busy = micro_batches * (slowest + transfer) + bubble + data
-        if self.engine.sync.replicas_differ:  # with its communication in backward
+        if self.engine.sync.replicas_differ:  # the other modes communicate in backward: `_data`
             waiting = exposed(self._rounds(layouts), busy + optimizer + step_host)
             data, busy = data + waiting, busy + waiting
         devices = np.maximum(layouts.devices, 1.0)
@@ -272,8 +272,7 @@ class StepModel:
             return np.asarray(
                 self.held_parameters(layouts) / divided / self.profile.parameters * measured
             )
-        # Weight and gradient are moved once, the state three times; the coefficient's prior is
-        # Adam's.
+        # 16 bytes for the weight and its gradient, and the state three times; the prior is Adam's.
         state = (16.0 + 3.0 * self.profile.state_bytes) / (16.0 + 3.0 * ADAM_BYTES)
         nbytes = self.held_parameters(layouts) / divided * self.numbers.optimizer_bytes * state
         return np.asarray(nbytes / self.compute.memory_rate)

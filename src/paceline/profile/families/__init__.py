@@ -32,13 +32,13 @@ __all__ = [
 
 
 class Family(NamedTuple):
-    """How models of one kind are described, and what follows from it."""
+    """A family of models: its dimensions, and the profile that follows from them."""
 
     shape: type[Spec]
     profile: Callable[[Any], Profile]
-    """Takes a `shape`."""
+    """Returns the profile of a `shape`."""
     example: str
-    """Dimensions, as a person writes them."""
+    """Dimensions as a user writes them."""
 
 
 FAMILIES = {
@@ -53,4 +53,4 @@ FAMILIES = {
     "vit": Family(ViT, vit, "image=224 patch=16 layers=24 width=1024 heads=16 classes=1000"),
     "resnet": Family(ResNet, resnet, "depth=50 image=224 classes=1000"),
 }
-"""By the name that stands before the dimensions."""
+"""Families by the name that precedes the dimensions."""

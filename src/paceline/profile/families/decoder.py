@@ -1,4 +1,4 @@
-"""Decoder transformers, as GPT and Llama."""
+"""Decoder transformers, such as GPT and Llama."""
 
 from pydantic import PositiveInt, model_validator
 
@@ -13,16 +13,16 @@ class Decoder(Transformer):
     """A decoder transformer."""
 
     seq: PositiveInt
-    """Tokens in a sample."""
+    """Tokens per sample."""
     vocab: PositiveInt
     kv_heads: PositiveInt | None = None
-    """Heads of keys and values; as many as `heads` where unset."""
+    """Key and value heads; None: as many as `heads`."""
     gated: bool = False
-    """An MLP of three matrices, as in Llama."""
+    """Whether the MLP has three matrices, as in Llama."""
     tied: bool = True
-    """The embedding is also the matrix of the output."""
+    """Whether the embedding is also the output matrix."""
     positions: bool = True
-    """Learned positions, with parameters."""
+    """Whether positions are learned, with parameters."""
 
     @model_validator(mode="after")
     def _check_kv_heads(self) -> "Decoder":
@@ -35,7 +35,8 @@ class Decoder(Transformer):
 
 
 class Llama(Decoder):
-    """A decoder as Llama: gated, with an output matrix of its own, positions without parameters."""
+    """A decoder such as Llama: gated, with its own output matrix and positions without
+    parameters."""
 
     gated: bool = True
     tied: bool = False
@@ -43,12 +44,12 @@ class Llama(Decoder):
 
     @property
     def ffn_width(self) -> int:
-        """Where unset, two thirds of 4 × hidden, rounded up (Llama 2's code, multiple_of=256)."""
+        """If unset, two thirds of 4 × hidden, rounded up (Llama 2's code, multiple_of=256)."""
         return self.ffn or -(-(8 * self.hidden // 3) // LLAMA_MULTIPLE) * LLAMA_MULTIPLE
 
 
 def decoder(shape: Decoder) -> Profile:
-    """The costs of a decoder transformer."""
+    """Return the costs of a decoder transformer."""
     return Profile(
         name=f"decoder of {shape.layers} x {shape.hidden}",
         before=embedding(shape),
@@ -58,7 +59,7 @@ def decoder(shape: Decoder) -> Profile:
 
 
 def embedding(shape: Decoder) -> LayerCost:
-    """Of tokens, and of positions where they are learned."""
+    """Return the cost of the embedding of tokens and of learned positions."""
     activations = WORD * shape.seq * shape.hidden
     return LayerCost(
         name="embedding",
@@ -73,12 +74,12 @@ def embedding(shape: Decoder) -> LayerCost:
 
 
 def decoder_block(shape: Decoder) -> LayerCost:
-    """Attention to what came before, and an MLP."""
+    """Return the cost of a block: causal attention and an MLP."""
     return block(shape, shape.seq, kv_heads=shape.kv_heads, gated=shape.gated, causal=True)
 
 
 def head(shape: Decoder) -> LayerCost:
-    """The next token at every place."""
+    """Return the cost of next-token prediction at every position."""
     return logits(
         "head",
         shape.seq,

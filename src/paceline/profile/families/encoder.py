@@ -1,4 +1,4 @@
-"""Encoder transformers, as BERT: full attention, and hidden words guessed from all others."""
+"""Encoder transformers, such as BERT: full attention and masked-token prediction."""
 
 from pydantic import PositiveInt
 
@@ -12,12 +12,12 @@ class Encoder(Transformer):
     """An encoder transformer."""
 
     seq: PositiveInt
-    """Tokens in a sample."""
+    """Tokens per sample."""
     vocab: PositiveInt
 
 
 def encoder(shape: Encoder) -> Profile:
-    """The costs of an encoder, with logits of every token as PyTorch models compute them."""
+    """Return the costs of an encoder, with logits of every token as PyTorch models compute them."""
     return Profile(
         name=f"encoder of {shape.layers} x {shape.hidden}",
         before=_embedding(shape),
@@ -27,7 +27,7 @@ def encoder(shape: Encoder) -> Profile:
 
 
 def _embedding(shape: Encoder) -> LayerCost:
-    """Sums of token, position and token type, normalised."""
+    """Return the cost of the embedding: token, position and token type, summed and normalized."""
     elements = shape.seq * shape.hidden
     return LayerCost(
         name="embedding",
@@ -42,7 +42,7 @@ def _embedding(shape: Encoder) -> LayerCost:
 
 
 def _head(shape: Encoder) -> LayerCost:
-    """A layer with its normalisation, and the embedding again as the matrix of the output."""
+    """Return the cost of the head: a layer with its normalization, and the tied output matrix."""
     s, h = shape.seq, shape.hidden
     words = logits(
         "head",

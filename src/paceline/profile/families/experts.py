@@ -1,6 +1,6 @@
-"""Decoders whose MLP is one of several experts, chosen anew for every token, as Mixtral.
+"""Mixture-of-experts decoders, such as Mixtral: a router selects experts for every token.
 
-Paceline has no expert parallelism: weights of experts are sharded, or sliced like those of any MLP.
+Paceline has no expert parallelism: expert weights are sharded, or sliced like those of any MLP.
 """
 
 from math import ceil
@@ -13,15 +13,15 @@ from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.profile import LayerCost, Matmul, Profile
 
 SCORE = 4
-"""Bytes of what the router says of one expert: fp32."""
+"""Bytes of a router score for one expert: fp32."""
 
 
 class Experts(Llama):
-    """A decoder with experts; all else as in Llama, unless said otherwise."""
+    """A decoder with experts; the defaults are those of Llama."""
 
     experts: PositiveInt
     active: PositiveInt
-    """Experts that work on a token."""
+    """Experts per token."""
 
     @model_validator(mode="after")
     def _check_active(self) -> "Experts":
@@ -34,7 +34,7 @@ class Experts(Llama):
 
 
 def experts(shape: Experts) -> Profile:
-    """The costs of a decoder with experts that get equally many tokens."""
+    """Return the costs of a decoder whose experts get equally many tokens."""
     return Profile(
         name=f"decoder of {shape.layers} x {shape.hidden} with {shape.experts} experts",
         before=embedding(shape),
@@ -44,7 +44,7 @@ def experts(shape: Experts) -> Profile:
 
 
 def _block(shape: Experts) -> LayerCost:
-    """A decoder's block with another MLP: every token goes there as often as experts are active.
+    """Return the cost of a block whose MLP processes every token once per active expert.
 
     Tokens are sorted by expert, so that one launch computes a product of all experts.
     """
@@ -65,12 +65,12 @@ def _block(shape: Experts) -> LayerCost:
             "parameters": dense.parameters + (number - 1) * (up + 1) * h * f,
             "parameters_whole": dense.parameters_whole + h * number + biases,
             "moved_bytes": dense.moved_bytes + WORD * more * (up + 1) * f,
-            # To the experts and back, read and written; and scores, their softmax and their order.
+            # Tokens to the experts and back, read and written; router scores, softmax and sorting.
             "moved_bytes_whole": dense.moved_bytes_whole
             + 4 * WORD * copies * h
             + 6 * SCORE * s * number,
             "saved_bytes": dense.saved_bytes + WORD * more * (up + 1) * f,
-            # What each expert got, and what it gave before that was weighted.
+            # Inputs of the experts, and their outputs before weighting.
             "saved_bytes_whole": dense.saved_bytes_whole
             + 2 * WORD * copies * h
             + SCORE * s * number,

@@ -1,8 +1,8 @@
-"""Residual networks for images (He et al. 2015), as PyTorch trains them: v1.5, which takes its
-strides in the 3 x 3 convolutions, with ReLU in place.
+"""Residual networks for images (He et al. 2015), as PyTorch trains them.
 
-A convolution is a product: as many rows as pixels come out, inner = channels in times window.
-Blocks differ, so the profile has their mean; convolutions are never sliced.
+This is v1.5, with strides in the 3 x 3 convolutions, and with ReLU in place. A convolution is a
+product: rows = output pixels, inner = input channels times window. Blocks differ, so the profile
+has their mean; convolutions are never sliced.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from paceline.specs.measurements.profile import LayerCost, Matmul, Profile
 WORD = 2
 """Bytes of an activation: planned trainings compute in 16 bits."""
 INDEX = 8
-"""Bytes that max pooling keeps to find a pixel again."""
+"""Bytes of an index that max pooling keeps per output."""
 COLOURS, STEM = 3, 64
 BLOCKS = {
     18: (2, 2, 2, 2),
@@ -26,11 +26,12 @@ BLOCKS = {
     101: (3, 4, 23, 3),
     152: (3, 8, 36, 3),
 }
-"""Of each of the four widths, by depth."""
+"""Blocks of each of the four widths, by depth."""
 BOTTLENECK = 50
-"""Depth from which blocks have three convolutions, and four times their width comes out."""
+"""Depth from which blocks have three convolutions and an output of four times their width."""
 NORM_PASSES, RELU_PASSES, ADD_PASSES = 3, 2, 3
-"""Times that a tensor is read or written: a norm reads twice, for statistics and to apply them."""
+"""Reads and writes of a tensor per operation: a norm reads it twice, for statistics and to apply
+them."""
 
 
 class ResNet(Spec):
@@ -38,15 +39,15 @@ class ResNet(Spec):
 
     depth: Literal[18, 34, 50, 101, 152]
     image: PositiveInt
-    """Pixels on a side."""
+    """Pixels per side."""
     classes: PositiveInt
 
 
 class _Convolution(NamedTuple):
-    """With the batch norm behind it."""
+    """A convolution with the batch norm behind it."""
 
     pixels: int
-    """That come out."""
+    """Output pixels."""
     inputs: int
     outputs: int
     window: int
@@ -73,7 +74,7 @@ class _Convolution(NamedTuple):
 class _Block(NamedTuple):
     path: tuple[_Convolution, ...]
     shortcut: tuple[_Convolution, ...]
-    """A convolution where the shape changes, else nothing."""
+    """A convolution if the shape changes, else empty."""
     input_elements: int
 
     @property
@@ -86,7 +87,8 @@ class _Block(NamedTuple):
 
     @property
     def kernels(self) -> int:
-        """A norm also counts its batches; all of the path have a ReLU; one sum."""
+        """Kernel launches: a norm also counts its batches; each convolution of the path has a
+        ReLU; one sum."""
         return 4 * len(self.path) + 3 * len(self.shortcut) + 1
 
     @property
@@ -99,17 +101,17 @@ class _Block(NamedTuple):
 
     @property
     def saved_elements(self) -> int:
-        """What goes into norms, and what comes out of ReLUs into the next convolution or block."""
+        """Inputs of norms, and outputs of ReLUs that go to the next convolution or block."""
         return sum(each.elements for each in self.all) + sum(each.elements for each in self.path)
 
     @property
     def product_elements(self) -> int:
-        """What goes into the block, and what its convolutions give."""
+        """Input of the block, and outputs of its convolutions."""
         return self.input_elements + sum(each.elements for each in self.all)
 
 
 def resnet(shape: ResNet) -> Profile:
-    """The costs of a residual network, trained by SGD with momentum."""
+    """Return the costs of a residual network, trained by SGD with momentum."""
     stem = _halved(shape.image)
     blocks = _blocks(shape.depth, _halved(stem))
     return Profile(
@@ -123,7 +125,7 @@ def resnet(shape: ResNet) -> Profile:
 
 
 def _halved(side: int) -> int:
-    """Of an image, after a padded window that moves by two."""
+    """Return the side of an image after a padded window with stride 2."""
     return (side + 1) // 2
 
 
@@ -160,7 +162,7 @@ def _path(
 
 
 def _mean(blocks: list[_Block]) -> LayerCost:
-    """Products of all blocks, each as often as in one of them on average."""
+    """Return the mean block: the products of all blocks, each with its mean count."""
     number = len(blocks)
     times = Counter(each.product for block in blocks for each in block.all)
     return LayerCost(
@@ -184,7 +186,7 @@ def _mean(blocks: list[_Block]) -> LayerCost:
 
 
 def _stem(image: int, side: int) -> LayerCost:
-    """A convolution of 7 x 7 that moves by two, and max pooling that does."""
+    """Return the cost of the stem: a 7 x 7 convolution and max pooling, both with stride 2."""
     convolution = _Convolution(side**2, COLOURS, STEM, 7)
     pooled = _halved(side) ** 2 * STEM
     pixels = COLOURS * image**2
@@ -202,7 +204,7 @@ def _stem(image: int, side: int) -> LayerCost:
 
 
 def _head(features: int, classes: int) -> LayerCost:
-    """The mean over all pixels, and classes."""
+    """Return the cost of the head: the mean over all pixels, and the classifier."""
     return LayerCost(
         name="head",
         matmuls=(Matmul(rows=1, inner=features, columns=classes, sliced="columns"),),

@@ -1,4 +1,4 @@
-"""What transformers have in common: their dimensions, and attention and MLP of one block."""
+"""Common parts of transformers: their dimensions, and the attention and MLP of one block."""
 
 from typing import Literal
 
@@ -19,10 +19,10 @@ class Transformer(Spec):
     hidden: PositiveInt
     heads: PositiveInt
     ffn: PositiveInt | None = None
-    """Width of the MLP; four times `hidden` where unset."""
+    """Width of the MLP; None: four times `hidden`."""
     attention: Literal["fused", "whole"] = "fused"
-    """Fused: scores are never written to memory and masked ones not computed (FlashAttention).
-    Whole: scores of all pairs are written and kept."""
+    """`fused`: scores are never written to memory, and masked ones are not computed
+    (FlashAttention). `whole`: scores of all pairs are written and kept."""
     dropout: bool = False
 
     @model_validator(mode="after")
@@ -36,7 +36,7 @@ class Transformer(Spec):
 
     @property
     def ffn_width(self) -> int:
-        """Of the MLP's inner activations."""
+        """Width of the MLP's inner activations."""
         return self.ffn or 4 * self.hidden
 
 
@@ -48,8 +48,8 @@ def block(
     gated: bool = False,
     causal: bool = False,
 ) -> LayerCost:
-    """Attention and MLP; saved bytes as Korthikanti et al. 2022 count them, s·h(10 + 24/t) and
-    5·a·s²/t for GPT with dropout."""
+    """Return the cost of attention and MLP; saved bytes as Korthikanti et al. 2022 count them,
+    s·h(10 + 24/t) and 5·a·s²/t for GPT with dropout."""
     s, h, f = tokens, shape.hidden, shape.ffn_width
     kv = h // shape.heads * (kv_heads or shape.heads)
     up = 2 if gated else 1
@@ -109,7 +109,8 @@ def logits(
     parameters: int,
     parameters_whole: int,
 ) -> LayerCost:
-    """Normalisation, logits and loss. Logits are kept in 16 bits, in fp32, and as gradients."""
+    """Return the cost of normalization, logits and loss. Logits are kept in 16 bits, in fp32,
+    and as gradients."""
     return LayerCost(
         name=name,
         matmuls=(Matmul(rows=tokens, inner=hidden, columns=vocab, sliced="columns"),),

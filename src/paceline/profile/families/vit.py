@@ -1,4 +1,4 @@
-"""Vision transformers: an image as a sequence of patches, and one token for its class."""
+"""Vision transformers: an image as a sequence of patches plus a class token."""
 
 from pydantic import PositiveInt, model_validator
 
@@ -13,9 +13,9 @@ class ViT(Transformer):
     """A vision transformer."""
 
     image: PositiveInt
-    """Pixels on a side."""
+    """Pixels per side."""
     patch: PositiveInt
-    """Pixels on a side of what becomes one token."""
+    """Pixels per side of a patch, which becomes one token."""
     classes: PositiveInt
 
     @model_validator(mode="after")
@@ -29,12 +29,12 @@ class ViT(Transformer):
 
     @property
     def patches(self) -> int:
-        """Of an image."""
+        """Patches per image."""
         return (self.image // self.patch) ** 2
 
 
 def vit(shape: ViT) -> Profile:
-    """The costs of a vision transformer that classifies images."""
+    """Return the costs of a vision transformer that classifies images."""
     return Profile(
         name=f"vit of {shape.layers} x {shape.hidden}",
         before=_patches(shape),
@@ -44,7 +44,8 @@ def vit(shape: ViT) -> Profile:
 
 
 def _patches(shape: ViT) -> LayerCost:
-    """A convolution whose windows do not overlap, the class token and positions."""
+    """Return the cost of patch embedding: a convolution without overlap, class token and
+    positions."""
     pixels = COLOURS * shape.patch**2
     tokens = shape.patches + 1
     elements = tokens * shape.hidden
@@ -61,7 +62,7 @@ def _patches(shape: ViT) -> LayerCost:
 
 
 def _head(shape: ViT) -> LayerCost:
-    """All tokens normalised, and the class from the first of them."""
+    """Return the cost of the head: normalization of all tokens, and the classifier on the first."""
     elements = (shape.patches + 1) * shape.hidden
     return LayerCost(
         name="head",
