@@ -1,9 +1,9 @@
 """The mean over the replicas, compressed, with error feedback.
 
-There are three ways to the mean, depending on the encoding. Numbers of 16 bits are all-reduced.
-Codes of few bits are decoded by the worker that sums a part, and its mean is encoded again: a
-worker sends as much as in a ring, on any number of workers. The largest numbers have different
-positions on every worker, so an all-gather sends all to all: that grows with the workers.
+The encoding determines the collective. Numbers of 16 bits are all-reduced. For codes of few bits,
+each worker decodes and sums one part, and encodes its mean again: a worker sends as much as in a
+ring all-reduce, on any number of workers. The largest numbers have different positions on every
+worker, so an all-gather sends all to all: its bytes grow with the number of workers.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Averager:
     ) -> torch.Tensor:
         """Average `values` over the workers, in place, and update the residual.
 
-        `shapes`: of the tensors that are concatenated in `values`.
+        `shapes` are those of the tensors concatenated in `values`.
         """
         if not self._compresses or step <= self._settings.warmup:
             return self._transport.average(values)
@@ -89,8 +89,8 @@ class Averager:
             mean.add_(code.decode(message, each), alpha=1 / workers)
         message = code.encode(mean)
         if residual is not None:
-            # The worker that encodes the mean of a part keeps its error; a mean counts one part in
-            # `workers` of what a worker sends.
+            # The worker that encodes the mean of a part keeps its error, times `workers`: each
+            # worker's message has a weight of 1 / `workers` in the mean.
             begin = min(len(values), self._transport.rank * each)
             mine = residual[begin : begin + each]
             lost = mean - code.decode(message, each)

@@ -38,7 +38,7 @@ class Bucketed(Hook):
 
     @contextmanager
     def last_backward(self) -> Iterator[None]:
-        """A block with the backward in which gradients are complete as they arrive."""
+        """Mark the block's backward as the one that completes the gradients as they arrive."""
         self._open = True
         try:
             yield
@@ -46,7 +46,7 @@ class Bucketed(Hook):
             self._open = False
 
     def before_forward(self, step: int) -> None:
-        """Expect all gradients anew."""
+        """Reset the count of missing gradients."""
         self._step = step
         self._missing = [len(row.held) for row in self._buckets]
 
@@ -85,7 +85,7 @@ class Bucketed(Hook):
 
 def gradients_of(row: Row) -> list[torch.Tensor]:
     """Return this worker's part of each gradient; zeros for a parameter that the model did not use
-    here, since another worker may have used it."""
+    here, because another worker may have used it."""
     for each in row.held:
         if each.parameter.grad is None:
             each.parameter.grad = torch.zeros_like(each.parameter)

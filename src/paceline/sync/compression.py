@@ -1,7 +1,6 @@
-"""Compression: the settings of modes that average gradients or changes of weights, and its cost.
+"""Compression: the settings of modes that average gradients or weight changes, and its cost.
 
-The sizes of messages stand here a second time, since those in `encodings` come with torch; a test
-compares the two.
+The message sizes are repeated here because `encodings` imports torch; a test compares the two.
 """
 
 import math
@@ -18,11 +17,11 @@ from paceline.sync.mode import SyncMode
 Compress = Literal["none", "bf16", "int8", "int4", "int2", "topk", "topk2", "sign", "powersgd"]
 
 CHUNK = 4096
-"""Numbers among which `topk` finds the largest."""
+"""Numbers per chunk in which `topk` finds the largest."""
 PIECE = 1 << 17
-"""Numbers that are encoded at a time, in about as many launches as copies take as long."""
+"""Numbers encoded at a time, in about as many kernel launches as the encoding costs in copies."""
 ASSUMED_WIDTH = 1024
-"""Of the square matrices that `powersgd` is assumed to work on where shapes are unknown."""
+"""Width of the square matrices that `powersgd` is assumed to work on if shapes are unknown."""
 
 _CODES = {
     "bf16": (0, 1, 16),
@@ -31,10 +30,10 @@ _CODES = {
     "int2": (4, 256, 2),
     "sign": (4, 1024, 1),
 }
-"""Bytes of the scales of a block, numbers in a block, bits of a number."""
+"""Bytes of a block's scales, numbers in a block, bits of a number."""
 _ENCODE = {"bf16": 3, "int8": 6, "int4": 7, "int2": 25, "sign": 9, "topk": 18, "topk2": 25}
 _DECODE = {"bf16": 4, "int8": 3, "int4": 7, "int2": 11, "sign": 4, "topk": 4, "topk2": 6}
-"""In times of a copy of the same numbers: measured on one core by `benchmarks.sync.encode`, and
+"""Cost in copies of the same numbers: measured on one core by `benchmarks.sync.encode`, and
 assumed on all other devices."""
 _FACTORS = 30.0
 """The same for `powersgd`: assumed."""
@@ -49,7 +48,7 @@ _EXTRA_SAMPLES = {
 """Additional samples to the loss of a plain all-reduce, as a fraction: ASSUMED of every model but
 one, with two workers, a byte-level GPT of 0.14 M parameters, AdamW at one learning rate, 320 steps
 and two seeds. There int8 with error feedback took as many steps as the plain sum, int4 1.03 times,
-int2 and PowerSGD of rank 4 about 1.3 times, the largest 1 % and signs more than twice, since Adam
+int2 and PowerSGD of rank 4 about 1.3 times, `topk` with 1 % and signs more than twice, because Adam
 takes the error feedback for a noisy gradient."""
 
 
@@ -62,7 +61,7 @@ class CompressedSync(SyncMode):
     keep: float = Field(default=0.01, gt=0, le=0.5)
     """Fraction of the numbers that `topk` and `topk2` send."""
     rank: int = Field(default=4, ge=1)
-    """Of the factors of `powersgd`."""
+    """Rank of the factors of `powersgd`."""
     feedback: float = Field(default=1.0, ge=0, le=1)
     """Fraction of the compression error that is added to the next message."""
     warmup: int = Field(default=0, ge=0)
@@ -70,21 +69,21 @@ class CompressedSync(SyncMode):
 
     @property
     def compressed(self) -> bool:
-        """Whether messages are compressed at all."""
+        """Whether messages are compressed."""
         return self.compress != "none"
 
     @property
     def _with_compression(self) -> str:
-        """What is appended to the mode's words."""
+        """The phrase appended to the mode's words."""
         return f", compressed to {self.compress}" if self.compressed else ""
 
     @property
     def _packed(self) -> bool:
-        """Whether a compressed number depends on those beside it."""
+        """Whether a number's compression depends on its neighbors."""
         return self.compress not in ("none", "bf16")
 
     def check(self, layout: Layout) -> None:
-        """Refuse settings that conflict with each other or with a layout."""
+        """Reject settings that conflict with each other or with a layout."""
         if self._packed and layout.precision == "fp16":
             raise PacelineError(
                 f"compress={self.compress} was given together with precision=fp16: error feedback"
@@ -94,7 +93,7 @@ class CompressedSync(SyncMode):
         super().check(layout)
 
     def check_shared_weights(self, model: str) -> None:
-        """Refuse compression under which stages would change a shared weight apart."""
+        """Reject compression under which stages would change a shared weight differently."""
         if self._packed:
             raise PacelineError(
                 f"compress={self.compress} was given together with pipeline, but stages of {model}"
@@ -105,12 +104,12 @@ class CompressedSync(SyncMode):
 
     @property
     def residual_bytes(self) -> int:
-        """Bytes of the compression error of a parameter."""
+        """Bytes of the compression error per parameter."""
         return NUMBER_BYTES if self.compressed and self.feedback > 0 else 0
 
     @property
     def compression_samples(self) -> float:
-        """Additional samples to the same loss, as a fraction of all: assumed."""
+        """Additional samples to the same loss, as a fraction: assumed."""
         return _EXTRA_SAMPLES.get(self.compress, 0.0)
 
     def message_bytes(self, elements: int) -> int:
@@ -155,7 +154,7 @@ class CompressedSync(SyncMode):
         encode, decode = _ENCODE[self.compress], _DECODE[self.compress]
         if self.compress == "bf16":
             return encode + decode
-        if self.compress in ("topk", "topk2"):  # every message is as long as the whole
+        if self.compress in ("topk", "topk2"):  # every message covers all numbers
             return encode + (1 + workers) * decode
         # All parts once for their sums, once as means, and once for the compression error.
         return (1 + 1 / workers) * encode + (3 + 1 / workers) * decode
@@ -167,7 +166,7 @@ class CompressedSync(SyncMode):
 def _factor_elements(
     rank: int, elements: int, shapes: Sequence[tuple[int, ...]]
 ) -> tuple[int, int]:
-    """Return the numbers in the left factors and unfactored tensors, and in the right factors."""
+    """Return the size of the left factors with unfactored tensors, and of the right factors."""
     if not shapes:
         factors = min(elements, round(rank * elements / ASSUMED_WIDTH))
         return factors, factors

@@ -1,4 +1,4 @@
-"""Parameters as this worker holds them, and as one row of numbers."""
+"""This worker's part of the parameters, and its form as one flat row of numbers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from paceline.comm.torch_internals import foreach_copy_, foreach_sub_
 
 @dataclass(frozen=True)
 class Held:
-    """A parameter and what this worker holds of it: all, a shard, or a tensor-parallel slice."""
+    """A parameter and this worker's part of it: all, a shard, or a tensor-parallel slice."""
 
     name: str
     parameter: torch.nn.Parameter
@@ -27,16 +27,16 @@ class Row:
 
     @property
     def shapes(self) -> list[torch.Size]:
-        """The shape of what this worker holds of each."""
+        """The shape of this worker's part of each parameter."""
         return [each.local.shape for each in self.held]
 
     @property
     def locals(self) -> list[torch.Tensor]:
-        """What this worker holds of each."""
+        """This worker's part of each parameter."""
         return [each.local for each in self.held]
 
     def flat(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return a copy of tensors of these shapes as one row; empty if a stage trains nothing."""
+        """Concatenate tensors of these shapes into a new row; empty if a stage trains nothing."""
         return torch.cat([tensor.detach().flatten() for tensor in tensors] or [torch.empty(0)])
 
     def weights(self) -> torch.Tensor:
@@ -48,7 +48,7 @@ class Row:
         return torch.zeros_like(self.weights())
 
     def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Return a row as tensors of these shapes, in the same memory."""
+        """View a row as tensors of these shapes, in the same memory."""
         sizes = [shape.numel() for shape in self.shapes]
         return [
             part.view(shape)
@@ -67,7 +67,7 @@ class Row:
 
 
 def in_order(held: Sequence[Held], rows: Iterable[tuple[Row, torch.Tensor]]) -> list[torch.Tensor]:
-    """Return rows as tensors in the order of `held`; parameters in no row are as they are."""
+    """Return rows as tensors in the order of `held`; parameters in no row are unchanged."""
     found = {
         id(each): part
         for row, flat in rows
@@ -77,15 +77,15 @@ def in_order(held: Sequence[Held], rows: Iterable[tuple[Row, torch.Tensor]]) -> 
 
 
 def rows_of(held: Sequence[Held], count: int) -> list[Row]:
-    """Return parameters in `count` rows of nearly equal size, in their order; in fewer rows where
-    there are fewer parameters."""
+    """Divide parameters into `count` rows of nearly equal size, in their order; fewer rows if there
+    are fewer parameters."""
     count = max(1, min(count, len(held)))
     ends = list(accumulate(each.local.numel() for each in held))
     total = ends[-1]
     rows: list[list[Held]] = [[] for _ in range(count)]
     for number, (each, end) in enumerate(zip(held, ends, strict=True)):
         middle = end - each.local.numel() / 2
-        # Every row gets at least one: there are enough parameters left for the rows that follow.
+        # Every row gets at least one: enough parameters remain for the following rows.
         earliest = max(0, count - (len(held) - number))
         latest = next((row for row in range(count) if not rows[row]), count - 1)
         wanted = int(middle * count / max(1, total))
@@ -94,8 +94,8 @@ def rows_of(held: Sequence[Held], count: int) -> list[Row]:
 
 
 def buckets_of(held: Sequence[Held], bucket_bytes: int) -> list[Row]:
-    """Return parameters in rows of about `bucket_bytes`, in the order of backward: the last of the
-    model first. The first row is small, so that communication begins early."""
+    """Divide parameters into rows of about `bucket_bytes`, in the order of backward: the last of
+    the model first. The first row is small, so that communication begins early."""
     rows: list[list[Held]] = [[]]
     size, most = 0, min(bucket_bytes, 1 << 20)
     for each in reversed(held):

@@ -1,4 +1,4 @@
-"""What the trainer calls of a synchronization mode, and what it passes to it."""
+"""The interface between the trainer and a synchronization mode."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a hook works on."""
+    """The parameters, optimizer and communication that a hook works with."""
 
     held: "Sequence[Held]"
     """Every parameter that this worker holds, or its part of it."""
     optimizer: "torch.optim.Optimizer"
     transport: "Transport"
-    """To the other replicas of what this worker holds."""
+    """Communication with the other replicas of this worker's part."""
     lane: "Lane"
     bucket_bytes: int
-    """Of gradients that are sent together."""
+    """Bytes of gradients that are sent together."""
     report: Callable[[int, SyncSettings, str], None]
-    """Records that replicas synchronize in another mode from a step on, and why."""
+    """Record that replicas use another mode from a step on, and why."""
 
     @property
     def learning(self) -> "list[Held]":
-        """The parameters that are trained; the others stay equal on all replicas."""
+        """The trained parameters; the others stay equal on all replicas."""
         return [each for each in self.held if each.parameter.requires_grad]
 
     def row(self) -> "Row":
@@ -42,7 +42,7 @@ class Bound:
         return Row(tuple(self.learning))
 
     def in_order(self, rows: "Iterable[tuple[Row, torch.Tensor]]") -> "list[torch.Tensor]":
-        """Return rows as tensors in the order of `held`; parameters in no row are as they are."""
+        """Return rows as tensors in the order of `held`; parameters in no row are unchanged."""
         from paceline.sync.flat import in_order
 
         return in_order(self.held, rows)
@@ -59,10 +59,10 @@ class Bound:
 
 @dataclass(frozen=True)
 class Kept:
-    """A tensor that a hook keeps from step to step, in the shape of its part of a parameter."""
+    """A tensor that a hook keeps between steps, in the shape of its part of a parameter."""
 
     kind: str
-    """What it is: `anchor`, say."""
+    """Its kind, such as `anchor`."""
     of: "Held"
     tensor: "torch.Tensor"
     common: bool
@@ -70,20 +70,20 @@ class Kept:
 
 
 class Hook:
-    """The part of a synchronization mode that trains. This one sends nothing.
+    """The training part of a synchronization mode. This base class sends nothing.
 
     Steps count from 1; each worker takes them all, in the same order.
     """
 
     replicas_differ = True
-    """Whether each replica saves weights and optimizer state of its own."""
+    """Whether each replica saves its own weights and optimizer state."""
 
     def __init__(self, settings: SyncSettings, bound: Bound) -> None:
         self.settings: SyncSettings = settings
         self.bound = bound
 
     def last_backward(self) -> AbstractContextManager[None]:
-        """A block with the backward that completes the gradients of a step."""
+        """Return a context manager for the backward that completes a step's gradients."""
         return nullcontext()
 
     def before_forward(self, step: int) -> None:
@@ -101,23 +101,22 @@ class Hook:
         """Called when the worker has updated its weights."""
 
     def consensus(self) -> "list[torch.Tensor] | None":
-        """Return the weights that the replicas share, in the order of `Bound.held`; None where
-        those are the weights of each. All workers call this together."""
+        """Return the weights that the replicas share, in the order of `Bound.held`; None if these
+        are the model's weights. A collective call."""
         return None
 
     def conclude(self) -> None:
-        """Called after the last step: leave one model on all workers, which call this together."""
+        """Leave one model on all workers, after the last step; a collective call."""
 
     def drain(self) -> None:
-        """Wait until nothing of this worker is in flight, and hold the state to save. All workers
-        call this together."""
+        """Wait until nothing is in flight, and hold the state to save; a collective call."""
 
     def kept(self) -> Iterator[Kept]:
-        """Yield the tensors that a checkpoint needs beside weights and optimizer state."""
+        """Yield the tensors that a checkpoint needs besides weights and optimizer state."""
         return iter(())
 
     def numbers(self) -> dict[str, Any]:
-        """Return the plain values that a checkpoint needs, as JSON has them."""
+        """Return the plain values that a checkpoint needs, as JSON types."""
         return {}
 
     def resuming(self, numbers: Mapping[str, Any]) -> None:
@@ -126,16 +125,16 @@ class Hook:
     def restored(self, numbers: Mapping[str, Any], *, same_replicas: bool) -> None:
         """Called when weights, optimizer and the tensors of `kept` are restored.
 
-        On another number of replicas every replica begins with the mean of all, and only common
-        tensors were restored.
+        With another number of replicas, every replica begins with the mean of all, and only common
+        tensors are restored.
         """
 
     def close(self) -> None:
-        """Release what the hook holds."""
+        """Release the hook's resources."""
 
     @contextmanager
     def shared_weights(self) -> Iterator[None]:
-        """A block in which every worker holds the weights that the replicas share."""
+        """Load the weights that the replicas share inside the block, then restore this worker's."""
         common = self.consensus()
         if common is None:
             yield
@@ -149,6 +148,6 @@ class Hook:
 
 
 class EngineHook(Hook):
-    """PyTorch averages the gradients in backward, or there is one replica only."""
+    """PyTorch averages the gradients in backward, or there is only one replica."""
 
     replicas_differ = False

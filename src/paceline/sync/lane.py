@@ -1,7 +1,7 @@
 """One thread that communicates for a worker, in program order.
 
-All workers must begin the collectives of a group in the same order; a single thread does. A task of
-several collectives may compute between them while the worker trains.
+All workers must start the collectives of a group in the same order; a single thread ensures this. A
+task of several collectives may compute between them while the worker trains.
 """
 
 import time
@@ -15,12 +15,12 @@ Result = TypeVar("Result")
 
 
 class Lane:
-    """Runs communication beside the training; on an accelerator, on a separate stream."""
+    """Runs communication in parallel with training; on an accelerator, on a separate stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.busy_seconds = 0.0
-        """Time in communication; on an accelerator without what is still queued."""
+        """Time spent communicating; on an accelerator, without work that is still queued."""
         self.waited_seconds = 0.0
         """Time that training waited for communication."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-sync")
@@ -29,14 +29,14 @@ class Lane:
         )
 
     def begin(self, task: Callable[[], Result]) -> "Future[Result]":
-        """Queue a task; it sees everything that was computed before this call."""
+        """Queue a task; it sees the results of all computation before this call."""
         if self._stream is None:
             return self._thread.submit(self._timed, task)
         ready = torch.get_device_module(self._device.type).current_stream().record_event()
         return self._thread.submit(self._on_stream, task, ready)
 
     def finish(self, begun: "Future[Result]") -> Result:
-        """Wait for a task; everything that is computed after this call sees its result."""
+        """Wait for a task; all computation after this call sees its result."""
         began = time.perf_counter()
         result = begun.result()
         self.waited_seconds += time.perf_counter() - began
@@ -45,7 +45,7 @@ class Lane:
         return result
 
     def close(self) -> None:
-        """End the thread, after the queued tasks."""
+        """Stop the thread after the queued tasks."""
         self._thread.shutdown()
 
     def _on_stream(self, task: Callable[[], Result], ready: torch.Event) -> Result:

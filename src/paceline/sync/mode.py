@@ -20,12 +20,13 @@ class SyncMode(SyncSettings):
     - `MODE`, an instance of it: the mode with its default settings. The name of the file or of the
       entry point, which leads to `MODE`, is the mode's name.
 
-    The mode must say `words` (a phrase for `paceline plan`), `traffic` (what a round sends, for the
-    planner) and `hook_path` (what trains). It may override the rest of `SyncSettings`:
+    The mode must define `words` (a phrase for `paceline plan`), `traffic` (a round's transfers, for
+    the planner) and `hook_path` (the hook that trains). It may override the rest of
+    `SyncSettings`:
 
     - `title`: its name in tables;
     - `by_engine`, `replicas_differ`, `replicas_suffice`, `undecided`, `has_servers`,
-      `batch_parts`: properties that the trainer and the planner ask for;
+      `batch_parts`: properties that the trainer and the planner read;
     - `check`, `check_shared_weights`: conflicts, raised as `PacelineError`; call `super().check`;
     - `state_bytes`, `extra_samples`: memory and samples, for the planner;
     - `candidates`, `overlapping`: settings that the planner and `auto` try.
@@ -37,10 +38,10 @@ class SyncMode(SyncSettings):
     """
 
     hook_path: ClassVar[str]
-    """`module:name` of what trains: called with the settings and a `Bound`, it returns a `Hook`."""
+    """`module:name` of a factory that takes the settings and a `Bound`, and returns a `Hook`."""
 
     def hook(self, bound: "Bound") -> "Hook":
-        """Return what the trainer calls in every step; all replicas call this together."""
+        """Return the hook that the trainer calls in every step; a collective call."""
         module, _, name = self.hook_path.partition(":")
         made: Hook = getattr(import_module(module), name)(self, bound)
         return made

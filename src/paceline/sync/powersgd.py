@@ -1,9 +1,9 @@
 """Gradients as products of two narrow matrices (PowerSGD, arXiv 1905.13727).
 
 One round of power iteration: the left factor is averaged over the workers and orthonormalized, then
-the right one is averaged. The initial guess is drawn from the step alone, so that a checkpoint does
-not need it. The product is as good as after a second round, since each worker takes one on its own
-matrix before anything is sent.
+the right one is averaged. The initial guess depends only on the step, so a checkpoint does not need
+it. The result is as good as after a second round, because each worker takes one round on its own
+matrix before it sends anything.
 """
 
 import math

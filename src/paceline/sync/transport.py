@@ -19,19 +19,19 @@ _FOR_EVER = timedelta(days=3650)
 
 
 class Transport:
-    """Communicates in a process group, looked up at every call since it can be replaced."""
+    """Communicates in a process group, looked up at every call because it can be replaced."""
 
     def __init__(self, group: "Group", device: torch.device, workers: int, rank: int) -> None:
         self._group = group
         self.device = device
         self.workers = workers
-        """The number of replicas."""
+        """Number of replicas."""
         self.rank = rank
-        """The number of this replica."""
+        """Rank of this replica."""
         self.calls = 0
-        """Collectives and swaps of this worker."""
+        """Number of collectives and swaps of this worker."""
         self.sent_bytes = 0
-        """Bytes that this worker sent, without the overhead of the network."""
+        """Bytes that this worker sent, without network overhead."""
         self._counting = threading.Lock()
 
     def average(self, values: torch.Tensor) -> torch.Tensor:
@@ -52,13 +52,13 @@ class Transport:
         return messages
 
     def transpose(self, messages: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Send a message to each worker, all of one size; return what each sent to this one."""
+        """Send a message to each worker, all of one size; return the messages to this worker."""
         if self.workers == 1:
             return list(messages)
         received = [torch.empty_like(message) for message in messages]
         received[self.rank] = messages[self.rank]
         others = [other for other in range(self.workers) if other != self.rank]
-        # Gloo's own all-to-all takes a third longer on a slow link, one pair after the other.
+        # Gloo's own all-to-all takes a third longer on a slow link, because its pairs take turns.
         self.swap(
             {other: messages[other] for other in others},
             {other: received[other] for other in others},
@@ -73,7 +73,7 @@ class Transport:
         sent_tag: int = 0,
         received_tag: int = 0,
     ) -> None:
-        """Send to some workers and receive from some, by their numbers as replicas.
+        """Send to some workers and receive from some, by replica rank.
 
         Between two workers, threads may swap at the same time under different tags (Gloo).
         """
@@ -84,13 +84,13 @@ class Transport:
             for operation, messages, tag in ways
             for peer, tensor in messages.items()
         ]
-        # As a batch: one by one, two workers that swap by NCCL would both wait in their receive.
+        # As a batch: one by one, two workers that swap with NCCL would both block in their receive.
         for work in dist.batch_isend_irecv(operations) if operations else ():
             work.wait()
         self._count(sum(tensor.nbytes for tensor in sent.values()))
 
     def listen(self, source: int, message: torch.Tensor, *, tag: int) -> None:
-        """Receive from a worker, without a timeout; fails when it is lost."""
+        """Receive from a worker without a timeout; fail when the worker is lost."""
         work = dist.irecv(message, group=self._group(), group_src=source, tag=tag)
         if work is not None:
             work.wait(_FOR_EVER)

@@ -1,4 +1,4 @@
-"""Scaling the loss in fp16, whose small gradients would vanish otherwise."""
+"""Loss scaling for fp16, where small gradients would underflow otherwise."""
 
 import torch
 
@@ -8,40 +8,40 @@ from paceline.specs import Layout
 
 
 class LossScaling:
-    """PyTorch's GradScaler, on whose verdict all workers agree; nothing in other precisions."""
+    """PyTorch's GradScaler with overflows shared by all workers; a no-op in other precisions."""
 
     def __init__(self, layout: Layout, groups: Groups, *, replicas_differ: bool = False) -> None:
         device = groups.device
         self._sum = groups.sum_in_copy if replicas_differ else groups.sum
         self._enabled = layout.precision == "fp16"
-        # Replicas and shards have summed their gradients, so that all see an overflow of one;
-        # slices and stages have gradients of their own.
+        # Replicas and shards have summed their gradients, so all see an overflow of one;
+        # tensor-parallel slices and pipeline stages have separate gradients.
         self._ask = layout.tensor * layout.pipeline > 1
         self._scaler = torch.amp.GradScaler(device.type, enabled=self._enabled)
-        # The scale exists once something was scaled; not every stage computes a loss.
+        # The scale exists only after a first call, and not every stage computes a loss.
         self._scaler.scale(torch.zeros((), device=device))
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint keeps of it."""
+        """Return the state for a checkpoint."""
         return dict(self._scaler.state_dict())
 
     def restore(self, state: dict[str, float]) -> None:
-        """Go on from what a checkpoint kept."""
+        """Restore the state from a checkpoint."""
         if state and self._enabled:
             self._scaler.load_state_dict(state)
 
     @property
     def scale(self) -> float:
-        """What the loss is multiplied by."""
+        """The current loss scale."""
         return self._scaler.get_scale()
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        """What backward begins with."""
+        """Return the scaled loss, for backward."""
         scaled: torch.Tensor = self._scaler.scale(loss)
         return scaled
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make the gradients those of the loss again, and note whether one overflowed."""
+        """Unscale the gradients and record whether one overflowed."""
         if not self._enabled:
             return
         self._scaler.unscale_(optimizer)

@@ -1,4 +1,4 @@
-"""What the parts of a global batch weigh in its mean."""
+"""Weights of the micro-batches in the mean loss of a global batch."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,19 +14,19 @@ Weigh = Callable[[Any], torch.Tensor]
 
 
 def weight_of(part: Batch, weigh: Weigh | None) -> int | torch.Tensor:
-    """The weight of a part: its samples, or what the user's function says of its target."""
+    """Return a micro-batch's weight: its samples, or the user's function of its target."""
     if weigh is None:
         return part.samples
-    # A borrowed sample counts for nothing, whatever its target says.
+    # A padding sample has no weight, whatever its target.
     _, target = part.counted(None)
     return weigh(target).to(torch.float32) * (part.samples > 0)
 
 
 class Weights:
-    """The weights of one worker's parts of a batch, and of the whole batch.
+    """The weights of one worker's micro-batches, and of the global batch.
 
-    The sum over the workers, where one is needed, is begun at once and awaited when it is asked
-    for, so that nobody waits for it in between.
+    A sum over the workers, where needed, starts at once and is awaited only when it is read, so
+    that it overlaps other work.
     """
 
     def __init__(
@@ -44,23 +44,23 @@ class Weights:
         self._work = None
         if isinstance(self.mine, torch.Tensor):
             self._total = self.mine.clone()
-            # Slices and stages of a copy all weigh the same part of the batch.
+            # All slices and stages of a replica weigh the same local batch.
             self._total /= layout.workers // layout.data_workers
-            if replicas_differ:  # who steps alone asks nobody what a batch weighs elsewhere
+            if replicas_differ:  # local steps do not wait for other replicas
                 self._total = groups.sum_in_copy(self._total) * layout.replicas
             else:
                 self._work = groups.sum_later(self._total)
 
     def total(self) -> Any:
-        """The weight of the whole batch."""
+        """Return the weight of the global batch."""
         if self._work is not None:
             self._work.wait()
             self._work = None
         return self._total
 
     def mean(self, losses: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The mean over this worker's parts; of the last one where none counts, and not a number
-        where there are no losses: before the last stage of a pipeline."""
+        """Return the mean loss over this worker's micro-batches: NaN without losses (before the
+        last pipeline stage), and a single micro-batch's loss even if its weight is 0."""
         if not losses:
             return torch.tensor(math.nan)
         if len(losses) == 1:

@@ -1,4 +1,4 @@
-"""Calling the user's model and loss, the same way in training and in evaluation."""
+"""Call the user's model and loss in the same way in training and in evaluation."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from paceline.specs import PacelineError
 
 
 def call(model: Callable[..., Any], inputs: Any) -> Any:
-    """`model(x)`, `model(*x)` or `model(**x)`, by the form of the inputs."""
+    """Call `model(x)`, `model(*x)` or `model(**x)`, depending on the type of the inputs."""
     if isinstance(inputs, Mapping):
         return model(**inputs)
     if isinstance(inputs, list | tuple):
@@ -19,7 +19,7 @@ def call(model: Callable[..., Any], inputs: Any) -> Any:
 
 
 def checked_loss(loss: Any) -> torch.Tensor:
-    """The loss, which must be a scalar."""
+    """Return the loss; raise an error if it is not a scalar."""
     if isinstance(loss, torch.Tensor) and loss.ndim == 0:
         return full_tensor(loss)
     form = (

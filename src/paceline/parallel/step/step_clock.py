@@ -1,4 +1,4 @@
-"""What a worker's time goes to: every moment belongs to one part of a step."""
+"""The step breakdown of a worker: every moment belongs to one part of a step."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ from paceline.specs import PARTS, Part
 
 
 class Clock:
-    """Divides the time of a worker that computes when it is called: on a CPU."""
+    """Step breakdown of a worker that computes synchronously, on a CPU."""
 
     def __init__(self) -> None:
         self._part: Part = "other"
@@ -21,14 +21,14 @@ class Clock:
         self._taken = dict(self._seconds)
 
     def turn(self, part: Part) -> None:
-        """From now on, time goes to this part."""
+        """Attribute the time from now on to this part."""
         now = time.perf_counter()
         self._seconds[self._part] += now - self._since
         self._part, self._since = part, now
 
     @contextmanager
     def during(self, part: Part) -> Iterator[None]:
-        """A block whose time goes to a part; after it, to the one before again."""
+        """Attribute the block's time to a part, and return to the previous part afterwards."""
         before = self._part
         self.turn(part)
         try:
@@ -38,7 +38,7 @@ class Clock:
 
     @contextmanager
     def apart(self, waited: Callable[[], float]) -> Iterator[None]:
-        """A block of which the time by which `waited` grows was spent waiting for others."""
+        """Count the block's increase of `waited` as communication instead of the current part."""
         before = waited()
         yield
         more = waited() - before
@@ -46,22 +46,22 @@ class Clock:
         self._seconds["communication"] += more
 
     def total(self) -> dict[Part, float]:
-        """The seconds of each part so far."""
+        """Return the seconds of each part so far."""
         self.turn(self._part)
         return dict(self._seconds)
 
     def take(self) -> dict[Part, float]:
-        """The seconds of each part since this was last asked for."""
+        """Return the seconds of each part since the last call."""
         before, self._taken = self._taken, self.total()
         return {part: seconds - before[part] for part, seconds in self._taken.items()}
 
 
 class DeviceClock(Clock):
-    """Divides the time of a worker whose accelerator computes later than it is told to.
+    """Step breakdown of a worker whose accelerator runs asynchronously.
 
-    Marks are put into the device's queue, and read when it has passed them: nothing waits for the
-    device. So what its queue hides, such as a batch that arrives while it still computes, is no
-    part of a step.
+    It records events in the device's queue and reads them once the device has passed them, so
+    nothing waits for the device. Work that the queue overlaps, such as loading a batch while the
+    device still computes, does not appear in the step.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -71,7 +71,7 @@ class DeviceClock(Clock):
         self.turn("other")
 
     def turn(self, part: Part) -> None:
-        """From here in the device's queue on, time goes to this part."""
+        """Attribute the time from this point of the device's queue on to this part."""
         mark = torch.Event(self._device, enable_timing=True)
         mark.record()
         self._marks.append((part, mark))
@@ -79,12 +79,12 @@ class DeviceClock(Clock):
 
     @contextmanager
     def apart(self, waited: Callable[[], float]) -> Iterator[None]:
-        """What the host waits is no part of the device's time, which may go on meanwhile."""
+        """Do nothing: the device may compute while the host waits."""
         del waited
         yield
 
     def total(self) -> dict[Part, float]:
-        """The seconds of each part up to the last mark that the device has passed."""
+        """Return the seconds of each part up to the last event that the device has passed."""
         self.turn(self._part)
         passed = 0
         for (part, mark), (_, following) in zip(self._marks, self._marks[1:], strict=False):
@@ -97,15 +97,15 @@ class DeviceClock(Clock):
 
 
 def clock_of(device: torch.device) -> Clock:
-    """The clock for a device."""
+    """Return the clock for a device."""
     return Clock() if device.type == "cpu" else DeviceClock(device)
 
 
 class LastGradient:
-    """Says when a backward has computed its last gradient: what follows in it is waiting.
+    """Calls back when a backward has computed its last gradient: the rest of it is waiting.
 
-    In the first backward every parameter is watched, then only the one that was the last: an
-    order that changes later makes the division less exact, and costs nothing.
+    The first backward watches every parameter; later ones watch only the parameter that was last.
+    If the order changes later, the breakdown is less exact, at no cost.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], arrived: Callable[[], None]) -> None:
@@ -118,7 +118,7 @@ class LastGradient:
         }
 
     def settle(self) -> None:
-        """A backward is over."""
+        """Keep only the hook of the last parameter; call this after a backward."""
         if self._latest is None or len(self._hooks) <= 1:
             return
         for parameter, hook in self._hooks.items():
@@ -127,7 +127,7 @@ class LastGradient:
         self._hooks = {self._latest: self._hooks[self._latest]}
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Remove the hooks."""
         for hook in self._hooks.values():
             hook.remove()
         self._hooks.clear()

@@ -1,8 +1,8 @@
 """Encodings: ways to say a tensor in few bytes, so that little has to travel.
 
-A message's size follows from the number of elements alone, so that all workers can make room for
-the messages of others without asking. A number that is not finite stays visible: what is decoded
-has one too, in the same block or chunk at least.
+The size of a message depends only on the number of elements, so workers can allocate buffers for
+each other's messages without communication. A non-finite number stays visible: the decoded tensor
+has one too, at least in the same block or chunk.
 """
 
 from typing import Protocol
@@ -19,18 +19,18 @@ __all__ = ["Encoding", "encoding"]
 
 
 class Encoding(Protocol):
-    """A way to say a flat tensor in bytes; the same tensor gives the same bytes."""
+    """A compact encoding of a flat tensor as bytes; equal tensors give equal bytes."""
 
     def message_bytes(self, elements: int) -> int:
-        """Size of the message for so many elements, at least one."""
+        """Return the message size for `elements` elements, at least one."""
         ...
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """The message, flat and of bytes, for a flat and contiguous fp32 tensor."""
+        """Encode a flat, contiguous fp32 tensor as a flat tensor of bytes."""
         ...
 
     def decode(self, message: torch.Tensor, elements: int) -> torch.Tensor:
-        """A new flat fp32 tensor, close to the one that was encoded."""
+        """Decode a message to a new flat fp32 tensor, close to the encoded one."""
         ...
 
 
@@ -45,7 +45,7 @@ _OF_THE_LARGEST: dict[str, type[TopK] | type[TopK2]] = {"topk": TopK, "topk2": T
 
 
 def encoding(compress: str, *, keep: float) -> Encoding:
-    """The encoding of that name; `keep` is the part of all elements that `topk` and `topk2` say."""
+    """Return the encoding of this name; `keep` is the fraction that `topk` and `topk2` send."""
     if compress in _OF_THE_LARGEST:
         return _OF_THE_LARGEST[compress](keep)
     return _OF_ALL[compress]()

@@ -1,4 +1,4 @@
-"""Packing numbers of 1 and of 12 bits into bytes, and reading bytes as other types."""
+"""Pack numbers of 1 and of 12 bits into bytes, and read bytes as other types."""
 
 from functools import lru_cache
 
@@ -6,27 +6,27 @@ import torch
 
 
 def bit_bytes(bits: int) -> int:
-    """Bytes that so many bits take."""
+    """Return the number of bytes that hold this many bits."""
     return -(-bits // 8)
 
 
 def pack_bits(bits: torch.Tensor) -> torch.Tensor:
-    """Eight at a time into a byte, of a flat fp32 tensor of zeros and ones."""
+    """Pack a flat fp32 tensor of zeros and ones, eight to a byte."""
     short = -len(bits) % 8
     if short:
         bits = torch.nn.functional.pad(bits, (0, short))
-    # A product with powers of two is the fastest way that torch has to do this, and it is exact.
-    # The last is negative because a byte with a sign is what a float is converted to fastest.
+    # A product with powers of two is torch's fastest way to do this, and it is exact. The last
+    # power is negative because floats convert fastest to signed bytes.
     return torch.mv(bits.view(-1, 8), _powers(bits.device)).to(torch.int8).view(torch.uint8)
 
 
 def unpack_bits(packed: torch.Tensor, count: int) -> torch.Tensor:
-    """The first `count` bits, as zeros and ones in fp32."""
+    """Return the first `count` bits as zeros and ones in fp32."""
     return _eight_bits(packed.device).index_select(0, packed.int()).view(-1)[:count]
 
 
 def unpack_signs(packed: torch.Tensor, count: int) -> torch.Tensor:
-    """The first `count` bits, as -1 for each zero and +1 for each one, in fp32."""
+    """Return the first `count` bits in fp32: -1 for each zero and +1 for each one."""
     return _eight_signs(packed.device).index_select(0, packed.int()).view(-1)[:count]
 
 
@@ -37,7 +37,7 @@ def _powers(device: torch.device) -> torch.Tensor:
 
 @lru_cache
 def _eight_bits(device: torch.device) -> torch.Tensor:
-    """For each byte its bits, lowest first: looking them up is faster than shifting."""
+    """Return the bits of each byte, lowest first: a lookup is faster than shifting."""
     byte, place = torch.arange(256, device=device), torch.arange(8, device=device)
     return (byte[:, None] >> place & 1).float()
 
@@ -48,12 +48,12 @@ def _eight_signs(device: torch.device) -> torch.Tensor:
 
 
 def index_bytes(count: int) -> int:
-    """Bytes that so many indices of 12 bits take."""
+    """Return the number of bytes that hold this many 12-bit indices."""
     return count + -(-count // 2)
 
 
 def pack_indices(indices: torch.Tensor) -> torch.Tensor:
-    """Numbers below 4096: their lower 8 bits, then the upper 4 bits, two at a time into a byte."""
+    """Pack numbers below 4096: their lower 8 bits, then the upper 4 bits, two to a byte."""
     upper = indices >> 8
     half = -(-len(upper) // 2)
     pairs = upper[:half].clone()
@@ -62,14 +62,14 @@ def pack_indices(indices: torch.Tensor) -> torch.Tensor:
 
 
 def unpack_indices(packed: torch.Tensor, count: int) -> torch.Tensor:
-    """So many numbers below 4096."""
+    """Return the first `count` numbers below 4096."""
     pairs = packed[count:].long()
     upper = torch.cat([pairs & 15, pairs >> 4])[:count]
     return packed[:count].long() | upper << 8
 
 
 def read_as(part: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Bytes of a message as numbers; copied if they begin where such a number cannot."""
+    """View bytes of a message as numbers; copy them if they are not aligned."""
     if part.storage_offset() % dtype.itemsize:
         part = part.clone()
     return part.view(dtype)

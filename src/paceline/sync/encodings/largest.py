@@ -1,4 +1,4 @@
-"""The largest numbers of each chunk of 4096: which they are, and putting them back."""
+"""Select the largest numbers of each chunk of 4096, and put them back."""
 
 import torch
 
@@ -9,24 +9,24 @@ CHUNK = 4096
 
 
 def kept_of(elements: int, keep: float) -> int:
-    """How many of a chunk's elements are kept; at least one."""
+    """Return how many of a chunk's elements are kept; at least one."""
     return max(1, round(keep * elements))
 
 
 def kept_of_all(elements: int, keep: float) -> int:
-    """How many elements are kept, of whole chunks and the shorter one at the end."""
+    """Return how many elements are kept, over all full chunks and the shorter last one."""
     whole, rest = divmod(elements, CHUNK)
     return whole * kept_of(CHUNK, keep) + (kept_of(rest, keep) if rest else 0)
 
 
 def largest(values: torch.Tensor, keep: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The kept numbers, chunk by chunk, and their indices within their chunks."""
+    """Return the kept numbers, chunk by chunk, and their indices within their chunks."""
     numbers, indices, scratch = [], [], scratch_for(values)
     for piece in pieces(len(values), CHUNK):
         rows = piece.of(values)
         magnitudes = torch.abs(rows, out=piece.room_in(scratch))
-        # The bits of numbers without a sign, read as integers, are in the order of the numbers,
-        # with what is not a number above infinity; and torch compares integers faster.
+        # Read as integers, the bits of nonnegative floats sort as the floats do, with NaN above
+        # infinity; and torch compares integers faster.
         at = _largest_of_rows(magnitudes.view(torch.int32), kept_of(piece.width, keep))
         numbers.append(rows.gather(1, at).view(-1))
         indices.append(at.view(-1))
@@ -36,17 +36,17 @@ def largest(values: torch.Tensor, keep: float) -> tuple[torch.Tensor, torch.Tens
 def put_back(
     numbers: torch.Tensor, indices: torch.Tensor, elements: int, keep: float
 ) -> torch.Tensor:
-    """All elements: the kept ones in their places, zero elsewhere."""
+    """Return all elements: the kept ones at their indices, zero elsewhere."""
     starts = torch.arange(0, elements, CHUNK, device=indices.device)
     starts = starts.repeat_interleave(kept_of(CHUNK, keep))[: len(indices)]
     return torch.zeros(elements, device=numbers.device).scatter_(0, starts + indices, numbers)
 
 
 def _largest_of_rows(rows: torch.Tensor, count: int) -> torch.Tensor:
-    """Indices of each row's largest: exactly these, in no order.
+    """Return the indices of each row's largest elements: exact, in no particular order.
 
-    They are in those groups of four that have the largest maxima. Finding these is the same task
-    on a row a quarter as long, so torch.topk, which is slow, sees only short rows.
+    They lie in the groups of four with the largest maxima. Finding these groups is the same task on
+    a row a quarter as long, so torch.topk, which is slow, sees only short rows.
     """
     width = rows.shape[1]
     quarter = width // 4

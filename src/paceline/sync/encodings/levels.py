@@ -1,4 +1,4 @@
-"""Two bits for each number: its sign, and which of two magnitudes is nearer."""
+"""Two bits for each number: its sign, and the nearer of two magnitudes."""
 
 import torch
 
@@ -6,55 +6,56 @@ from paceline.sync.encodings.bits import bit_bytes, pack_bits, read_as, unpack_b
 from paceline.sync.encodings.pieces import block_count, pieces, scratch_for
 
 LEVEL_BYTES = 4
-"""A lower and an upper level, in bf16."""
+"""Bytes of a lower and an upper level, in bf16."""
 
 
 def two_levels(
     magnitudes: torch.Tensor, upper: torch.Tensor, scratch: torch.Tensor
 ) -> torch.Tensor:
-    """For each row a lower and an upper level; a 1 into `upper` where the upper level is meant.
+    """Return a lower and an upper level for each row; set `upper` to 1 where the upper level
+    applies.
 
-    Numbers from the root mean square upwards have the upper level. A level is the mean of those
-    that it stands for, which is the least squared error for that division; so a row's error is
-    never above what was in it, and none at all where a few are equally large and all others zero.
+    Numbers at or above the root mean square have the upper level. A level is the mean of its
+    numbers, which minimizes the squared error for this division. So a row's error is never larger
+    than its norm, and it is zero where some numbers are equally large and all others zero.
 
-    In as many bytes, four equally spaced levels on one scale for each 128 numbers have 1 to 11 %
+    At the same size, four equally spaced levels with one scale for each 128 numbers have 1 to 11 %
     more error on gradients of small language models, on changes of their weights and on normal and
-    Laplace numbers, and three times as much where most are zero; they won (0.11 against 0.14 of
-    what was sent) only on gradients of a model of width 128, whose rows are such blocks.
+    Laplace numbers, and three times as much where most are zero. They won (a relative error of 0.11
+    instead of 0.14) only on gradients of a model of width 128, whose rows are such blocks.
 
-    Where squares leave the range of fp32 (below 1e-19 or above 1e19), all have one level.
+    Where squares leave the range of fp32 (below 1e-19 or above 1e19), all numbers have one level.
     """
     middle = torch.mul(magnitudes, magnitudes, out=scratch).mean(1, keepdim=True).sqrt_()
-    # Into fp32, since torch is slow at comparing into booleans.
+    # Written as fp32, because torch is slow at comparing into booleans.
     torch.ge(magnitudes, middle, out=upper)
     of_upper = torch.mul(magnitudes, upper, out=scratch)
     uppers = upper.sum(1, keepdim=True)
     lowers = magnitudes.shape[1] - uppers
     high = of_upper.sum(1, keepdim=True) / uppers.clamp_min(1)
-    # Not the sum of all less that of the upper: a single huge number would swallow all others.
+    # Not as a total minus the upper sum: a single huge number would absorb all others.
     of_lower = torch.sub(magnitudes, of_upper, out=scratch)
     low = of_lower.sum(1, keepdim=True) / lowers.clamp_min(1)
     return torch.cat([low, high], 1).bfloat16()
 
 
 def from_levels(levels: torch.Tensor, upper: torch.Tensor) -> torch.Tensor:
-    """The magnitudes, row by row; `upper` is overwritten with them."""
+    """Return the magnitudes, row by row; overwrites `upper` with them."""
     low, high = torch.split(levels.float(), 1, dim=1)
     return upper.mul_(high - low).add_(low)
 
 
 class Int2:
-    """Signs and two levels for each block of 256: 15 times smaller. Zero has the sign +."""
+    """Signs and two levels for each block of 256: 15 times smaller. Zero counts as positive."""
 
     block = 256
 
     def message_bytes(self, elements: int) -> int:
-        """Two levels for each block and two bits for each element."""
+        """Return the size: two levels for each block and two bits for each element."""
         return LEVEL_BYTES * block_count(elements, self.block) + 2 * bit_bytes(elements)
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """Levels, then signs, then which level it is."""
+        """Write the levels, the signs, then the choices of level."""
         message = values.new_empty(self.message_bytes(len(values)), dtype=torch.uint8)
         levels, signs, uppers = self._parts(message, len(values))
         scratch, spare, upper_scratch = (scratch_for(values) for _ in range(3))
@@ -69,7 +70,7 @@ class Int2:
         return message
 
     def decode(self, message: torch.Tensor, elements: int) -> torch.Tensor:
-        """Look up each level and give it its sign."""
+        """Look up each level and apply its sign."""
         levels, signs, uppers = self._parts(message, elements)
         values = torch.empty(elements, device=message.device)
         for piece in pieces(elements, self.block):

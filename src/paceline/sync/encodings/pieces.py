@@ -1,7 +1,7 @@
-"""Going through a long tensor in pieces that stay in the processor's cache.
+"""Process a long tensor in pieces that fit the processor's cache.
 
-Each operation of torch goes through its whole input. Ten of them over 16 MB wait for memory ten
-times; over pieces of half a megabyte they wait once.
+Each torch operation reads its whole input. Ten operations on 16 MB wait for memory ten times; on
+pieces of half a megabyte they wait once.
 """
 
 from collections.abc import Iterator
@@ -14,35 +14,35 @@ PIECE_ELEMENTS = 1 << 17
 
 @dataclass(frozen=True)
 class Piece:
-    """Some blocks of equal width that follow each other in a flat tensor."""
+    """Consecutive blocks of equal width in a flat tensor."""
 
     begin: int
-    """The first element."""
+    """Index of the first element."""
     first_block: int
     blocks: int
     width: int
 
     @property
     def end(self) -> int:
-        """The element after the last one."""
+        """Index after the last element."""
         return self.begin + self.blocks * self.width
 
     @property
     def block_range(self) -> slice:
-        """These blocks, among all."""
+        """The slice of these blocks among all."""
         return slice(self.first_block, self.first_block + self.blocks)
 
     def of(self, flat: torch.Tensor) -> torch.Tensor:
-        """Its elements of a flat tensor, a row for each block."""
+        """Return this piece of a flat tensor, one row per block."""
         return flat[self.begin : self.end].view(self.blocks, self.width)
 
     def room_in(self, scratch: torch.Tensor) -> torch.Tensor:
-        """As many elements, a row for each block, in memory that all pieces share."""
+        """Return scratch memory of this piece's shape, which all pieces share."""
         return scratch[: self.end - self.begin].view(self.blocks, self.width)
 
 
 def pieces(elements: int, block: int) -> Iterator[Piece]:
-    """Pieces of whole blocks, then one with what is left, as a shorter block."""
+    """Yield pieces of full blocks, then one with the remainder as a shorter block."""
     whole = elements // block
     at_once = PIECE_ELEMENTS // block
     for first in range(0, whole, at_once):
@@ -52,10 +52,10 @@ def pieces(elements: int, block: int) -> Iterator[Piece]:
 
 
 def scratch_for(values: torch.Tensor) -> torch.Tensor:
-    """Memory for one piece: new memory for each would cost a third of the speed."""
+    """Allocate memory for one piece; allocating it for each would cost a third of the speed."""
     return torch.empty(min(len(values), PIECE_ELEMENTS), device=values.device)
 
 
 def block_count(elements: int, block: int) -> int:
-    """How many blocks there are, with the shorter one at the end."""
+    """Return the number of blocks, including the shorter last one."""
     return -(-elements // block)

@@ -9,17 +9,17 @@ from paceline.sync.encodings.pieces import block_count, pieces, scratch_for
 class Sign:
     """Signs, times the mean magnitude of a block of 1024: 31 times smaller.
 
-    The mean magnitude is the scale with the least squared error. Zero has the sign +.
+    The mean magnitude is the scale with the least squared error. Zero counts as positive.
     """
 
     block = 1024
 
     def message_bytes(self, elements: int) -> int:
-        """A scale of 4 bytes for each block and a bit for each element."""
+        """Return 4 bytes for each block's scale and a bit for each element."""
         return 4 * block_count(elements, self.block) + bit_bytes(elements)
 
     def encode(self, values: torch.Tensor) -> torch.Tensor:
-        """Scales, then signs."""
+        """Write the scales, then the signs."""
         message = values.new_empty(self.message_bytes(len(values)), dtype=torch.uint8)
         scales, signs = self._parts(message, len(values))
         scratch = scratch_for(values)
@@ -27,7 +27,7 @@ class Sign:
             rows = piece.of(values)
             magnitudes = torch.abs(rows, out=piece.room_in(scratch))
             scales[piece.block_range] = magnitudes.mean(1, keepdim=True)
-            # Into fp32, since torch is slow at comparing into booleans.
+            # Written as fp32, because torch is slow at comparing into booleans.
             positive = torch.ge(rows, 0, out=magnitudes)
             signs[piece.begin // 8 : bit_bytes(piece.end)] = pack_bits(positive.view(-1))
         return message

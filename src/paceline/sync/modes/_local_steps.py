@@ -13,32 +13,32 @@ from paceline.sync.compression import PIECE, CompressedSync
 CANDIDATE_STEPS = (4, 8, 16, 32, 64, 128)
 """Local steps between two rounds that the planner and `auto` try."""
 EXTRA_SAMPLES = 0.03
-"""Additional samples to the loss of a plain all-reduce, per doubling of the local steps: ASSUMED of
-every model but one. There (two workers, a byte-level GPT of 0.14 M parameters, AdamW, two seeds)
-local steps took 1.18 (8 at a time), 1.22 (16) and 1.25 (32) times the samples; with an outer
-momentum of 0.5, 1.1 to 1.18. This gives 1.14, 1.18 and 1.23."""
+"""Additional samples to the loss of a plain all-reduce, per doubling of the local steps: measured
+on one model and ASSUMED for all others. There (two workers, a byte-level GPT of 0.14 M parameters,
+AdamW, two seeds) local steps took 1.18 (8 at a time), 1.22 (16) and 1.25 (32) times the samples;
+with an outer momentum of 0.5, 1.1 to 1.18. This gives 1.14, 1.18 and 1.23."""
 
 
 class LocalSteps(CompressedSync):
-    """Replicas take local steps and average how far they came."""
+    """Replicas take local steps and average their weight changes."""
 
     hook_path: ClassVar[str] = "paceline.sync.modes._local_steps_hook:LocalStepsHook"
 
     every: int = Field(default=20, ge=1)
     """Local steps between two rounds of communication."""
     fragments: int = Field(default=1, ge=1)
-    """Parts of the model that are communicated in turn instead of all at once."""
+    """Number of fragments of the model that are communicated in turn instead of all at once."""
     overlap: int = Field(default=0, ge=0)
     """Steps that a round may overlap."""
 
     @property
     def outer(self) -> tuple[float, float]:
-        """Learning rate and Nesterov momentum of the outer optimizer; this takes the mean."""
+        """Learning rate and Nesterov momentum of the outer optimizer; here they give the mean."""
         return 1.0, 0.0
 
     @property
     def _rhythm(self) -> str:
-        """How often a round takes place, after what it does."""
+        """A phrase for how often a round takes place."""
         words = f" after every {self.every} local steps{self._with_compression}"
         if self.overlap:
             words += f", overlapping {self.overlap} step{'s' if self.overlap > 1 else ''}"
@@ -49,7 +49,7 @@ class LocalSteps(CompressedSync):
         return f" in {self.compress}" if self.compressed else ""
 
     def check(self, layout: Layout) -> None:
-        """Refuse settings that conflict with each other or with a layout."""
+        """Reject settings that conflict with each other or with a layout."""
         if self.overlap >= self.every:
             raise PacelineError(
                 f"overlap={self.overlap} was given together with every={self.every}: a round would"
@@ -65,7 +65,7 @@ class LocalSteps(CompressedSync):
         super().check(layout)
 
     def check_shared_weights(self, model: str) -> None:
-        """Refuse fragments and compression where stages share a weight."""
+        """Reject fragments and compression if stages share a weight."""
         super().check_shared_weights(model)
         if self.fragments > 1:
             raise PacelineError(
@@ -101,7 +101,7 @@ class LocalSteps(CompressedSync):
         return self.residual_bytes + NUMBER_BYTES * (3 + self._has_momentum)
 
     def extra_samples(self, workers: int) -> float:
-        """Return the samples to the same loss, in times of a plain all-reduce: assumed."""
+        """Return the samples to the same loss, relative to a plain all-reduce: assumed."""
         if workers == 1:
             return 1.0
         return (
@@ -134,5 +134,5 @@ class OuterSteps(LocalSteps):
 
 
 def drift(workers: int) -> float:
-    """Return how much more samples replicas need that drift apart, by their number: assumed."""
+    """Return the factor on additional samples for this many drifting replicas: assumed."""
     return 1.0 + math.log2(workers) / 2

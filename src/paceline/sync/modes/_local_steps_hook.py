@@ -2,8 +2,8 @@
 
 Each replica trains alone for `every` steps. Then the mean change of the replicas since their last
 common weights (the anchor) is a step of an outer optimizer. The model may be communicated in
-fragments, in turn, and each round may overlap some steps (arXiv 2501.18512): a replica keeps what
-it learned meanwhile.
+fragments, in turn, and each round may overlap some steps (arXiv 2501.18512): a replica keeps its
+updates of these steps.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from paceline.sync.modes._local_steps import LocalSteps
 
 @dataclass
 class _Fragment:
-    """A part of the model, and the state of its round."""
+    """A fragment of the model, and the state of its round."""
 
     row: Row
     offset: int
@@ -33,7 +33,7 @@ class _Fragment:
     launched: torch.Tensor
     """The weights when the round in flight began."""
     mean: torch.Tensor
-    """The change, and once `arriving` is done, the mean of all changes."""
+    """The change of this worker; once `arriving` is done, the mean of all changes."""
     arriving: "Future[Any] | None" = None
     launched_after: int = 0
     """The step after which the last round began."""
@@ -67,7 +67,7 @@ class LocalStepsHook(Hook):
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:
-        """Apply the rounds that are due, then begin those that are."""
+        """Apply the rounds that are due, then start new rounds that are due."""
         self._step = step
         for fragment in self._fragments:
             if fragment.lands_after == step:
@@ -85,7 +85,7 @@ class LocalStepsHook(Hook):
 
     @torch.no_grad()
     def conclude(self) -> None:
-        """Communicate once more what was learned since the last round."""
+        """Run one more round with the changes since the last one."""
         for fragment in self._fragments:
             if fragment.lands_after is not None:
                 self._land(fragment)
@@ -94,7 +94,7 @@ class LocalStepsHook(Hook):
                 self._land(fragment)
 
     def drain(self) -> None:
-        """Wait for the rounds in flight; they take effect at their steps."""
+        """Wait for the rounds in flight; they still take effect at their own steps."""
         for fragment in self._fragments:
             if fragment.arriving is not None:
                 self.bound.lane.finish(fragment.arriving)
@@ -123,8 +123,8 @@ class LocalStepsHook(Hook):
         }
 
     def restored(self, numbers: Mapping[str, Any], *, same_replicas: bool) -> None:
-        """Continue; rounds in flight between other replicas are part of the mean that each of these
-        begins with."""
+        """Continue. With other replicas, drop the rounds in flight: the mean that each replica
+        begins with includes them."""
         self._step = numbers.get("step", 0)
         landing, launched = (numbers.get(key, []) for key in ("lands_after", "launched_after"))
         if same_replicas and len(landing) == len(self._fragments):
@@ -150,7 +150,7 @@ class LocalStepsHook(Hook):
             fragment.momentum.mul_(self._momentum).add_(change)
             change = change.add(fragment.momentum, alpha=self._momentum)
         fragment.anchor.sub_(change, alpha=self._rate)
-        # The replica keeps what it learned during the round.
+        # The replica keeps its updates made during the round.
         learned = fragment.row.weights().sub_(fragment.launched)
         fragment.row.load(learned.add_(fragment.anchor))
         fragment.arriving, fragment.lands_after = None, None

@@ -26,7 +26,7 @@ EXTRA_SAMPLES = 0.1
 
 
 class ElasticAveraging(SyncMode):
-    """Replicas and a common center pull each other."""
+    """Replicas and a common center that pull each other."""
 
     mode: Literal["easgd"] = "easgd"
     every: int = Field(default=4, ge=1)
@@ -36,11 +36,11 @@ class ElasticAveraging(SyncMode):
 
     @property
     def words(self) -> str:
-        """What replicas do."""
+        """A phrase for what the replicas do."""
         return f"a pull to a common center every {self.every} steps"
 
     def check(self, layout: Layout) -> None:
-        """Refuse settings that conflict with each other or with a layout."""
+        """Reject settings that conflict with each other or with a layout."""
         super().check(layout)
         if (layout.replicas + 1) * self.pull >= 2:
             # A pull leaves 1 − (replicas + 1) × pull of the center's distance from their mean.
@@ -62,7 +62,7 @@ class ElasticAveraging(SyncMode):
         """Return the communication of a round: the mean of all pulls."""
         del bucket_bytes, shapes
         summed = transfer("all-reduce", workers, NUMBER_BYTES * parameters)
-        # It begins before forward and ends after the update: a step hides it.
+        # It begins before forward and ends after the update, so it overlaps one step.
         return Traffic((summed,), workers, 1 / self.every, 1, copied(parameters, 6.0))
 
     def state_bytes(self, workers: int) -> float:
@@ -70,16 +70,16 @@ class ElasticAveraging(SyncMode):
         return 3 * NUMBER_BYTES if workers > 1 else 0
 
     def extra_samples(self, workers: int) -> float:
-        """Return the samples to the same loss, in times of a plain all-reduce: assumed."""
+        """Return the samples to the same loss, relative to a plain all-reduce: assumed."""
         return 1.0 + EXTRA_SAMPLES * drift(workers) if workers > 1 else 1.0
 
     def hook(self, bound: Bound) -> "ElasticAveragingHook":
-        """Return what pulls replicas and center to each other."""
+        """Return the hook that pulls replicas and center to each other."""
         return ElasticAveragingHook(self, bound)
 
 
 class ElasticAveragingHook(Hook):
-    """Trains the center, through replicas that it is tied to."""
+    """Trains the center through the replicas tied to it."""
 
     settings: ElasticAveraging
 
@@ -116,7 +116,7 @@ class ElasticAveragingHook(Hook):
         return self.bound.in_order([(self._row, self._center)])
 
     def conclude(self) -> None:
-        """Take the center."""
+        """Load the center."""
         self.bound.load(self.consensus())
 
 

@@ -18,7 +18,7 @@ class Local(LocalSteps):
 
     @property
     def words(self) -> str:
-        """What replicas do."""
+        """A phrase for what the replicas do."""
         return f"averaging their weights{self._rhythm}"
 
     def candidates(self) -> Iterator["Local"]:

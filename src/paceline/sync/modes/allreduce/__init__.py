@@ -21,12 +21,12 @@ class AllReduce(CompressedSync):
 
     @property
     def words(self) -> str:
-        """What replicas do."""
+        """A phrase for what the replicas do."""
         return f"an all-reduce of the gradients in every step{self._with_compression}"
 
     @property
     def by_engine(self) -> bool:
-        """Whether PyTorch itself averages the gradients, in backward."""
+        """Whether PyTorch itself averages the gradients in backward."""
         return not self.compressed
 
     @property
@@ -51,15 +51,15 @@ class AllReduce(CompressedSync):
         return Traffic(means, workers, 1.0, 0, copies, launches=coding * pieces)
 
     def state_bytes(self, workers: int) -> float:
-        """Return the compression error that a worker keeps of a parameter."""
+        """Return the bytes of the compression error per parameter."""
         return self.residual_bytes if workers > 1 else 0
 
     def extra_samples(self, workers: int) -> float:
-        """Return the samples to the same loss, in times of a plain all-reduce: assumed."""
+        """Return the samples to the same loss, relative to a plain all-reduce: assumed."""
         return 1.0 + self.compression_samples if workers > 1 else 1.0
 
     def candidates(self) -> Iterator["AllReduce"]:
-        """Yield what reaches a loss in as many steps, or nearly."""
+        """Yield settings that reach a loss in the same number of steps, or nearly."""
         yield AllReduce()
         yield AllReduce(compress="int8")
         yield AllReduce(compress="int4")

@@ -1,8 +1,8 @@
 """An all-reduce of the gradients in every step, bucket by bucket during backward.
 
-Without compression DistributedDataParallel and FSDP2 do this, unless the mode may change during the
-run (`auto`). The buckets are fixed, since the compression of a gradient depends on the numbers that
-it is packed with, and a resumed run must continue exactly.
+Without compression, DistributedDataParallel and FSDP2 do this, unless the mode may change during
+the run (`auto`). The buckets are fixed, because a gradient's compression depends on the numbers in
+its bucket, and a resumed run must continue exactly.
 """
 
 from collections.abc import Iterator
@@ -40,6 +40,6 @@ class MeanGradients(Bucketed):
 
 
 def allreduce_hook(settings: CompressedSync, bound: Bound) -> Hook:
-    """Return what averages gradients bucket by bucket; one replica needs nothing."""
+    """Return the hook that averages gradients bucket by bucket; a no-op for one replica."""
     alone = bound.transport.workers == 1
     return EngineHook(settings, bound) if alone else MeanGradients(settings, bound)

@@ -9,7 +9,7 @@ from paceline.sync.mode import SyncMode
 
 
 class Auto(SyncMode):
-    """The mode is chosen during the run, among the candidates of all modes."""
+    """The mode is chosen during the run from the candidates of all modes."""
 
     hook_path: ClassVar[str] = "paceline.sync.modes.auto.hook:auto_hook"
 
@@ -17,7 +17,7 @@ class Auto(SyncMode):
 
     @property
     def words(self) -> str:
-        """What replicas do."""
+        """A phrase for what the replicas do."""
         return "the mode that measurements choose"
 
     @property
@@ -33,7 +33,7 @@ class Auto(SyncMode):
         bucket_bytes: int = BUCKET_BYTES,
         shapes: Sequence[tuple[int, ...]] = (),
     ) -> Traffic:
-        """Return the communication of a plain all-reduce: the choice is not known."""
+        """Return the communication of a plain all-reduce, because the choice is not known."""
         return default_sync().traffic(workers, parameters, bucket_bytes=bucket_bytes, shapes=shapes)
 
 

@@ -1,7 +1,7 @@
-"""The mode that reaches a loss soonest, by the measured time of a step and speed of the link.
+"""Choose the mode that reaches a loss soonest, from measured step time and link speed.
 
-The same reasoning as the planner's, on measurements instead of predictions, and on the same
-candidates.
+It reasons as the planner does and on the same candidates, but from measurements instead of
+predictions.
 """
 
 import math
@@ -13,12 +13,11 @@ from paceline.specs.plans.traffic import Traffic
 
 ENCODING = 0.3
 """Cost of encoding every gradient, as a fraction of a step's computation: two workers of the
-byte-level GPT took 24 to 28 ms per step with int8 where DDP took 21, over links that cost
-nothing."""
+byte-level GPT took 24 to 28 ms/step with int8 and 21 with DDP, over links that cost nothing."""
 PLAIN = 1.02
-"""Candidates within this factor count as equal; the one with the least assumed harm wins."""
+"""Candidates within this factor count as equal; the one with the fewest assumed samples wins."""
 WORTH = 1.05
-"""How much sooner another mode must be predicted to reach the loss before `auto` changes to it."""
+"""Predicted speed-up to the loss above which `auto` changes to another mode."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,11 @@ class Measured:
     """Measurements of some steps, the mean over the workers."""
 
     compute_seconds: float
-    """Of a step, without waiting for others."""
+    """Computation time of a step, without waiting for others."""
     bytes_per_second: float
-    """That a worker sends while it communicates."""
+    """Rate at which a worker sends while it communicates."""
     latency_seconds: float = 0.0
-    """Of a collective with next to no bytes."""
+    """Latency of a collective with next to no bytes."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,11 @@ class Choice:
     sync: SyncSettings
     step_seconds: float
     extra: float
-    """Samples to the same loss, in times of a plain all-reduce."""
+    """Samples to the same loss, relative to a plain all-reduce."""
 
     @property
     def cost(self) -> float:
-        """Seconds for as much progress as a step of a plain all-reduce makes."""
+        """Seconds to make as much progress as one step of a plain all-reduce."""
         return self.step_seconds * self.extra
 
 

@@ -1,10 +1,10 @@
-"""The mode that is predicted to reach a loss soonest, chosen during the run.
+"""Choose the mode that is predicted to reach a loss soonest, during the run.
 
 The first steps are local steps, which show the time of a step; the round after them shows the speed
 of the link. The choice (`choosing.py`) follows, and is reconsidered every few steps: another mode
 may be better once the link is faster or slower. All workers decide at the same steps on the same
-figures, the mean over their measurements. These are communicated during training, after what is in
-flight, so that a look costs next to nothing.
+figures, the mean over their measurements. These are communicated during training, after the
+transfers in flight, so a look costs next to nothing.
 """
 
 import functools
@@ -23,15 +23,15 @@ from paceline.sync.modes.auto.choosing import WORTH, Choice, Measured, best, pre
 from paceline.sync.modes.local import Local
 
 FIRST = Local(every=4)
-"""Before anything is measured."""
+"""The mode before anything is measured."""
 FIRST_LOOK = 8
 WARM_UP = 3
-"""First steps, which take longer than others."""
+"""Initial steps to leave out, because they take longer than others."""
 SECOND_LOOK = 16
-"""The steps after the first look show whether it was right."""
+"""The steps after the first look show whether its choice was right."""
 LOOK_EVERY = 64
 ANSWER_STEPS = 4
-"""From a look to the decision."""
+"""Steps from a look to its decision."""
 
 
 class AutoHook(Hook):
@@ -42,7 +42,7 @@ class AutoHook(Hook):
         self._mode: Hook = FIRST.hook(bound)
         self._parameters = sum(each.local.numel() for each in bound.learning)
         self._compute_seconds: float | None = None
-        """Of a step without communication."""
+        """Computation time of a step without communication."""
         self._asked: Future[Measured | None] | None = None
         """The measurements that are being communicated."""
         self._compute: list[float] = []
@@ -60,11 +60,11 @@ class AutoHook(Hook):
         return self._mode.replicas_differ
 
     def last_backward(self) -> Any:
-        """A block with the backward that completes the gradients of a step."""
+        """Return a context manager for the backward that completes a step's gradients."""
         return self._mode.last_backward()
 
     def before_forward(self, step: int) -> None:
-        """Begin to time the step."""
+        """Start timing the step."""
         self._began = time.perf_counter()
         self._waited = self.bound.lane.waited_seconds
         self._mode.before_forward(step)
@@ -78,7 +78,7 @@ class AutoHook(Hook):
         return self._mode.before_step(step)
 
     def after_step(self, step: int) -> None:
-        """Measure or decide, at the steps for it."""
+        """Measure or decide, at the scheduled steps."""
         self._mode.after_step(step)
         waited = self.bound.lane.waited_seconds - self._waited
         self._compute.append(time.perf_counter() - self._began - waited)
@@ -111,7 +111,7 @@ class AutoHook(Hook):
         return {"chosen": self.sync.model_dump(), **self._mode.numbers()}
 
     def resuming(self, numbers: Mapping[str, Any]) -> None:
-        """Change to the mode of the checkpoint."""
+        """Switch to the mode of the checkpoint."""
         if "chosen" in numbers:
             self._become(read_sync(numbers["chosen"]))
 
@@ -120,7 +120,7 @@ class AutoHook(Hook):
         self._mode.restored(numbers, same_replicas=same_replicas)
 
     def close(self) -> None:
-        """Release what the current mode holds."""
+        """Release the current mode's resources."""
         self._mode.close()
 
     def _become(self, sync: SyncSettings) -> None:
@@ -129,8 +129,8 @@ class AutoHook(Hook):
         self._mode = sync.hook(self.bound)
 
     def _look(self, own_seconds: float) -> Measured | None:
-        """Return the mean measurements of all workers; None where nothing was communicated since
-        the last look. Runs on the lane, so that nothing else is in flight."""
+        """Return the mean measurements of all workers; None if nothing was communicated since the
+        last look. Runs on the lane, so nothing else is in flight."""
         lane, transport = self.bound.lane, self.bound.transport
         began = time.perf_counter()
         sent, busy = transport.sent_bytes - self._sent, lane.busy_seconds - self._busy
@@ -169,8 +169,9 @@ class AutoHook(Hook):
             self._change(step, choice, measured)
 
     def _own_seconds(self, step: int) -> float:
-        """Return the computation time of a step. Gradients that are communicated during backward
-        take processor time from it, which other modes would not: then the last figure stands."""
+        """Return the computation time of a step. A mode that communicates during backward takes
+        processor time from it, and other modes would not; in such a mode, return the last
+        figure."""
         if self._compute_seconds is None or self._mode.replicas_differ:
             self._compute_seconds = _median(self._compute[WARM_UP if step == FIRST_LOOK else 0 :])
         return self._compute_seconds
@@ -201,7 +202,7 @@ class AutoHook(Hook):
         )
 
     def _average_optimizer(self) -> None:
-        """Give all replicas one optimizer state, since they now take the same steps."""
+        """Average the optimizer state over all replicas, because they now take the same steps."""
         states = [
             local_tensor(value)
             for each in self.bound.held
@@ -218,7 +219,7 @@ def _median(values: list[float]) -> float:
 
 
 def auto_hook(settings: SyncMode, bound: Bound) -> Hook:
-    """Return what measures, chooses and trains; one replica has nothing to choose."""
+    """Return the hook that measures, chooses and trains; one replica has nothing to choose."""
     return (
         EngineHook(settings, bound) if bound.transport.workers == 1 else AutoHook(settings, bound)
     )

@@ -21,18 +21,18 @@ from paceline.sync.modes.canonical.tree import subtrees
 
 
 class Canonical(SyncMode):
-    """Every batch has a fixed number of parts, whose gradients are added in a fixed order."""
+    """Every batch has a fixed number of parts; their gradients are added in a fixed order."""
 
     hook_path: ClassVar[str] = "paceline.sync.modes.canonical.hook:CanonicalHook"
 
     mode: Literal["canonical"] = "canonical"
     parts: int | None = Field(default=None, ge=1)
-    """Parts of every batch, on any number of replicas; the number of replicas at the first start
-    where unset."""
+    """Number of parts of every batch, on any number of replicas; if unset, the number of replicas
+    at the first start."""
 
     @property
     def words(self) -> str:
-        """What replicas do."""
+        """A phrase for what the replicas do."""
         return (
             "an all-reduce of the gradients in every step, with identical bits on any number of"
             " replicas"
@@ -54,7 +54,7 @@ class Canonical(SyncMode):
         return self.parts
 
     def for_replicas(self, replicas: int) -> "Canonical":
-        """Return these settings with as many parts as replicas where unset."""
+        """Return these settings with as many parts as replicas, if unset."""
         return self if self.parts is not None else self.model_copy(update={"parts": replicas})
 
     def forward_samples(self, batch: int, replicas: int) -> int:
@@ -62,7 +62,7 @@ class Canonical(SyncMode):
         return -(-batch // (self.parts or replicas))
 
     def check(self, layout: Layout) -> None:
-        """Refuse layouts whose results depend on the number of workers, or on chance."""
+        """Reject layouts whose results depend on the number of workers, or on chance."""
         if self.parts is not None and self.parts < layout.replicas:
             raise PacelineError(
                 f"canonical:parts={self.parts} was given for {layout.replicas} replicas: some would"
@@ -115,14 +115,14 @@ class Canonical(SyncMode):
             busiest=workers,
             per_step=1.0,
             hidden_steps=0,
-            # Into a row, through the sum, together and back; a row and a sum of each earlier part.
+            # Into a row, through the sum, concatenated, back; a row and a sum of each earlier part.
             device_bytes=copied(parameters, 4.5 + 2.5 * (rows - 1)),
             # All wait for the worker with the most subtrees.
             crossing=(max(sums) + 1) / (mean + 1),
         )
 
     def state_bytes(self, workers: int) -> float:
-        """Return the sums that a worker keeps of a parameter between its parts."""
+        """Return the bytes of the sums that a worker keeps per parameter between its parts."""
         return NUMBER_BYTES * rows_kept(self.parts or workers, workers)
 
 
@@ -136,7 +136,7 @@ def subtrees_of_workers(parts: int, workers: int) -> tuple[int, ...]:
 
 @cache
 def rows_kept(parts: int, workers: int) -> int:
-    """Return the most subtrees whose sums a worker keeps while it computes its next part."""
+    """Return the largest number of subtree sums that a worker keeps while it computes a part."""
     if parts <= workers:
         return 0
     shares = (slice_of(parts, workers, rank) for rank in range(workers))

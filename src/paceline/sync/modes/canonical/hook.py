@@ -1,10 +1,10 @@
 """An all-reduce of the gradients with identical bits on any number of workers.
 
 A batch has a fixed number of parts, each with its own forward and backward, and the gradients of
-the parts are added in the order of a tree over their numbers (`tree.py`). A worker adds the
+the parts are added in the order of a tree over their indices (`tree.py`). A worker adds the
 complete subtrees among its own parts. Each worker then owns a piece of every bucket: all workers
-send it their sums of that piece, it adds them in the tree's order, and all gather the results.
-With a subtree each, workers send as many bytes as in a ring all-reduce.
+send it their sums of that piece, it adds them in the tree's order, and all gather the results. With
+a subtree each, workers send as many bytes as in a ring all-reduce.
 """
 
 import functools
@@ -27,10 +27,10 @@ from paceline.sync.modes.canonical.tree import Subtree, TreeSum, subtrees
 
 class Tracked(Protocol):
     """Buffers that a forward changes, such as running statistics: every part begins with the same
-    values, and the mean change over the parts counts."""
+    values, and the step applies the mean change over the parts."""
 
     size: int
-    """Numbers that can change."""
+    """Number of values that can change."""
 
     def rewind(self) -> None:
         """Undo the changes of the previous part."""
@@ -43,13 +43,13 @@ class Tracked(Protocol):
 
 
 class CanonicalHook(Bucketed):
-    """Adds gradients in one order, whichever worker has which parts."""
+    """Adds gradients in one order, independent of which worker has which parts."""
 
     settings: Canonical
 
     def __init__(self, settings: Canonical, bound: Bound) -> None:
         super().__init__(settings, bound)
-        # On GPUs, cuBLAS is deterministic only with this.
+        # cuBLAS on GPUs is deterministic only with this setting.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self._ranges: list[range] = []
         self._owed: list[list[Subtree]] = []
@@ -61,10 +61,11 @@ class CanonicalHook(Bucketed):
         self._changes: TreeSum[torch.Tensor] = TreeSum(0, _add)
 
     def divide(self, own: range) -> None:
-        """Announce this worker's parts; all workers call this together.
+        """Announce this worker's parts; a collective call.
 
-        They also use the same number of threads, on which the order of sums inside a layer depends:
-        that of most workers, so that a worker that joins uses that of the others.
+        Workers also agree on the number of threads, because the order of sums inside a layer
+        depends on it. They use the most common number, so that a joining worker adopts that of the
+        others.
         """
         said = torch.tensor([own.start, own.stop, torch.get_num_threads()])
         rows = [
@@ -87,7 +88,7 @@ class CanonicalHook(Bucketed):
 
     @contextmanager
     def part(self, number: int, *, last: bool) -> Iterator[None]:
-        """A block with the forward and backward of a part; `last`: it is this worker's last."""
+        """Run a part's forward and backward in the block; `last`: it is this worker's last."""
         assert self._tracked is not None
         self._tracked.rewind()
         if last:
@@ -111,7 +112,7 @@ class CanonicalHook(Bucketed):
             tracked.conclude(lane.finish(lane.begin(sums)) / self._parts)
 
     def numbers(self) -> dict[str, Any]:
-        """Return the settings that the bits depend on."""
+        """Return the settings that determine the bits."""
         return {"parts": self.settings.parts, "threads": torch.get_num_threads()}
 
     def resuming(self, numbers: Mapping[str, Any]) -> None:
@@ -182,7 +183,8 @@ class CanonicalHook(Bucketed):
 
 def _add(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     if right.device.type != "cpu":
-        # It may come from another stream, which would use its memory again while it is read here.
+        # The tensor may come from another stream, which would reuse its memory while it is read
+        # here.
         right.record_stream(torch.get_device_module(right.device.type).current_stream())
     return left.add_(right)
 
@@ -194,9 +196,9 @@ def _use_threads(count: int) -> None:
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """A block in which PyTorch is deterministic; refuses operations that cannot be."""
+    """Make PyTorch deterministic inside the block; reject operations that cannot be."""
     before = torch.get_deterministic_debug_mode()
-    # As torch.use_deterministic_algorithms, which also loads a compiler, for seconds.
+    # Like torch.use_deterministic_algorithms, which also loads a compiler, for seconds.
     torch.set_deterministic_debug_mode("error")
     try:
         yield

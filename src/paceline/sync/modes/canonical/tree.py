@@ -1,9 +1,9 @@
-"""The order in which the parts of a batch are added, whichever worker has which of them.
+"""A fixed order in which to add the parts of a batch, independent of their workers.
 
 A sum of floating-point numbers depends on the order of its terms. Here that order is a binary tree
-over the numbers of the parts: neighbors first, then pairs of neighbors, and so on. Where the number
-of parts is no power of two, the missing ones at the end are left out. A worker with consecutive
-parts adds the complete subtrees among them; the subtrees of all workers are added the same way.
+over the indices of the parts: neighbors first, then pairs of neighbors, and so on. If the number of
+parts is no power of two, the missing ones at the end are left out. A worker with consecutive parts
+adds the complete subtrees among them; the subtrees of all workers are added the same way.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def subtrees(some: range, parts: int) -> list[Subtree]:
 
 
 class TreeSum(Generic[Value]):
-    """Adds subtrees, given in their order, as far as they are neighbors."""
+    """Adds subtrees, pushed in order, as far as they are neighbors."""
 
     def __init__(self, parts: int, add: Callable[[Value, Value], Value]) -> None:
         self._parts, self._add = parts, add

@@ -12,7 +12,7 @@ from paceline.sync.mode import SyncMode
 from paceline.sync.modes._local_steps import drift
 
 EXTRA_SAMPLES = 0.03
-"""Additional samples per doubling of the steps between two rounds: assumed, as of local steps."""
+"""Additional samples per doubling of the steps between two rounds: assumed, as for local steps."""
 
 
 class Gossip(SyncMode):
@@ -30,7 +30,7 @@ class Gossip(SyncMode):
 
     @property
     def words(self) -> str:
-        """What replicas do."""
+        """A phrase for what the replicas do."""
         return f"averaging their weights with a few peers every {self.every} steps"
 
     @property
@@ -38,7 +38,7 @@ class Gossip(SyncMode):
         return 2 if self.graph == "ring" else 1
 
     def check(self, layout: Layout) -> None:
-        """Refuse settings that conflict with each other or with a layout."""
+        """Reject settings that conflict with each other or with a layout."""
         if self.overlap > 1:
             raise PacelineError(
                 f"overlap={self.overlap} was given together with --sync gossip, in which a round"
@@ -55,7 +55,7 @@ class Gossip(SyncMode):
         bucket_bytes: int = BUCKET_BYTES,
         shapes: Sequence[tuple[int, ...]] = (),
     ) -> Traffic:
-        """Return the communication of a round: the weights, to each peer."""
+        """Return the communication of a round: the weights to each peer."""
         del bucket_bytes, shapes
         peers = min(self._peers, workers - 1)
         sent = transfer("send", 2, NUMBER_BYTES * parameters, peers)
@@ -68,7 +68,7 @@ class Gossip(SyncMode):
         return NUMBER_BYTES * (2 + min(self._peers, workers - 1)) * self.overlap
 
     def extra_samples(self, workers: int) -> float:
-        """Return the samples to the same loss, in times of a plain all-reduce: assumed."""
+        """Return the samples to the same loss, relative to a plain all-reduce: assumed."""
         if workers == 1:
             return 1.0
         return 1.0 + EXTRA_SAMPLES * math.log2(1 + self.every + self.overlap) * drift(workers)

@@ -1,8 +1,8 @@
 """The peers of each worker, by graph.
 
-In every graph a worker sends to as many peers as it receives from, and all weigh the same. So the
+In every graph, a worker sends to as many peers as it receives from, with equal weights. So the
 matrix of a step is doubly stochastic: the mean over the workers does not change, and the weight
-that push-sum (arXiv 1811.10792) carries beside the parameters stays 1.
+that push-sum (arXiv 1811.10792) carries with the parameters stays 1.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def matrix(graph: str, workers: int, step: int) -> list[list[float]]:
 
 
 def _ring(workers: int, step: int) -> Peers:
-    """Both neighbors, in every step."""
+    """Return both neighbors, in every step."""
     del step
     return [
         tuple(sorted({(rank - 1) % workers, (rank + 1) % workers} - {rank}))
@@ -38,8 +38,8 @@ def _ring(workers: int, step: int) -> Peers:
 
 
 def _exponential(workers: int, step: int) -> Peers:
-    """One peer, twice as far away as in the previous step: after log2(workers) steps all workers
-    are mixed, to their exact mean where their number is a power of two."""
+    """Return one peer, twice as far away as in the previous step: after log2(workers) steps all
+    workers are mixed, to their exact mean if their number is a power of two."""
     period = (workers - 1).bit_length()
     if period == 0:
         return [()]
@@ -48,8 +48,8 @@ def _exponential(workers: int, step: int) -> Peers:
 
 
 def _random(workers: int, step: int) -> Peers:
-    """The next worker in a circle that is drawn anew in every step; pairs would leave out one of an
-    odd number of workers."""
+    """Return the next worker in a circle that is drawn anew in every step; with pairs, an odd
+    number of workers would leave one out."""
     if workers == 1:
         return [()]
     circle = sorted(range(workers), key=lambda rank: blake2b(f"{step}/{rank}".encode()).digest())

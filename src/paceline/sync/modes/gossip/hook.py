@@ -1,14 +1,14 @@
 """A mean of the weights with a few peers: decentralized training.
 
-Without overlap a worker mixes its and its peers' weights after their update, as in stochastic
-gradient push (arXiv 1811.10792): θᵢ(t+1) = Σⱼ Wᵢⱼ (θⱼ(t) − η∇f(θⱼ(t))). With overlap=1 it mixes the
-weights before it, while each computes its gradient (arXiv 1705.09056): θᵢ(t+1) = Σⱼ Wᵢⱼ θⱼ(t) −
-η∇f(θᵢ(t)). That overlaps the communication, at a price: differences die out only where η times the
-curvature is below 1 + the least eigenvalue of W (1 for two workers, 2/3 on an even ring), not below
-2 as without overlap, so that a smaller learning rate may be needed.
+Without overlap, a worker mixes its weights with its peers' after their update, as in stochastic
+gradient push (arXiv 1811.10792): θᵢ(t+1) = Σⱼ Wᵢⱼ (θⱼ(t) − η∇f(θⱼ(t))). With overlap=1, it mixes
+the weights from before the update, while each worker computes its gradient (arXiv 1705.09056):
+θᵢ(t+1) = Σⱼ Wᵢⱼ θⱼ(t) − η∇f(θᵢ(t)). That overlaps the communication, at a price: differences die
+out only if η times the curvature is below 1 + the least eigenvalue of W (1 for two workers, 2/3 on
+an even ring), not below 2 as without overlap, so a smaller learning rate may be needed.
 
 W is doubly stochastic (`graphs.py`), so there is no push-sum weight to divide by, and nothing is in
-flight between two steps: the weights are all that a checkpoint needs.
+flight between two steps: a checkpoint needs only the weights.
 """
 
 from concurrent.futures import Future
@@ -21,7 +21,7 @@ from paceline.sync.modes.gossip.graphs import peers
 
 
 class GossipHook(Hook):
-    """Mixes the weights of a replica with those of its peers of the step."""
+    """Mixes a replica's weights with those of its peers in the step."""
 
     settings: Gossip
 
@@ -32,13 +32,13 @@ class GossipHook(Hook):
         """The weights when the round began, and its result."""
 
     def before_forward(self, step: int) -> None:
-        """Begin a round, with overlap."""
+        """Start a round, if it overlaps."""
         if self.settings.overlap and step % self.settings.every == 0:
             self._begin(step)
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:
-        """Mix; the replica keeps what it learned during the round."""
+        """Mix; with overlap, the replica keeps its updates made during the round."""
         if step % self.settings.every:
             return
         if not self.settings.overlap:
@@ -59,12 +59,12 @@ class GossipHook(Hook):
         return self.bound.in_order([(self._row, mean)])
 
     def conclude(self) -> None:
-        """Take the mean."""
+        """Load the mean."""
         self.bound.load(self.consensus())
 
     def _begin(self, step: int) -> None:
         own = self._row.weights()
-        # Counted in rounds, so that a graph that changes goes through all of its forms.
+        # Counted in rounds, so that a changing graph goes through all of its forms.
         round_ = step // self.settings.every
         self._in_flight = own, self.bound.lane.begin(lambda: self._mix(own, round_))
 

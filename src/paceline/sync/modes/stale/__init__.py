@@ -11,11 +11,11 @@ from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, co
 from paceline.sync.mode import SyncMode
 
 EXTRA_SAMPLES = 0.02
-"""Additional samples for each step that a gradient is old: assumed."""
+"""Additional samples per step of a gradient's age: assumed."""
 
 
 class Stale(SyncMode):
-    """Workers send gradients to parameter servers and continue with their weights."""
+    """Workers send gradients to parameter servers and continue with the servers' weights."""
 
     hook_path: ClassVar[str] = "paceline.sync.modes.stale.hook:StaleWeights"
 
@@ -23,7 +23,7 @@ class Stale(SyncMode):
     staleness: int | None = Field(default=None, ge=0)
     """Steps that a worker may be ahead of the slowest; unset or `any`: no bound."""
     servers: int = Field(default=1, ge=1)
-    """Workers that serve a part of the weights each."""
+    """Number of workers that each serve a part of the weights."""
 
     @field_validator("staleness", mode="before")
     @classmethod
@@ -32,7 +32,7 @@ class Stale(SyncMode):
 
     @property
     def words(self) -> str:
-        """What replicas do."""
+        """A phrase for what the replicas do."""
         return "sending gradients to parameter servers"
 
     @property
@@ -41,7 +41,7 @@ class Stale(SyncMode):
         return True
 
     def check(self, layout: Layout) -> None:
-        """Refuse settings that conflict with each other or with a layout."""
+        """Reject settings that conflict with each other or with a layout."""
         if self.servers > layout.replicas:
             raise PacelineError(
                 f"servers={self.servers} was given for {layout.replicas} replicas, some of which"
@@ -63,7 +63,7 @@ class Stale(SyncMode):
         super().check(layout)
 
     def check_shared_weights(self, model: str) -> None:
-        """Refuse a staleness where stages share a weight."""
+        """Reject a staleness above 0 if stages share a weight."""
         if self.staleness != 0:
             raise PacelineError(
                 f"--sync stale was given together with pipeline, but stages of {model} share a"
@@ -85,8 +85,8 @@ class Stale(SyncMode):
         part = NUMBER_BYTES * -(-parameters // servers)
         crossing = 1.0
         if self.staleness != 0 and workers > 1:
-            # Some are answered while others still send. A server is a worker of the other servers,
-            # too; and no worker is answered before it has sent all.
+            # Some workers are answered while others still send. A server is also a worker of the
+            # other servers, and no worker is answered before it has sent everything.
             over_its_link, in_turn = workers + servers - 2, 2 * min(servers, workers - 1)
             crossing = max(over_its_link, in_turn) / (2 * (workers - 1))
         return Traffic(
@@ -102,15 +102,15 @@ class Stale(SyncMode):
         )
 
     def state_bytes(self, workers: int) -> float:
-        """Return a gradient, its message and the answer; on a server, the weights and a message
-        from each other worker."""
+        """Return the bytes of a gradient, its message and the answer; on a server, also of the
+        weights and a message from each other worker."""
         if workers == 1:
             return 0
         return NUMBER_BYTES * (3 + workers / min(self.servers, workers))
 
     def extra_samples(self, workers: int) -> float:
-        """Return the samples to the same loss, in times of a plain all-reduce: assumed."""
-        # Without a bound, a gradient is as old as the number of gradients that arrive meanwhile.
+        """Return the samples to the same loss, relative to a plain all-reduce: assumed."""
+        # Without a bound, a gradient's age is the number of gradients that arrive meanwhile.
         age = workers - 1 if self.staleness is None else min(self.staleness, workers - 1)
         return 1.0 + EXTRA_SAMPLES * age
 

@@ -1,19 +1,19 @@
 """Parameter servers with a staleness bound: bulk synchronous, stale synchronous, asynchronous.
 
-Some workers serve a part of the weights each (`server.py`). A worker sends them its gradient in
-every step and continues with the weights of their answers. The staleness bound s decides how long a
-server holds an answer back: a worker that has taken c steps continues when all have taken c - s
-(stale synchronous parallel; Ho et al., NeurIPS 2013), and without a bound at once (asynchronous;
-Downpour SGD, Dean et al., NeurIPS 2012). With s = 0 the servers take one step with the mean of all:
-a correct, slow reference for synchronous training.
+Some workers each serve a part of the weights (`server.py`). A worker sends them its gradient in
+every step and continues with the weights of their answers. The staleness bound s determines how
+long a server holds an answer back: a worker that has taken c steps continues when all have taken c
+- s (stale synchronous parallel; Ho et al., NeurIPS 2013), and without a bound at once
+(asynchronous; Downpour SGD, Dean et al., NeurIPS 2012). With s = 0 the servers take one step with
+the mean of all: a correct, slow reference for synchronous training.
 
 With s > 0 every gradient is a step of the optimizer as it arrives, at a learning rate divided by
 the number of workers: one gradient of each worker then moves plain SGD as far as one synchronous
-step, and Adam and weight decay about as far. Momentum and Adam's averages last for as many steps as
-ever, which are fewer rounds. Each worker clips its own gradient before it sends it, with any s.
+step, and Adam and weight decay about as far. Momentum and Adam's averages span the same number of
+steps, but fewer rounds. Each worker clips its own gradient before it sends it, with any s.
 
 A checkpoint holds the servers' weights and optimizer state in the format of synchronous training,
-so that any number of workers can continue, in any mode.
+so any number of workers can continue, in any mode.
 """
 
 from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ class StaleWeights(Hook):
         return list(self._server.part.arrivals) if self._server else []
 
     def before_forward(self, step: int) -> None:
-        """Take the weights of the servers' answers; the servers begin with those of the model."""
+        """Load the weights of the servers' answers; the servers begin with the model's weights."""
         if not self._begun:
             self._begin(steps_taken=step - 1)
         self._land()
@@ -84,7 +84,7 @@ class StaleWeights(Hook):
             for row in self._rows
         ]
         self._arriving = self.bound.lane.begin(lambda: self._push_and_pull(pushes))
-        # The servers step in its place; a schedule would warn that this optimizer does not.
+        # The servers step instead; a schedule would warn that this optimizer does not.
         vars(self.bound.optimizer)["_opt_called"] = True
         return False
 
@@ -104,19 +104,19 @@ class StaleWeights(Hook):
         )
 
     def conclude(self) -> None:
-        """Take the servers' weights."""
+        """Load the servers' weights."""
         if (common := self.consensus()) is not None:
             self.bound.load(common)
 
     def drain(self) -> None:
-        """Take the last answer and the state of the servers' optimizers: all workers write a
+        """Take the last answer and the servers' optimizer state, because all workers write a
         checkpoint together."""
         if self._begun:
             self._land()
             self._take_over_state()
 
     def close(self) -> None:
-        """Sign off at the servers, and wait until all workers have signed off at one's own."""
+        """Sign off at the servers; wait until all workers have signed off at this worker's."""
         if self._begun:
             self._land()
             lane = self.bound.lane
@@ -125,7 +125,7 @@ class StaleWeights(Hook):
                 self._server.join()
 
     def _begin(self, *, steps_taken: int) -> None:
-        """Start to serve, from the current weights and optimizer state, restored or new."""
+        """Start serving from the current weights and optimizer state, restored or new."""
         bound, transport = self.bound, self.bound.transport
         self._begun, self._step = True, steps_taken
         if transport.rank < len(self._rows):
@@ -173,7 +173,7 @@ class StaleWeights(Hook):
     def _from_servers(
         self, own: Callable[[Part], torch.Tensor], room: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Return the answer of each server to all workers, which call this together."""
+        """Return the answer of each server to all workers; a collective call."""
         transport, server = self.bound.transport, self._server
 
         def exchange() -> list[torch.Tensor]:
@@ -222,7 +222,7 @@ class StaleWeights(Hook):
 
 
 def _gradient(of: Held) -> torch.Tensor:
-    """Return this worker's part of a gradient; zeros where the model did not use the parameter."""
+    """Return this worker's part of a gradient; zeros if the model did not use the parameter."""
     gradient = of.parameter.grad
     if gradient is None:
         return torch.zeros_like(of.local)

@@ -13,14 +13,14 @@ PUSH, ANSWER = 1, 2
 """Tags of a worker's gradients and a server's answers, between the same two workers."""
 
 GOODBYE = 0
-"""In place of a step: the worker signs off."""
+"""Sent in place of a step when the worker signs off."""
 
 _ALL_PRESENT, _WORKER_LOST = 0.0, 1.0
 
 
 @dataclass(frozen=True)
 class Push:
-    """A worker's gradient of a part, with the settings of its optimizer at this step."""
+    """A worker's gradient for a part, with its optimizer's settings at this step."""
 
     step: int
     settings: Sequence[float]
@@ -34,7 +34,7 @@ class Push:
 
     @classmethod
     def unpacked(cls, message: torch.Tensor, like: torch.Tensor) -> "Push":
-        """Read a message, sharing its memory; `like`: a row of the same shape."""
+        """Read a message, sharing its memory; `like` is a row of the same shape."""
         begin = len(message) - like.nbytes
         step, *settings = message[:begin].view(torch.float64).tolist()
         return cls(int(step), settings, message[begin:].view(like.dtype))
@@ -47,7 +47,7 @@ def answer(weights: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def room_for_answer(row: torch.Tensor) -> torch.Tensor:
-    """Return room for a row of weights and its mark, which says "lost" until it is received."""
+    """Return a buffer for a row of weights and its mark, which says "lost" until it is received."""
     return row.new_full((len(row) + 1,), _WORKER_LOST)
 
 
@@ -59,7 +59,7 @@ def weights_in(answered: torch.Tensor) -> torch.Tensor:
 
 
 def packed_states(states: Sequence[Mapping[str, Any]]) -> torch.Tensor:
-    """Return optimizer state, as a checkpoint has it, as bytes: a description, then tensors."""
+    """Pack optimizer state, in a checkpoint's form, into bytes: a description, then tensors."""
     tensors: list[torch.Tensor] = []
     described: list[dict[str, Any]] = [{} for _ in states]
     for state, description in zip(states, described, strict=True):
@@ -89,7 +89,7 @@ def unpacked_states(message: torch.Tensor) -> list[dict[str, Any]]:
             if isinstance(value, dict):
                 dtype, shape = getattr(torch, value["dtype"]), value["shape"]
                 end = begin + torch.Size(shape).numel() * dtype.itemsize
-                # A copy, since tensors may be unaligned in the message.
+                # A copy, because tensors may be unaligned in the message.
                 state[key] = message[begin:end].clone().view(dtype).view(shape)
                 begin = end
     return states

@@ -1,9 +1,9 @@
-"""A parameter server: a part of the weights that one worker serves beside its own training.
+"""A parameter server: a part of the weights that one worker serves in addition to its training.
 
 An optimizer of the user's class, with the user's parameter groups, updates the part as gradients
 arrive. A thread for each of the other workers receives its gradient, waits while the worker is too
-far ahead, and answers with the weights; it also notices when the worker is lost. The worker beside
-the server passes its gradient in memory.
+far ahead, and answers with the weights; it also detects the loss of the worker. The server's own
+worker passes its gradient in memory.
 """
 
 import threading
@@ -37,7 +37,7 @@ class Arrival:
     worker: int
     step: int
     version: int
-    """Updates of the part before the worker was given the weights of this gradient."""
+    """The part's version (number of updates) that the gradient was computed with."""
 
 
 class Part:
@@ -60,28 +60,28 @@ class Part:
         self._optimizer, self._groups = _optimizer_like(optimizer, originals, self._parameters)
         self._workers, self._staleness = workers, staleness
         self._taken = [steps_taken] * workers
-        """Steps, by worker."""
+        """Steps taken, by worker."""
         self._version = 0
         self._given = [0] * workers
-        """The version that a worker was given last."""
+        """The last version sent to each worker."""
         self._round: dict[int, torch.Tensor] = {}
         """With a staleness of 0: the gradients of this step so far, by worker."""
         self._failure: Exception | None = None
         self._moved = threading.Condition()
 
     def push(self, worker: int, push: Push) -> None:
-        """Take a worker's gradient: apply it at once, or, with a staleness of 0, as one mean with
-        those of the others."""
+        """Take a worker's gradient: apply it at once or, with a staleness of 0, as one mean with
+        the others' gradients."""
         with self._moved:
             self.arrivals.append(Arrival(worker, push.step, self._given[worker]))
             self._taken[worker] = push.step
             if self._staleness != 0:
-                # All workers together move the weights as far as their mean would.
+                # All workers together move the weights as far as their mean gradient would.
                 self._apply(push.gradient, push.settings, rate=1 / self._workers)
             else:
                 self._round[worker] = push.gradient
                 if len(self._round) == self._workers:
-                    # In the order of the workers: the same sum in any order of arrival.
+                    # In the order of the workers, so the sum is the same in any order of arrival.
                     mean = self._round[0].clone()
                     for other in range(1, self._workers):
                         mean += self._round[other]
@@ -110,7 +110,7 @@ class Part:
             return [dict(self._optimizer.state.get(each, {})) for each in self._parameters]
 
     def fail(self, error: Exception) -> None:
-        """End every wait for a worker that is lost."""
+        """Record a failure, such as a lost worker, and end all waits."""
         with self._moved:
             self._failure = self._failure or error
             self._moved.notify_all()
@@ -139,7 +139,7 @@ class Server:
         self._transport = transport
         self._like = part.row.weights().cpu()
         message = Push(GOODBYE, settings, self._like).packed()
-        # Daemons, since after an error no worker signs off.
+        # Daemons, because after an error no worker signs off.
         self._threads = [
             threading.Thread(
                 target=self._serve,
@@ -175,7 +175,7 @@ class Server:
 
 
 def settings_of(optimizer: torch.optim.Optimizer) -> list[float]:
-    """Return the numbers of all parameter groups, which a schedule may change in every step."""
+    """Return the numbers in all parameter groups, which a schedule may change in every step."""
     return [
         number
         for group in optimizer.param_groups
@@ -217,11 +217,11 @@ def _optimizer_like(
     parameters: Sequence[torch.nn.Parameter],
     copies: Sequence[torch.nn.Parameter],
 ) -> tuple[torch.optim.Optimizer, list[dict[str, Any]]]:
-    """Return an optimizer like another one, with its settings and state, for copies of some of its
-    parameters; and all parameter groups, of which it leaves out the empty ones."""
+    """Return a copy of an optimizer, with its settings and state, for copies of some of its
+    parameters; and all parameter groups, including the empty ones that the copy leaves out."""
     copy_of = dict(zip(parameters, copies, strict=True))
     like: Any = object.__new__(type(optimizer))
-    # Classes keep other attributes beside groups and state; a schedule has wrapped `step`.
+    # Classes keep other attributes besides groups and state; a schedule has wrapped `step`.
     apart = ("step", "param_groups", "state")
     vars(like).update({key: own for key, own in vars(optimizer).items() if key not in apart})
     groups = [
