@@ -36,7 +36,7 @@ ContextPair = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 
 def recompute(model: nn.Module, layout: Layout, again: Callable[[], ContextPair]) -> None:
-    """Make a model's blocks recompute what the layout says, in place.
+    """Enable the layout's recomputation in a model's blocks, in place.
 
     `again` returns the contexts for a block whose backward runs outside its forward's contexts.
     """

@@ -56,7 +56,7 @@ class CompressedSync(SyncMode):
     """A mode that averages over the replicas, optionally in fewer bits with error feedback."""
 
     compress: Compress = "none"
-    """What is sent: 32-bit numbers, fewer bits (`bf16`, `int8`, `int4`, `int2`, `sign`), only the
+    """Message format: 32-bit numbers, fewer bits (`bf16`, `int8`, `int4`, `int2`, `sign`), only the
     largest numbers (`topk`, `topk2` with two bits each), or low-rank factors (`powersgd`)."""
     keep: float = Field(default=0.01, gt=0, le=0.5)
     """Fraction of the numbers that `topk` and `topk2` send."""

@@ -1,7 +1,7 @@
 """Dry run of a training on any cluster: each worker's memory and transfers in a step.
 
 The user's model and the engine itself run for one worker after another, on fake tensors and with
-fake peers. So the results show what the engine really does.
+fake peers. So the results are those of the real engine.
 """
 
 import dataclasses

@@ -46,7 +46,7 @@ _OTHER_WORDS = {
 
 
 def what_is_lacking(error: Exception) -> str | None:
-    """Return what code needed from a fake tensor, if the error is about that."""
+    """Describe the value that code needed from a fake tensor; None for any other error."""
     if isinstance(error, DataDependentOutputException):
         return "asks for the number in a tensor"
     if isinstance(error, DynamicOutputShapeException):

@@ -95,7 +95,7 @@ class LocalSteps(CompressedSync):
         )
 
     def state_bytes(self, workers: int) -> float:
-        """Return the anchor, the weights at launch, the change, the momentum and the residual."""
+        """Return the bytes of anchor, weights at launch, change, momentum and residual."""
         if workers == 1:
             return 0
         return self.residual_bytes + NUMBER_BYTES * (3 + self._has_momentum)

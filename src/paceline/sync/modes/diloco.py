@@ -28,7 +28,7 @@ class DiLoCo(OuterSteps):
 
     @property
     def words(self) -> str:
-        """A phrase for what the replicas do."""
+        """A phrase that describes the mode."""
         return f"an outer step with the mean change of their weights{self._rhythm}"
 
     def candidates(self) -> Iterator["DiLoCo"]:

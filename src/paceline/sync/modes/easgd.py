@@ -36,7 +36,7 @@ class ElasticAveraging(SyncMode):
 
     @property
     def words(self) -> str:
-        """A phrase for what the replicas do."""
+        """A phrase that describes the mode."""
         return f"a pull to a common center every {self.every} steps"
 
     def check(self, layout: Layout) -> None:
@@ -66,7 +66,7 @@ class ElasticAveraging(SyncMode):
         return Traffic((summed,), workers, 1 / self.every, 1, copied(parameters, 6.0))
 
     def state_bytes(self, workers: int) -> float:
-        """Return the center, this worker's pull, and the mean of all pulls."""
+        """Return the bytes of the center, this worker's pull, and the mean of all pulls."""
         return 3 * NUMBER_BYTES if workers > 1 else 0
 
     def extra_samples(self, workers: int) -> float:

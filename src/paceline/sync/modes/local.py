@@ -18,7 +18,7 @@ class Local(LocalSteps):
 
     @property
     def words(self) -> str:
-        """A phrase for what the replicas do."""
+        """A phrase that describes the mode."""
         return f"averaging their weights{self._rhythm}"
 
     def candidates(self) -> Iterator["Local"]:

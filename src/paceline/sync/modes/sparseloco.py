@@ -26,7 +26,7 @@ class SparseLoCo(OuterSteps):
 
     @property
     def words(self) -> str:
-        """A phrase for what the replicas do."""
+        """A phrase that describes the mode."""
         return f"an outer step with the largest changes of their weights{self._rhythm}"
 
 

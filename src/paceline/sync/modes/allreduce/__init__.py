@@ -21,7 +21,7 @@ class AllReduce(CompressedSync):
 
     @property
     def words(self) -> str:
-        """A phrase for what the replicas do."""
+        """A phrase that describes the mode."""
         return f"an all-reduce of the gradients in every step{self._with_compression}"
 
     @property

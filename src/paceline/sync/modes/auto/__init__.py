@@ -17,7 +17,7 @@ class Auto(SyncMode):
 
     @property
     def words(self) -> str:
-        """A phrase for what the replicas do."""
+        """A phrase that describes the mode."""
         return "the mode that measurements choose"
 
     @property

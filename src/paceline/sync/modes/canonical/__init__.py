@@ -32,7 +32,7 @@ class Canonical(SyncMode):
 
     @property
     def words(self) -> str:
-        """A phrase for what the replicas do."""
+        """A phrase that describes the mode."""
         return (
             "an all-reduce of the gradients in every step, with identical bits on any number of"
             " replicas"

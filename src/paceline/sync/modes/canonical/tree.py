@@ -58,5 +58,5 @@ class TreeSum(Generic[Value]):
 
     @property
     def values(self) -> list[Value]:
-        """The sums over the subtrees so far, no two of which are neighbors."""
+        """The sums over the subtrees so far; no two of these subtrees are neighbors."""
         return [value for _, value in self._added]

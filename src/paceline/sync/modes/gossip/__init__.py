@@ -30,7 +30,7 @@ class Gossip(SyncMode):
 
     @property
     def words(self) -> str:
-        """A phrase for what the replicas do."""
+        """A phrase that describes the mode."""
         return f"averaging their weights with a few peers every {self.every} steps"
 
     @property
@@ -62,7 +62,7 @@ class Gossip(SyncMode):
         return Traffic((sent,), workers, 1 / self.every, self.overlap, copied(parameters, 5.0))
 
     def state_bytes(self, workers: int) -> float:
-        """Return the weights of peers; without overlap, gradients are freed before they arrive."""
+        """Return the bytes of peers' weights; without overlap, gradients are freed before."""
         if workers == 1:
             return 0
         return NUMBER_BYTES * (2 + min(self._peers, workers - 1)) * self.overlap

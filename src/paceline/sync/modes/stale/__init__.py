@@ -32,7 +32,7 @@ class Stale(SyncMode):
 
     @property
     def words(self) -> str:
-        """A phrase for what the replicas do."""
+        """A phrase that describes the mode."""
         return "sending gradients to parameter servers"
 
     @property
