@@ -36,8 +36,7 @@ class Batch:
         return len(next(tensors_of((self.inputs, self.target))))
 
     def micro(self, count: int, rows: int | None = None) -> Iterator["Batch"]:
-        """Split this local batch into `count` micro-batches of nearly equal size, or of `rows` rows
-        each.
+        """Split this local batch into `count` micro-batches of even size, or of `rows` rows each.
 
         A micro-batch without a sample gets a padding row, so that every worker does equally many
         forwards; one with too few rows repeats its first row.

@@ -14,7 +14,7 @@ _MILLI = 1e3
 
 @dataclass(frozen=True)
 class Line:
-    """One line: what is computed, how, and the result."""
+    """One line: the quantity, its computation and the result."""
 
     what: str
     how: str

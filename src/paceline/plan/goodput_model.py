@@ -22,7 +22,7 @@ class Goodput:
     """The best checkpoint interval, and the goodput with it."""
 
     interval_seconds: float
-    """Training time between two checkpoints; infinite where nothing fails."""
+    """Training time between two checkpoints; infinite if nothing fails."""
     fraction: float
     """Fraction of the time that is useful training."""
     origin: Origin
@@ -56,7 +56,7 @@ def useful_fraction(
 ) -> float:
     """Return the fraction of the time that is useful training (Daly 2006).
 
-    Exact where failures are a Poisson process; they may strike checkpoints and recoveries too.
+    Exact if failures are a Poisson process; they may strike checkpoints and recoveries too.
     """
     mean = between_failures_seconds
     took = mean * math.exp(recovery_seconds / mean)
@@ -79,7 +79,7 @@ class Recovery:
     regroup_seconds: float = 0.0
     """After other failures: from detection until training continues from peer copies."""
     copy_interval_seconds: float = 1.0
-    """Training time between peer copies; one step where replicas hold the same state."""
+    """Training time between peer copies; one step if replicas hold the same state."""
     copy_seconds: float = 0.0
     """Pause of the training for such a copy."""
     return_seconds: float = 0.0

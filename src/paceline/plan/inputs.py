@@ -19,7 +19,7 @@ DEFAULT_PROFILE = Path("profile.toml")
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a user wants planned: a training or a model, a cluster, a goal and limits."""
+    """A planning request: a training or a model, a cluster, a goal and limits."""
 
     train: Target | None = None
     model: str | None = None

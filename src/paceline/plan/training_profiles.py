@@ -18,7 +18,7 @@ MEASURE_SECONDS = 0.4
 
 @cache
 def load_training(target: Target) -> "Training":
-    """Return what the user's function returns; call it once per process."""
+    """Return the result of the user's function; call it once per process."""
     from paceline.comm.torch_loading import load_torch  # noqa: PLC0415
 
     load_torch()

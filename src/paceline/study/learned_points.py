@@ -49,7 +49,7 @@ def base_of(points: Sequence[Point]) -> int:
 def mean_between(
     losses: Sequence[float], samples: Sequence[int], begin: float, end: float
 ) -> float | None:
-    """Return the mean loss of the samples between two positions; None where no step has any."""
+    """Return the mean loss of the samples between two positions; None if no step has any."""
     ends = list(accumulate(samples))
     weights = [
         max(0.0, min(last, end) - max(last - count, begin))

@@ -66,7 +66,7 @@ def points(
 
 
 def check_rate(point: Point, sync: SyncSettings) -> None:
-    """Refuse a scaled learning rate where the optimizer is not the training's."""
+    """Refuse a scaled learning rate if the optimizer is not the training's."""
     if point.varied.get(RATE) == SCALED and sync.has_servers:
         raise PacelineError(
             f"--vary lr=scaled was given together with sync={sync.mode}, whose servers"

@@ -56,7 +56,7 @@ def rounds(
 def exposed(of: Rounds, step_seconds: Array) -> Array:
     """Return the exposed communication of a step that takes `step_seconds` without it.
 
-    Rounds are sequential: where they take longer than the steps between them, they set the pace.
+    Rounds are sequential: if they take longer than the steps between them, they set the pace.
     """
     waiting = np.maximum(of.seconds - of.hidden_steps * step_seconds, 0.0) * of.per_step
     return np.maximum(waiting, of.seconds * of.per_step - step_seconds)

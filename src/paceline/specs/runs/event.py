@@ -7,7 +7,7 @@ from pydantic import Field
 from paceline.specs.base import Spec
 
 Whole = Annotated[int, Field(ge=-(2**53), le=2**53)]
-"""An integer that fits a JSON number: one read from a file may have any number of digits."""
+"""An integer within ±2^53: one read from a file may have any number of digits."""
 Seconds = Annotated[float, Field(ge=-1e11, le=1e11)]
 """A time that can be displayed: finite and not NaN."""
 

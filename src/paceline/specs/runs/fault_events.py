@@ -59,8 +59,8 @@ class Slow(Event):
 
 
 class Refused(Event):
-    """A step was discarded because of a worker's data. From worker 0's node or, if only some
-    workers know of it, from the node of one of them."""
+    """A step was discarded because a worker's values were corrupt or not finite. From worker 0's
+    node or, if only some workers know of it, from the node of one of them."""
 
     kind: Literal["refused"] = "refused"
     step: Whole
