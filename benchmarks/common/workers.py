@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from paceline.comm.devices import pick_device
+from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
 from paceline.schedulers.placement import placement
 from paceline.specs import Run
@@ -28,5 +28,5 @@ def on_workers(function: Any, workers: int, *arguments: Any) -> list[Any]:
 def process_groups(run_path: str) -> Iterator[Groups]:
     """Join the process groups of this worker."""
     here = placement(0)
-    with joined(Run(Path(run_path)), here, pick_device(here), None) as groups:
+    with joined(Run(Path(run_path)), here, device_kind().bind(here), None) as groups:
         yield groups

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import paceline
 from paceline.checkpoints.storage import Folder
-from paceline.comm.devices import pick_device
+from paceline.comm.device_kind import device_kind
 from paceline.schedulers.placement import placement
 from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
 from paceline.sync.modes.allreduce import AllReduce
@@ -126,7 +126,7 @@ def every_case(run: Run, workers: int) -> dict[str, Any]:
     """For each case, the state in the end and the loss of every step that was reported."""
     found = {}
     here = placement(0)
-    with joined(run, here, pick_device(here), None) as groups:
+    with joined(run, here, device_kind().bind(here), None) as groups:
         for case, (sync, changes, settings) in CASES.items():
             telemetry = Telemetry(groups, None, lambda: False)
             speeds = settings.get("speeds", (1.0,) * workers)[:workers]

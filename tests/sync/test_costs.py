@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from paceline.comm.devices import pick_device
+from paceline.comm.device_kind import device_kind
 from paceline.schedulers.placement import placement
 from paceline.specs import Layout, SyncSettings
 from paceline.sync.encodings import encoding
@@ -58,7 +58,7 @@ def sent_and_kept(syncs: Sequence[SyncSettings], workers: int, run: Any) -> list
     found = []
     layout = Layout(replicas=workers)
     here = placement(0)
-    device = pick_device(here)
+    device = device_kind().bind(here)
     with joined(run, here, device, None) as groups:
         for sync in syncs:
             (once, kept), (twice, _) = (

@@ -1,1 +1,1 @@
-"""Words in, calls, words out: the command line, one file per command or family of commands."""
+"""The command line, one file per command."""

@@ -1,1 +1,1 @@
-"""Machines and links: interfaces, file systems, the catalog, collectives, probes."""
+"""Machines and links: interfaces, file systems, processes, the catalog, collectives."""

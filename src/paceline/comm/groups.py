@@ -4,6 +4,7 @@ All other code asks `Groups` whenever it communicates. So after a failure, the n
 groups can replace broken ones inside the living process.
 """
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,8 +13,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from paceline.cluster.interfaces import Interface
-from paceline.comm import devices
 from paceline.comm.connections import Connections
+from paceline.comm.device_kind import device_kind
 from paceline.comm.health import GroupHealth
 from paceline.comm.rendezvous import Meeting
 from paceline.comm.signed_store import SignedStore
@@ -220,13 +221,14 @@ class Groups:
         return next((group for ranks, group in made if self.placement.rank in ranks), None)
 
     def _join(self, meeting: Meeting, generation: int) -> None:
-        devices.use_interface(meeting.interface.name)
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):  # unless the user has set it
+            os.environ.setdefault(name, meeting.interface.name)
         # C++ keeps only its half of a store written in Python: this reference keeps the other
         # alive.
         self._store = SignedStore(meeting.store, meeting.secret)
         with self.health.connecting():
             dist.init_process_group(
-                devices.backend_for(self.device),
+                device_kind().backend(self.device),
                 store=PrefixStore(f"generation-{generation}", self._store),
                 rank=self.placement.rank,
                 world_size=self.placement.workers,

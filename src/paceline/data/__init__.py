@@ -1,4 +1,4 @@
-"""Which sample goes where, and getting it there.
+"""Sample order and loading: which worker reads which sample, and when.
 
 The order of the samples is a function of (seed, epoch, position), a global batch is a range of
 positions, and a local batch is a slice of it; so the samples of every step are the same on any

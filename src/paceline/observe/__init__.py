@@ -1,1 +1,1 @@
-"""What is seen of a run while it runs: events, traces, versions, progress, what it uses."""
+"""What a run records: events, traces, usage; and the listeners that forward metrics."""

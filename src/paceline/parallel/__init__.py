@@ -1,2 +1,1 @@
-"""How a model stands on the workers: whole, copied, sharded, sliced, or in stages, tried before it
-trains."""
+"""How a model lies on workers: replicas, shards, slices, stages; and the dry run."""

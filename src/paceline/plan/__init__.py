@@ -1,1 +1,1 @@
-"""What a layout will take: memory, time, and the search for the best one. No torch here."""
+"""The planner: predicted time and memory of layouts, and the search for the best one."""

@@ -47,7 +47,7 @@ class TrainingProfiles:
 
     def _profile(self, target: Target, layout: Layout) -> Profile:
         training = load_training(target)
-        from paceline.comm.devices import name_of, pick_device  # noqa: PLC0415
+        from paceline.comm.device_kind import device_kind  # noqa: PLC0415
         from paceline.parallel.dry_run.model_profile import profile_of  # noqa: PLC0415
         from paceline.parallel.measured_model import measured  # noqa: PLC0415
         from paceline.profile.timing import with_times  # noqa: PLC0415
@@ -55,9 +55,9 @@ class TrainingProfiles:
         known = self._cluster.device
         with redirect_stdout(sys.stderr):
             counted = profile_of(training, target.file.name, layout)
-            device = pick_device(Placement())
+            device = device_kind().bind(Placement())
             cores = known.units if device.type == "cpu" else None
-            if not self._measure or name_of(device, cores) != known.name:
+            if not self._measure or device_kind().title(device, cores) != known.name:
                 return counted
             times = measured(
                 training, layout, device=device, threads=cores, budget_seconds=MEASURE_SECONDS

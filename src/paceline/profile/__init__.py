@@ -1,1 +1,1 @@
-"""What one step of a model costs: counted without hardware."""
+"""The cost of one step of a model, counted without hardware or timed on it."""

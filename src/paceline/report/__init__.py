@@ -1,4 +1,4 @@
-"""Read a run's folder, watch it live, report on it. Nothing here touches the workers."""
+"""Reports: read a run's folder, show it live, write its page. Never touches the workers."""
 
 from paceline.report.drawing.brief import Content
 from paceline.report.live.view import view, watch

@@ -1,4 +1,4 @@
-"""What flows between the rooms: frozen models, readable as TOML and JSON. No torch here."""
+"""Data types that pass between rooms: frozen, validated, readable as TOML and JSON."""
 
 from paceline.specs.errors import (
     OUT_OF_MEMORY_EXIT_CODE,

@@ -1,4 +1,4 @@
-"""A cluster in a box: nodes, shaped links and a real Slurm on one Linux machine, without root."""
+"""A small cluster on one Linux machine: nodes, shaped links and a real Slurm, without root."""
 
 from paceline.testbed.client import (
     command_prefix,

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import FrameType
 
-from paceline.comm.devices import pick_device
+from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
 from paceline.observe.event_writer import EventWriter
 from paceline.observe.progress_bar import progress_bar
@@ -43,7 +43,7 @@ def start(training: Training) -> Iterator[Trainer]:
     run = Run.open(folder) if folder else None
     training = as_studied(training, run.job) if run else training
     here = placement(run.job.first_generation if run else 0)
-    device = pick_device(here)
+    device = device_kind().bind(here)
     writer = EventWriter(run.events, here.node) if run else None
     with (
         joined_elastic(run, here, device, run.job.port if run else None, _fitting(run)) as (

@@ -1,1 +1,1 @@
-"""What a user hands over: a training, described once, and the script that describes it."""
+"""The user's side: the description of a training, and the script that holds it."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.cluster import interfaces
 from paceline.cluster.interfaces import Interface
-from paceline.comm import devices
 from paceline.comm.connections import Connections
+from paceline.comm.device_kind import device_kind
 from paceline.comm.errors import CommunicationError
 from paceline.comm.groups import Groups
 from paceline.comm.health import GroupHealth
@@ -165,7 +165,7 @@ class ElasticAgent:
         """Interrupt all communication of the generation."""
         if self.copies:
             self.copies.interrupt()
-        devices.abort_exchanges()
+        device_kind().abort()
         self.connections.shut()
 
     def _open_store(self) -> int:

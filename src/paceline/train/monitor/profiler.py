@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import profile, record_function
 
-from paceline.comm.devices import synchronise
+from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import ProfilerConfig, profiler_runs
 from paceline.observe.event_writer import EventWriter
@@ -117,7 +117,7 @@ class _Recorder:
                 "--trace was given, but the training runs a profiler of its own, and torch has one",
                 fix="leave out --trace, or the profiler",
             )
-        synchronise(device)
+        device_kind().synchronize(device)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints when it starts and stops
         # Some synchronization modes communicate on a separate thread.
         every_thread = ProfilerConfig(profile_all_threads=True)
@@ -134,7 +134,7 @@ class _Recorder:
 
     def stop(self) -> dict[str, Any]:
         """Stop profiling and return torch's trace."""
-        synchronise(self._device)
+        device_kind().synchronize(self._device)
         self._close_step()
         self._stack.close()
         self._profiler.stop()

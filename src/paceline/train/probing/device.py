@@ -5,10 +5,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-import psutil
 import torch
 
-from paceline.comm.devices import name_of, synchronise
+from paceline.comm.device_kind import device_kind
 from paceline.specs import Placement
 from paceline.specs.measurements.cluster import MatmulRate, Precision
 from paceline.specs.measurements.probe import ProbedWorker
@@ -37,11 +36,11 @@ def measured(placement: Placement, device: torch.device) -> ProbedWorker:
     seconds = median(call_seconds(lambda: target.copy_(source), device, BUDGET_SECONDS))
     return ProbedWorker(
         node=placement.node,
-        device=name_of(device),
+        device=device_kind().title(device),
         kind="cpu" if on_cpu else "accelerator",
-        units=_units(device),
+        units=device_kind().units(device),
         launch_seconds=_launch_seconds(device),
-        memory_bytes=_memory_bytes(placement, device),
+        memory_bytes=device_kind().memory_bytes(device, placement),
         memory_bytes_per_second=2 * copied / seconds,
         matmuls=tuple(rates),
         best_flops=best_flops(device),
@@ -58,7 +57,7 @@ def _launch_seconds(device: torch.device) -> float:
         for _ in range(LAUNCHES):
             small.add(1.0)
         launches += LAUNCHES
-    synchronise(device)
+    device_kind().synchronize(device)
     return took / launches
 
 
@@ -90,24 +89,6 @@ def _matmul_seconds(size: int, precision: torch.dtype, device: torch.device) -> 
     right = torch.rand(size, size, device=device).to(precision)
     result = torch.empty_like(left)
     return call_seconds(lambda: torch.matmul(left, right, out=result), device, BUDGET_SECONDS)
-
-
-def _units(device: torch.device) -> int:
-    """Return the number of multiprocessors; for a CPU, of the worker's threads."""
-    if device.type == "cpu":
-        return torch.get_num_threads()
-    about = torch.get_device_module(device).get_device_properties(device)
-    return int(getattr(about, "multi_processor_count", 1))
-
-
-def _memory_bytes(placement: Placement, device: torch.device) -> int:
-    """Return the device's memory; for a CPU, this worker's part of the job's memory on the node."""
-    if device.type != "cpu":
-        return int(torch.get_device_module(device).get_device_properties(device).total_memory)
-    total = psutil.virtual_memory().total
-    if placement.node_memory_bytes is not None:
-        total = min(total, placement.node_memory_bytes)
-    return int(total // placement.local_workers)
 
 
 def _watts(placement: Placement, device: torch.device) -> float | None:

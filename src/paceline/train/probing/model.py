@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from paceline.comm.devices import name_of
+from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
 from paceline.parallel.dry_run.model_profile import profile_of
 from paceline.parallel.measured_model import measured
@@ -34,7 +34,9 @@ def training_profile(
         ]
         if groups.placement.rank == 0:
             counted = profile_of(training, file.name, layout)
-            profiles[precision] = with_times(counted, merged(times), name_of(groups.device))
+            profiles[precision] = with_times(
+                counted, merged(times), device_kind().title(groups.device)
+            )
     if groups.placement.rank:
         return None
     return TrainingProfile.model_validate(

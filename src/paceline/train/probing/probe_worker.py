@@ -2,7 +2,7 @@
 
 from paceline.cluster.probe.cases import groupings, partners
 from paceline.cluster.probe.probe_folder import note_done, write_probed
-from paceline.comm.devices import pick_device
+from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
 from paceline.schedulers.placement import placement
 from paceline.specs import Run, TrainingProfile
@@ -15,7 +15,7 @@ from paceline.train.probing.device import best_flops, measured
 def probe(run: Run) -> None:
     """Measure the cluster with all workers of the run; worker 0 writes the measurements."""
     here = placement(run.job.first_generation)
-    device = pick_device(here)
+    device = device_kind().bind(here)
     with joined(run, here, device, run.job.port) as groups:
         _Probe(run, groups).measure()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from paceline.comm.devices import synchronise
+from paceline.comm.device_kind import device_kind
 
 WINDOW_SECONDS = 0.02
 """Time several shorter calls together, up to about this time."""
@@ -20,7 +20,7 @@ def call_seconds(
     The first call does not count: it allocates memory and loads kernels.
     """
     call()
-    synchronise(device)
+    device_kind().synchronize(device)
     count = max(1, round(WINDOW_SECONDS / max(once(call, device), 1e-6)))
     found: list[float] = []
     begin = time.perf_counter()
@@ -35,5 +35,5 @@ def once(call: Callable[[], object], device: torch.device) -> float:
     """Return the seconds of one call, including the device's work."""
     begin = time.perf_counter()
     call()
-    synchronise(device)
+    device_kind().synchronize(device)
     return time.perf_counter() - begin

@@ -1,0 +1,92 @@
+"""The protocol of a kind of device, and the choice of this process's kind.
+
+The only rooms that know accelerators are the files of `comm/devices`. CUDA, ROCm (which torch calls
+cuda) and XPU follow torch's documentation and have not been run on hardware yet; the tests run on
+CPU.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from functools import cache
+
+import torch
+import torch.distributed as dist
+
+from paceline.specs import PacelineError, Placement
+from paceline.specs.registry import Registry
+
+KIND_VARIABLE = "PACELINE_DEVICE_KIND"
+"""The environment variable that names the kind to use instead of the one torch finds."""
+
+
+class DeviceKind(ABC):
+    """One kind of device.
+
+    To add one, write a file in `comm/devices` with an instance named `DEVICE`, or a package with an
+    entry point in the group `paceline.devices`. A process uses the kind that is named like torch's
+    accelerator, or the one that `PACELINE_DEVICE_KIND` names.
+    """
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of devices that this process can see."""
+
+    @abstractmethod
+    def bind(self, placement: Placement) -> torch.device:
+        """Make this worker's device the current one, and return it."""
+
+    @abstractmethod
+    def title(self, device: torch.device, cores: int | None = None) -> str:
+        """Return a device's name; for a CPU, with `cores` or this process's number of threads."""
+
+    @abstractmethod
+    def memory_bytes(self, device: torch.device, placement: Placement) -> int:
+        """Return the memory that this worker may use on its device."""
+
+    @abstractmethod
+    def units(self, device: torch.device) -> int:
+        """Return the number of multiprocessors or cores that compute."""
+
+    def backend(self, device: torch.device) -> str:
+        """Return the backend of its collectives; torch's default for this kind of device."""
+        return dist.get_default_backend_for_device(device)
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Abort all collectives in progress, from another thread, where the backend can."""
+
+    @abstractmethod
+    def synchronize(self, device: torch.device) -> None:
+        """Wait until the device has finished all queued work."""
+
+
+DEVICES: Registry[DeviceKind] = Registry(
+    "device kind",
+    group="paceline.devices",
+    package="paceline.comm.devices",
+    attribute="DEVICE",
+    kind=DeviceKind,  # type: ignore[type-abstract]
+)
+
+
+@cache
+def device_kind() -> DeviceKind:
+    """Return the kind of device that this process computes on."""
+    named = os.environ.get(KIND_VARIABLE)
+    if named is not None:
+        kind = DEVICES.get(named)
+        if kind.count() == 0:
+            raise PacelineError(
+                f"{KIND_VARIABLE}={named} was set, but this machine has no such device",
+                fix=f"unset {KIND_VARIABLE}, or run where the device is",
+            )
+        return kind
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return DEVICES.get("cpu")
+    if accelerator.type not in DEVICES:
+        raise PacelineError(
+            f"torch finds {accelerator.type} devices, which no package of Paceline supports",
+            fix=f"set {KIND_VARIABLE} to one of {', '.join(DEVICES.names)}",
+        )
+    return DEVICES.get(accelerator.type)

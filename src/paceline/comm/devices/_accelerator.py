@@ -1,0 +1,54 @@
+"""What accelerators share, through `torch.accelerator`."""
+
+import torch
+
+from paceline.comm.device_kind import DeviceKind
+from paceline.specs import PacelineError, Placement
+
+
+class Accelerator(DeviceKind):
+    """A kind of accelerator that torch knows; one worker per device."""
+
+    def __init__(self, type_: str) -> None:
+        self._type = type_
+
+    def count(self) -> int:
+        """Return the number of visible devices; 0 where torch finds another accelerator."""
+        found = torch.accelerator.current_accelerator(check_available=True)
+        return torch.accelerator.device_count() if found and found.type == self._type else 0
+
+    def bind(self, placement: Placement) -> torch.device:
+        """Make the device with the worker's local rank the current one."""
+        count = self.count()
+        # If the scheduler shows each task only its own device, that device has index 0.
+        index = 0 if count == 1 and placement.device_bound else placement.local_rank
+        if index >= count:
+            raise PacelineError(
+                f"{placement.node} has {count} {self._type} devices, but"
+                f" {placement.local_workers} workers were started on it",
+                fix=f"use -n {count} (or --devices {count}), one worker per device",
+            )
+        torch.accelerator.set_device_index(index)
+        return torch.device(self._type, index)
+
+    def title(self, device: torch.device, cores: int | None = None) -> str:
+        """Return the device's name."""
+        del cores
+        return str(torch.get_device_module(device).get_device_name(device))
+
+    def memory_bytes(self, device: torch.device, placement: Placement) -> int:
+        """Return the memory of the device."""
+        del placement
+        return int(torch.get_device_module(device).get_device_properties(device).total_memory)
+
+    def units(self, device: torch.device) -> int:
+        """Return the number of multiprocessors."""
+        about = torch.get_device_module(device).get_device_properties(device)
+        return int(getattr(about, "multi_processor_count", 1))
+
+    def abort(self) -> None:
+        """Do nothing, where torch has no abort for this kind."""
+
+    def synchronize(self, device: torch.device) -> None:
+        """Wait until the device has finished all queued work."""
+        torch.accelerator.synchronize(device)
