@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,13 +44,31 @@ def _users_error() -> str:
     return found
 
 
-def _failure_of_a_survivor(how: str) -> str:
+def _keep_pipe_open_until(path: Path) -> None:
+    """Leave a process behind that holds this rank's pipe, but none of its connections.
+
+    The test's own process ends all ranks once it sees that one of them died.
+    """
+    if os.fork():
+        return
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            if entry.readlink().name.startswith("socket:"):
+                os.close(int(entry.name))
+    deadline = time.monotonic() + 20
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os._exit(0)
+
+
+def _failure_of_a_survivor(how: str, found_file: Path) -> str:
     """The error that worker 0 gets in DDP's backward: worker 1 is killed, or it aborts itself."""
     groups = _joined_groups()
     model = DistributedDataParallel(nn.Linear(4, 2))
     _backward(model)
     if groups.placement.rank == 1:
         if how == "killed":
+            _keep_pipe_open_until(found_file)
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(30)
     if how == "aborted":
@@ -71,7 +90,7 @@ def test_an_error_among_healthy_connections_is_the_users(tmp_path: Path) -> None
 
 
 def _reported(how: str, path: Path) -> None:
-    found = _failure_of_a_survivor(how)
+    found = _failure_of_a_survivor(how, path / "found")
     (path / "found").write_text(found)
     os._exit(0)
 
