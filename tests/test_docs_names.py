@@ -104,7 +104,7 @@ def test_modules_exist(page: Path) -> None:
     assert sorted(name for name in named if not is_module(name)) == []
 
 
-GROUPS = {"paceline.sections", "paceline.listeners"}
+GROUPS = {"paceline.devices", "paceline.listeners", "paceline.sections"}
 """Entry point groups."""
 
 
