@@ -75,14 +75,14 @@ def test_what_an_earlier_start_says_late_is_past() -> None:
 
 def test_the_mean_worker_and_the_slowest() -> None:
     digest = Digest()
-    digest.take([loaded(rank, 1, 0.2, data=0.1, exchange=0.1) for rank in range(3)])
-    digest.take([loaded(3, 1, 0.2, data=0.19, exchange=0.01)])
+    digest.take([loaded(rank, 1, 0.2, data=0.1, communication=0.1) for rank in range(3)])
+    digest.take([loaded(3, 1, 0.2, data=0.19, communication=0.01)])
     *_, load = digest.take([steps(1, [1.0], at=1.0)])
     assert load.figures == {
         "mean/data_seconds": pytest.approx(0.49 / 4),
-        "mean/exchange_seconds": pytest.approx(0.31 / 4),
+        "mean/communication_seconds": pytest.approx(0.31 / 4),
         "slowest/data_seconds": 0.19,
-        "slowest/exchange_seconds": 0.01,
+        "slowest/communication_seconds": 0.01,
         "slowest/busy_seconds": pytest.approx(0.19),
         "slowest/rank": 3,
     }

@@ -245,7 +245,7 @@ def test_fast_clusters_are_searched_for_all_reduce_only() -> None:
 
 @pytest.mark.nightly
 def test_a_run_follows_the_plan(tmp_path: Path) -> None:
-    plan = plan_of(planned(computers(100, nodes=2))[0])
+    plan = plan_of(planned(computers(10, nodes=2))[0])
     plan.write(tmp_path / "plan.toml")
     write_training(tmp_path)
     ran = paceline_json("run", "train.py", "--plan", "plan.toml", folder=tmp_path)

@@ -10,6 +10,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from paceline.specs.errors import PacelineError
 
 
+class WrongValue(ValueError):
+    """A wrong value of a spec, with its own fix; a validator raises it for pydantic to report."""
+
+    def __init__(self, error: PacelineError) -> None:
+        super().__init__(f"{error.problem}; {error.fix}")
+        self.problem, self.fix = error.problem, error.fix
+
+
 class Spec(BaseModel):
     """A small frozen model that people can read and write as TOML."""
 
@@ -54,6 +62,10 @@ class Spec(BaseModel):
         try:
             return cls.model_validate(written)
         except ValidationError as error:
+            for item in error.errors():
+                cause = item.get("ctx", {}).get("error")
+                if isinstance(cause, WrongValue):
+                    raise PacelineError(f"{path}: {cause.problem}", fix=cause.fix) from None
             wrong = "; ".join(
                 f"{'.'.join(str(part) for part in item['loc']) or 'file'}: {item['msg']}"
                 for item in error.errors()

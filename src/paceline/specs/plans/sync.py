@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 
-from paceline.specs.base import Spec
+from paceline.specs.base import Spec, WrongValue
 from paceline.specs.errors import PacelineError
 from paceline.specs.plans.layout import Layout
 from paceline.specs.plans.traffic import BUCKET_BYTES, Traffic
@@ -185,6 +185,11 @@ def sync_candidates() -> list[SyncSettings]:
 def read_sync(given: dict[str, Any]) -> SyncSettings:
     """Return the settings that a mapping describes, in the class of its mode."""
     mode = given.get("mode", DEFAULT_MODE)
+    if not isinstance(mode, str):
+        raise PacelineError(
+            f"[sync] has mode={mode!r}, which is no name",
+            fix=f"use one of {', '.join(SYNC_MODES.names)}",
+        )
     kind = type(SYNC_MODES.get(mode))
     check_keys(given, kind.model_fields, option="[sync]", what=f"the synchronization mode {mode}")
     try:
@@ -194,7 +199,12 @@ def read_sync(given: dict[str, Any]) -> SyncSettings:
 
 
 def _read(given: Any) -> Any:
-    return read_sync(given) if isinstance(given, dict) else given
+    if not isinstance(given, dict):
+        return given
+    try:
+        return read_sync(given)
+    except PacelineError as error:
+        raise WrongValue(error) from None
 
 
 AnySync = Annotated[SerializeAsAny[SyncSettings], BeforeValidator(_read)]
