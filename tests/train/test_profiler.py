@@ -141,7 +141,7 @@ def test_waiting_for_a_late_worker_is_seen(tmp_path: Path) -> None:
     assert found.hidden_seconds + found.exposed_seconds == pytest.approx(
         found.communication_seconds
     )
-    assert "In steps 6 to 8, recorded by 2 workers, communication took" in render(run)
+    assert "In steps 6 to 8, traced on 2 workers, communication took" in render(run)
 
 
 @pytest.mark.parametrize(("steps", "first", "count"), [(2, 1, 2), (6, 4, 3)])
