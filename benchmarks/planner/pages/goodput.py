@@ -12,7 +12,7 @@ import numpy as np
 import vl_convert
 
 from benchmarks.common.output import argument_parser
-from benchmarks.planner.pages.worked_plans import replaced_in, table_of
+from benchmarks.planner.pages.worked_plans import put_out, table_of
 from paceline.plan.goodput_model import HOUR, LLAMA3_FAILURES_PER_DEVICE_HOUR, Recovery
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -49,13 +49,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
     options = parser.parse_args()
     tables = {"goodput": goodputs(), "uncovered": uncovered(), "spares": spares()}
+    put_out(tables, PAGE, "goodput", write=options.write)
     if options.write:
-        for name, table in tables.items():
-            replaced_in(PAGE, f"goodput: {name}", table)
         PICTURE.write_text(picture())
-    else:
-        for name, table in tables.items():
-            print(f"## {name}\n\n{table}\n")
 
 
 def between_failures(devices: float) -> float:

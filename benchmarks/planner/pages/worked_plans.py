@@ -4,6 +4,7 @@ Without `--write` it prints the tables; with it they replace those on the page, 
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -61,12 +62,17 @@ def main() -> None:
         "efficiency": efficiencies(),
         "steepness": steepness(),
     }
+    put_out(tables, PAGE, "worked", write=options.write)
     if options.write:
-        for name, table in tables.items():
-            replaced_in(PAGE, f"worked: {name}", table)
         PICTURE.write_text(picture())
-    else:
-        for name, table in tables.items():
+
+
+def put_out(tables: Mapping[str, str], page: Path, topic: str, *, write: bool) -> None:
+    """Write tables between their markers on the page, or print them."""
+    for name, table in tables.items():
+        if write:
+            replaced_in(page, f"{topic}: {name}", table)
+        else:
             print(f"## {name}\n\n{table}\n")
 
 
