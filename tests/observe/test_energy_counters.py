@@ -2,10 +2,8 @@
 
 import math
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -115,26 +113,3 @@ def test_counters_that_nobody_may_read_are_none(
     monkeypatch.setattr(Path, "read_text", refuse)  # root, as in CI, may read everything
     assert processor_counters(tmp_path) == []
     assert processor_counters(tmp_path / "nowhere") == []
-
-
-def test_the_daemon_of_zeus_is_asked_where_the_site_runs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a stand-in for the package: its daemon is a program of its own."""
-    millijoules = 1000.0
-
-    class StandInCpu:
-        def supports_get_dram_energy_consumption(self) -> bool:
-            return True
-
-        def get_total_energy_consumption(self) -> SimpleNamespace:
-            return SimpleNamespace(cpu_mj=millijoules, dram_mj=millijoules / 2)
-
-    stand_in = SimpleNamespace(get_cpus=lambda: SimpleNamespace(cpus=[StandInCpu()]))
-    monkeypatch.setitem(sys.modules, "zeus", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "zeus.device", stand_in)
-    assert processor_counters(tmp_path) == []
-    monkeypatch.setenv("ZEUSD_SOCK_PATH", "/run/zeusd.sock")
-    counters = processor_counters(tmp_path)
-    millijoules += 6000.0
-    assert {each.name: each.take() for each in counters} == {"package-0": 6.0, "dram-0": 3.0}

@@ -2,7 +2,6 @@
 
 import inspect
 import sys
-from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -97,32 +96,3 @@ def test_only_visible_devices_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_driver_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     _use(monkeypatch, StandInNvml(driver=False))
     assert gpus_of_node(1) == []
-
-
-def test_other_gpus_are_asked_through_zeus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a stand-in for the package, which asks ROCm."""
-    millijoules = 1000
-
-    class StandInGpu:
-        def get_name(self) -> str:
-            return "Stand-in Instinct"
-
-        def supports_get_total_energy_consumption(self) -> bool:
-            return True
-
-        def get_total_energy_consumption(self) -> int:
-            return millijoules
-
-        def get_instant_power_usage(self) -> int:
-            return 250_000
-
-    _use(monkeypatch, StandInNvml(driver=False))
-    gpus = SimpleNamespace(gpus=[StandInGpu(), StandInGpu()])
-    monkeypatch.setitem(sys.modules, "zeus", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "zeus.device", SimpleNamespace(get_gpus=lambda: gpus))
-    (gpu,) = gpus_of_node(1)
-    gpu.read(0.0)
-    millijoules += 2000
-    assert gpu.take_joules() == 2.0
-    seen = gpu.take()
-    assert (seen.name, seen.watts, seen.busy) == ("Stand-in Instinct", 250.0, None)

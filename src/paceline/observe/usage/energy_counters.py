@@ -4,10 +4,8 @@ A counter covers its part of the machine, for all processes. Parts without a cou
 fans, network interfaces, disks and losses in the power supply.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 POWERCAP = Path("/sys/class/powercap")
 MICRO = 1e-6
@@ -59,19 +57,12 @@ class Integral:
 
 
 def processor_counters(powercap: Path = POWERCAP) -> list[Counter]:
-    """Return counters of the processor packages and memory; empty if they are not readable.
+    """Return the kernel's RAPL counters of processors and memory; empty if they are not readable.
 
-    Since Linux 5.10 only root may read them, unless the site allows it or runs the Zeus daemon.
-    """
-    return _kernel_counters(powercap) or _zeus_processor_counters()
-
-
-def _kernel_counters(powercap: Path) -> list[Counter]:
-    """Return the kernel's RAPL counters, which exist for Intel and AMD processors.
-
-    `intel-rapl:0` is the first package, `intel-rapl:0:1` a part of it. The package includes cores
-    but not memory, which may have a counter. `psys`, the whole machine on some laptops, would count
-    both again.
+    They exist for Intel and AMD; since Linux 5.10 only root may read them, unless the site allows
+    it. `intel-rapl:0` is the first package, `intel-rapl:0:1` a part of it. The package includes
+    cores but not memory, which may have a counter. `psys`, the whole machine on some laptops, would
+    count both again.
     """
     found = []
     for zone in sorted(powercap.glob("intel-rapl:*")):
@@ -89,24 +80,3 @@ def _kernel_counters(powercap: Path) -> list[Counter]:
 
 def _reader(file: Path) -> Callable[[], float]:
     return lambda: int(file.read_text()) * MICRO
-
-
-def _zeus_processor_counters() -> list[Counter]:
-    """Return counters from the Zeus daemon, if the site runs one; it reads them for all users."""
-    if not any(name.startswith("ZEUSD_") for name in os.environ):
-        return []
-    try:
-        from zeus.device import get_cpus  # noqa: PLC0415 -- optional, and slow to load
-
-        found = []
-        for index, cpu in enumerate(get_cpus().cpus):
-            found.append(Counter(f"package-{index}", _zeus_reader(cpu, "cpu_mj")))
-            if cpu.supports_get_dram_energy_consumption():
-                found.append(Counter(f"dram-{index}", _zeus_reader(cpu, "dram_mj")))
-    except Exception:  # on any error of the daemon or its client there are no counters
-        return []
-    return found
-
-
-def _zeus_reader(cpu: Any, field: str) -> Callable[[], float]:
-    return lambda: float(getattr(cpu.get_total_energy_consumption(), field)) * MILLI

@@ -1,6 +1,6 @@
-"""Readings from the GPUs of this node: NVIDIA's through NVML, others through Zeus.
+"""Readings from the NVIDIA GPUs of this node, through NVML.
 
-Written against the documentation of NVML (nvidia-ml-py) and Zeus; never run on a real GPU.
+Written against the documentation of nvidia-ml-py; never run on a real GPU.
 """
 
 import os
@@ -70,7 +70,10 @@ class Gpu:
 
 def gpus_of_node(count: int) -> list[Gpu]:
     """Return the first `count` GPUs that this process sees, one for each worker of the node."""
-    return _nvidia_gpus(count) or _zeus_gpus(count)
+    nvml = opened_nvml()
+    if nvml is None:
+        return []
+    return [_gpu(nvml, index, handle) for index, handle in enumerate(nvml.handles(count))]
 
 
 def visible_devices(environment: str | None, present: int) -> Sequence[int | str]:
@@ -90,13 +93,6 @@ def opened_nvml() -> "Nvml | None":
     except Exception:  # an ImportError, or one of NVML's own
         return None
     return Nvml(pynvml)
-
-
-def _nvidia_gpus(count: int) -> list[Gpu]:
-    nvml = opened_nvml()
-    if nvml is None:
-        return []
-    return [_nvidia_gpu(nvml, index, handle) for index, handle in enumerate(nvml.handles(count))]
 
 
 class Nvml:
@@ -124,7 +120,7 @@ class Nvml:
             return None
 
 
-def _nvidia_gpu(nvml: Nvml, index: int, handle: Any) -> Gpu:
+def _gpu(nvml: Nvml, index: int, handle: Any) -> Gpu:
     def number(function: str, scale: float, part: str | None = None) -> Reading:
         def read() -> float | None:
             answer = nvml.ask(function, handle)
@@ -157,28 +153,6 @@ def _known(reading: Reading) -> Callable[[], float]:
         return value
 
     return read
-
-
-def _zeus_gpus(count: int) -> list[Gpu]:
-    """Return AMD's GPUs with joules and watts, which Zeus queries from ROCm."""
-    try:
-        from zeus.device import get_gpus  # noqa: PLC0415 -- optional, and slow to load
-
-        return [_zeus_gpu(index, gpu) for index, gpu in enumerate(get_gpus().gpus[:count])]
-    except Exception:  # not installed, no such GPU, or a library that does not answer
-        return []
-
-
-def _zeus_gpu(index: int, gpu: Any) -> Gpu:
-    counts = gpu.supports_get_total_energy_consumption()
-    return Gpu(
-        index=index,
-        name=gpu.get_name(),
-        watts=lambda: float(gpu.get_instant_power_usage()) * MILLI,
-        counter=Counter(f"gpu-{index}", lambda: float(gpu.get_total_energy_consumption()) * MILLI)
-        if counts
-        else None,
-    )
 
 
 def _mean(values: Sequence[float]) -> float | None:
