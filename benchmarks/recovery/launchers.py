@@ -21,9 +21,9 @@ _RESTARTS = 1000
 _SUPERVISE = """
 import sys
 from pathlib import Path
-from paceline.cli.run import train_here
+from paceline.jobs.local_run import train_here
 from paceline.specs import Run
-train_here(Run.open(Path(sys.argv[1])), json=False, quiet=True)
+train_here(Run.open(Path(sys.argv[1])))
 """
 _STORE_PORT = 29400
 """Inside the nodes."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.options.layout import another_layout, chosen_plan
+from paceline.jobs.plan_choice import another_layout, chosen_plan
 from paceline.specs import Layout, PacelineError, Plan, SyncSettings
 from paceline.specs.plans.estimate import Amount, Estimate
 

@@ -2,9 +2,12 @@
 
 import json
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
+
+from paceline.jobs.messages import Messages
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
@@ -62,6 +65,16 @@ def say(text: str, *, unless: bool = False) -> None:
 def warn(text: str, *, unless: bool = False) -> None:
     """Print a warning, as `say` does."""
     say(f"warning: {text}", unless=unless)
+
+
+def messages(*, quiet: bool, live: bool = False) -> Messages:
+    """Return the receivers that print a run's messages; `live` shows the run unless `quiet`."""
+    return Messages(
+        note=partial(say, unless=quiet),
+        warn=partial(warn, unless=quiet),
+        urgent=say,
+        live=live and not quiet,
+    )
 
 
 def print_json(value: Any) -> None:

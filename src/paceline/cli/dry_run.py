@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.console import print_json
-from paceline.cli.options.layout import chosen_plan
 from paceline.cli.progress import progress
 from paceline.cli.tables.table import console, table
 
@@ -78,6 +77,7 @@ def _plan_for(
     nodes: int | None,
     devices: int | None,
 ) -> "Plan":
+    from paceline.jobs.plan_choice import chosen_plan
     from paceline.specs import PacelineError
 
     if devices is not None:

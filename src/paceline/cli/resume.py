@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.console import Json, Quiet, RunFolder, print_json, say, warn
-from paceline.cli.options.cluster import SchedulerName, Testbed, Wait, chosen_scheduler
+from paceline.cli.conclusion import conclude, conclude_submitted
+from paceline.cli.console import Json, Quiet, RunFolder, messages, print_json
+from paceline.cli.options.cluster import SchedulerName, Testbed, Wait
 from paceline.cli.options.layout import (
     BatchNorm,
     BucketMegabytes,
@@ -21,11 +22,9 @@ from paceline.cli.options.layout import (
     Shards,
     SyncMode,
     Tensor,
-    another_layout,
     given_layout,
 )
-from paceline.cli.run import shown, train_here
-from paceline.cli.submit import train_there
+from paceline.jobs.messages import short_path
 
 
 def resume(
@@ -64,49 +63,21 @@ def resume(
 
     Example:  paceline resume runs/gpt-20260101-120000 -n 4
     """
-    from functools import partial
+    from paceline.jobs.cluster_run import ClusterRequest
+    from paceline.jobs.resumed_run import resume as resume_run
+    from paceline.schedulers.submission import SubmittedJob
 
-    from paceline.launch import supervisor
-    from paceline.report import RunReader
-    from paceline.schedulers.submission import check_over, fit_job
-    from paceline.specs import PacelineError, Run
-
-    layout = given_layout(context)
-    folder = Run.open(Path(run))
-    state = RunReader(folder).refresh()
-    if workers is not None and nodes is not None:
-        raise PacelineError(
-            f"-n {workers} and --nodes {nodes} were given: the first means this machine, the second"
-            " the cluster",
-            fix="give one of them",
-        )
-    if state.status == "finished":
-        raise PacelineError(
-            f"{shown(folder.path)} has taken all its {state.planned_steps} steps",
-            fix="to train longer, start a new run with more steps or epochs",
-        )
-    job = folder.job.model_copy(update={"first_generation": state.generation + 1})
-    if nodes is None and (workers is not None or not folder.job_id_file.exists()):
-        plan = another_layout(folder.plan, workers, layout)
-        job = job.model_copy(
-            update={"nodes": 1, "devices_per_node": plan.layout.workers, "scheduler": None}
-        )
-        if warning := supervisor.check_room(plan.layout.workers, supervisor.accelerators()):
-            say(warning, unless=quiet)
-        with supervisor.held(folder):
-            plan.write(folder.plan_file)
-            job.write(folder.job_file)
-            train_here(folder, json=json, quiet=quiet)
-        return
-    name = scheduler if scheduler or testbed else job.scheduler
-    chosen = chosen_scheduler(name, testbed, quiet=quiet)
-    check_over(folder, chosen)
-    devices = job.devices_per_node
-    job = job.model_copy(update={"nodes": nodes or job.nodes})
-    job = fit_job(job, chosen, devices, partial(warn, unless=quiet))
-    another_layout(folder.plan, job.workers, layout).write(folder.plan_file)
-    job.write(folder.job_file)
-    train_there(folder, chosen, wait=wait, json=json, quiet=quiet)
+    resumed = resume_run(
+        Path(run),
+        workers=workers,
+        cluster=ClusterRequest(nodes=nodes, scheduler=scheduler, testbed=testbed),
+        layout=given_layout(context),
+        messages=messages(quiet=quiet, live=not json),
+    )
+    if isinstance(resumed, SubmittedJob):
+        conclude_submitted(resumed, wait=wait, json=json, quiet=quiet)
+    else:
+        conclude(resumed, json=json, quiet=quiet)
 
 
 def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
@@ -125,7 +96,7 @@ def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
     folder = Run.open(Path(run))
     if not folder.ledger.is_dir():
         raise PacelineError(
-            f"{shown(folder.path)} has no ledger: it was started without --ledger",
+            f"{short_path(folder.path)} has no ledger: it was started without --ledger",
             fix="start a run with `paceline run TRAIN --ledger`",
         )
     epochs = read_ledger(folder.ledger)

@@ -11,8 +11,7 @@ from paceline.cli.console import Json, Quiet, Train, print_json, say
 from paceline.cli.options import cluster as cluster_options
 from paceline.cli.options import layout as layout_options
 from paceline.cli.options.study_checks import check_measuring, check_where
-from paceline.cli.run import default_name, shown
-from paceline.cli.submit import until_over
+from paceline.jobs.messages import short_path
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
@@ -182,7 +181,7 @@ def study(
     )
     for point in wanted_points:  # refuse invalid points before the first run
         check_rate(point, settings.plan(point).sync)
-    name = default_name(target)
+    name = target.run_name
     wanted = Study(
         name=name,
         train=target.file,
@@ -196,7 +195,7 @@ def study(
         cluster=launcher.name,
     )
     folder = StudyFolder.begun(out or DEFAULT_PARENT / f"{name}-{kind}", wanted)
-    say(f"study: {shown(folder.path)}", unless=quiet or json)
+    say(f"study: {short_path(folder.path)}", unless=quiet or json)
     with _told(show=not (quiet or json)) as tell:
         try:
             done = measure(folder, launcher, at_once, tell)
@@ -220,10 +219,11 @@ def _settings(
     *,
     quiet: bool,
 ) -> "RunSettings":
+    from paceline.jobs.plan_choice import chosen_plan
     from paceline.study.launchers import RunSettings
 
     def choose_plan(workers: int, given: dict[str, Any]) -> "Plan":
-        return layout_options.chosen_plan(None, workers, workers, given, {"every_steps": 0})
+        return chosen_plan(None, workers, workers, given, {"every_steps": 0})
 
     return RunSettings(
         target=target,
@@ -246,6 +246,7 @@ def _on_cluster(
     *,
     assume_shared: bool,
 ) -> "ClusterLauncher":
+    from paceline.jobs.cluster_run import until_over
     from paceline.schedulers.quantities import minutes_of
     from paceline.study.launchers import ClusterLauncher
     from paceline.testbed import client
@@ -303,7 +304,7 @@ def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) ->
     except PacelineError as error:  # the plotting packages are optional
         say(f"no page: {error.problem}", unless=quiet)
         return
-    say(f"report: {shown(page)}", unless=quiet or json)
+    say(f"report: {short_path(page)}", unless=quiet or json)
 
 
 def add_to(app: typer.Typer) -> None:

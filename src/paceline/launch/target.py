@@ -22,6 +22,12 @@ class Target:
         target._check()
         return target
 
+    @property
+    def run_name(self) -> str:
+        """Default name of its runs: the file's, or its folder's for `train.py` and `main.py`."""
+        stem = self.file.stem
+        return self.file.parent.name if stem in ("train", "main") else stem
+
     def _check(self) -> None:
         try:
             tree = ast.parse(self.file.read_text(), str(self.file))

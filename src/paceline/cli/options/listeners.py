@@ -11,17 +11,6 @@ if TYPE_CHECKING:
     from paceline.specs import Run
 
 
-def given_listeners(to: Sequence[str] | None) -> tuple[str, ...]:
-    """Check the listeners of a new run and return them."""
-    if not to:
-        return ()
-    from paceline.observe.audience import check_listener
-
-    for words in to:
-        check_listener(words)
-    return tuple(to)
-
-
 def follow(run: "Run", to: Sequence[str], console: "Console") -> None:
     """Show a run as `watch` does and forward it to listeners, until the run is over.
 

@@ -1,0 +1,62 @@
+"""Messages about a run that was submitted, and about one that has ended."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from paceline.cli.console import messages, print_json, say
+from paceline.jobs.messages import short_path
+
+if TYPE_CHECKING:
+    from paceline.schedulers.submission import SubmittedJob
+    from paceline.specs import Run
+
+
+def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
+    """Print how a run ended, and exit with its code."""
+    from paceline.jobs.failure import refuse_failed
+    from paceline.report import ReportedRun
+    from paceline.report.run.sections.prediction import prediction_figures, prediction_sentence
+    from paceline.specs import STOPPED_EXIT_CODE
+
+    report = ReportedRun.read(run)
+    state, result = report.state, report.summary
+    if json:
+        print_json(report.to_dict())
+    refuse_failed(run, state)
+    if not json:
+        rate, loss = result.samples_per_second or 0.0, result.final_loss
+        say(
+            f"{result.status}: {result.steps} steps, {result.samples} samples in"
+            f" {result.seconds:.1f} s ({rate:.0f} samples/s), final loss"
+            f" {'-' if loss is None else format(loss, '.6g')}",
+            unless=quiet,
+        )
+        prediction = prediction_figures(state)
+        if prediction is not None:
+            say(prediction_sentence(prediction), unless=quiet)
+        next_word = "resume" if state.status == "stopped" else "report"
+        say(f"next: paceline {next_word} {short_path(run.path)}", unless=quiet)
+    if state.status == "stopped":
+        raise typer.Exit(STOPPED_EXIT_CODE)
+
+
+def conclude_submitted(submitted: "SubmittedJob", *, wait: bool, json: bool, quiet: bool) -> None:
+    """Print which job was submitted and, with `wait`, how its run ended."""
+    from paceline.jobs.cluster_run import wait_for
+
+    run, job, where = submitted.run, submitted.run.job, submitted.scheduler.where
+    say(
+        f"job {submitted.id} submitted to {where}: {job.nodes} nodes x"
+        f" {job.devices_per_node} workers{f' and {job.spares} spare nodes' if job.spares else ''}"
+        f"{f', partition {job.partition}' if job.partition else ''}",
+        unless=quiet,
+    )
+    say(f"run: {short_path(run.path)}", unless=quiet)
+    if wait:
+        wait_for(submitted, messages(quiet=quiet, live=not json))
+        conclude(run, json=json, quiet=quiet)
+    elif json:
+        print_json({"run": str(run.path), "job": submitted.id, "workers": job.workers})
+    else:
+        say(f"next: paceline watch {short_path(run.path)}", unless=quiet)

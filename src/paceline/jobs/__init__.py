@@ -1,0 +1,1 @@
+"""Runs from request to end: train here, submit, resume, probe."""

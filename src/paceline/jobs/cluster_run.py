@@ -1,0 +1,95 @@
+"""Runs on a cluster: submitted to its scheduler, and followed to their end."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from paceline.jobs.messages import SILENT, Messages
+from paceline.jobs.request import TrainingRequest
+from paceline.observe.versions import write_versions
+from paceline.report import RunReader, watch
+from paceline.schedulers import submission
+from paceline.schedulers.scheduler import Scheduler
+from paceline.schedulers.submission import SubmittedJob, check_shared, fit_job
+from paceline.specs import Job, Plan, Run
+from paceline.testbed.scheduler_choice import choose_scheduler
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """Nodes of a cluster, and the scheduler that allocates them."""
+
+    nodes: int | None = None
+    devices: int | None = None
+    """Workers per node; by default the plan's, or one per GPU, or 1."""
+    partition: str | None = None
+    scheduler: str | None = None
+    """Name of the scheduler; by default the one that answers on this machine."""
+    testbed: str | None = None
+    """Name of the testbed whose scheduler to use."""
+    assume_shared: bool = False
+    """Skip the check that the nodes see this machine's files."""
+
+    def chosen_scheduler(self, messages: Messages, *, dry_run: bool = False) -> Scheduler:
+        """Return the scheduler to submit to."""
+        return choose_scheduler(self.scheduler, self.testbed, messages.note, dry_run=dry_run)
+
+    def check_shared(self, paths: list[Path], scheduler: Scheduler) -> None:
+        """Refuse files that the nodes do not see, unless they are assumed to."""
+        if not self.assume_shared:
+            check_shared(paths, scheduler.site)
+
+
+def submit(
+    request: TrainingRequest, cluster: ClusterRequest, messages: Messages = SILENT
+) -> SubmittedJob:
+    """Submit a training to a cluster and return its job, which is pending or running."""
+    job, plan, scheduler = _prepared(request, cluster, messages)
+    run = Run.create(request.runs, job, plan)
+    write_versions(run.versions_file, request.target.file)
+    return SubmittedJob.submit(run, scheduler)
+
+
+def preview(request: TrainingRequest, cluster: ClusterRequest, messages: Messages = SILENT) -> str:
+    """Return the batch script that `submit` would submit; a scheduler need not answer."""
+    job, plan, scheduler = _prepared(request, cluster, messages, dry_run=True)
+    return submission.preview(request.runs, job, plan, scheduler)
+
+
+def _prepared(
+    request: TrainingRequest, cluster: ClusterRequest, messages: Messages, *, dry_run: bool = False
+) -> tuple[Job, Plan, Scheduler]:
+    planned = Plan.read(request.plan) if request.plan else Plan()
+    scheduler = cluster.chosen_scheduler(messages, dry_run=dry_run)
+    wanted = request.job().model_copy(
+        update={"nodes": cluster.nodes or planned.nodes or 1, "partition": cluster.partition}
+    )
+    devices = cluster.devices or planned.devices_per_node
+    job = fit_job(wanted, scheduler, devices, messages.warn, dry_run=dry_run)
+    cluster.check_shared([request.target.file, request.runs.absolute().parent], scheduler)
+    return job, request.chosen_plan(job.workers, job.workers), scheduler
+
+
+def wait_for(job: SubmittedJob, messages: Messages = SILENT) -> None:
+    """Wait until a submitted run is over."""
+    over = until_over(job)
+    if messages.live:
+        watch(job.run, Console(stderr=True), until=over)
+    while not over():
+        time.sleep(_POLL_SECONDS)
+
+
+def until_over(job: SubmittedJob) -> Callable[[], bool]:
+    """Return a function that returns whether a submitted run is over."""
+    reader = RunReader(job.run)
+
+    def has_ended() -> bool:
+        found = reader.refresh()
+        return found.ended is not None and found.over
+
+    return lambda: job.is_over(has_ended)

@@ -1,0 +1,16 @@
+"""The error of a run that failed."""
+
+from paceline.jobs.messages import short_path
+from paceline.report import RunState, cause
+from paceline.specs import Run, RunFailed
+
+
+def refuse_failed(run: Run, state: RunState) -> None:
+    """Raise if a run failed, with its cause and the last log lines."""
+    if state.status != "failed":
+        return
+    reason = cause(state, run)
+    lines = [f"{reason.where} failed: {reason.message}" if reason else "the run failed"]
+    if reason and "\n  -> " not in reason.message:
+        lines += [f"  | {line}" for line in reason.log_lines]
+    raise RunFailed("\n".join(lines), fix=f"the whole log is in {short_path(run.logs)}")

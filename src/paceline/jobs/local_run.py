@@ -1,0 +1,87 @@
+"""Runs on this machine: from a request, or from a run folder, to the end of the training."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from paceline.jobs.messages import SILENT, Messages, Receiver, short_path
+from paceline.jobs.request import TrainingRequest
+from paceline.launch import supervisor
+from paceline.launch.follower import following
+from paceline.launch.supervisor import LocalLaunch
+from paceline.observe.versions import write_versions
+from paceline.report import watch
+from paceline.specs import Run
+
+
+def run_here(
+    request: TrainingRequest, workers: int | None = None, messages: Messages = SILENT
+) -> Run:
+    """Train on this machine and return the run once it has ended.
+
+    `workers`: by default the plan's, or one per accelerator. Call it in the main thread: during the
+    run, Ctrl-C and SIGTERM stop the workers.
+    """
+    accelerators = supervisor.accelerators()
+    plan = request.chosen_plan(workers, max(1, accelerators))
+    if warning := supervisor.check_room(plan.layout.workers + request.spares, accelerators):
+        messages.note(warning)
+    job = request.job().model_copy(update={"devices_per_node": plan.layout.workers})
+    run = Run.create(request.runs, job, plan)
+    with supervisor.held(run):
+        train_here(run, messages)
+    return run
+
+
+def train_here(run: Run, messages: Messages = SILENT) -> None:
+    """Start a run's workers on this machine and wait for their end; the caller holds the run."""
+    launch = LocalLaunch(run)
+    with (
+        following(run, messages.note),
+        _stopping_on_signals(launch, messages.urgent) as stop_if_asked,
+    ):
+        write_versions(run.versions_file, run.job.train)  # while the workers load torch
+        messages.note(f"run: {short_path(run.path)}")
+
+        def over() -> bool:
+            stop_if_asked()
+            return launch.poll() is not None
+
+        if messages.live:
+            watch(run, Console(stderr=True), until=over)
+        while not over():
+            launch.wait(0.2)
+
+
+@contextmanager
+def _stopping_on_signals(launch: LocalLaunch, say: Receiver) -> Iterator[Callable[[], None]]:
+    """Handle Ctrl-C and SIGTERM during the block: the first signal stops the workers after the
+    current step, with their state saved; the second kills them. The yielded function does this.
+
+    A handler, not an exception: one raised during garbage collection, for example, would be lost.
+    The handler only counts, because it can interrupt the launcher anywhere.
+    """
+    asked = done = 0
+
+    def ask(number: int, frame: object) -> None:
+        nonlocal asked
+        del number, frame
+        asked += 1
+
+    def act() -> None:
+        nonlocal done
+        if asked and not done:
+            say("stopping at the end of this step; Ctrl-C again ends it at once")
+            launch.stop()
+        if asked > max(1, done):
+            launch.kill()
+        done = asked
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield act
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

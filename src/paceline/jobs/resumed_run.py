@@ -1,0 +1,81 @@
+"""Resumed runs, on this machine or on a cluster."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paceline.jobs.cluster_run import ClusterRequest
+from paceline.jobs.local_run import train_here
+from paceline.jobs.messages import SILENT, Messages, short_path
+from paceline.jobs.plan_choice import another_layout
+from paceline.launch import supervisor
+from paceline.report import RunReader
+from paceline.schedulers.submission import SubmittedJob, check_over, fit_job
+from paceline.specs import Job, PacelineError, Run
+
+AS_BEFORE = ClusterRequest()
+
+
+def resume(
+    folder: Path,
+    *,
+    workers: int | None = None,
+    cluster: ClusterRequest = AS_BEFORE,
+    layout: Mapping[str, Any] | None = None,
+    messages: Messages = SILENT,
+) -> Run | SubmittedJob:
+    """Resume a run from its last good checkpoint.
+
+    With `workers`, or if the run was never submitted: train on this machine and return the run once
+    it has ended. Otherwise submit it to a cluster, by default as before, and return its job.
+    `layout`: fields of the layout, `sync` and `faults` to change.
+    """
+    run = Run.open(folder)
+    state = RunReader(run).refresh()
+    if workers is not None and cluster.nodes is not None:
+        raise PacelineError(
+            f"-n {workers} and --nodes {cluster.nodes} were given: the first means this machine,"
+            " the second the cluster",
+            fix="give one of them",
+        )
+    if state.status == "finished":
+        raise PacelineError(
+            f"{short_path(run.path)} has taken all its {state.planned_steps} steps",
+            fix="to train longer, start a new run with more steps or epochs",
+        )
+    job = run.job.model_copy(update={"first_generation": state.generation + 1})
+    if cluster.nodes is None and (workers is not None or not run.job_id_file.exists()):
+        _resume_here(run, job, workers, layout or {}, messages)
+        return run
+    return _resume_there(run, job, cluster, layout or {}, messages)
+
+
+def _resume_here(
+    run: Run, job: Job, workers: int | None, layout: Mapping[str, Any], messages: Messages
+) -> None:
+    plan = another_layout(run.plan, workers, layout)
+    job = job.model_copy(
+        update={"nodes": 1, "devices_per_node": plan.layout.workers, "scheduler": None}
+    )
+    if warning := supervisor.check_room(plan.layout.workers, supervisor.accelerators()):
+        messages.note(warning)
+    with supervisor.held(run):
+        plan.write(run.plan_file)
+        job.write(run.job_file)
+        train_here(run, messages)
+
+
+def _resume_there(
+    run: Run, job: Job, cluster: ClusterRequest, layout: Mapping[str, Any], messages: Messages
+) -> SubmittedJob:
+    if not (cluster.scheduler or cluster.testbed):
+        cluster = replace(cluster, scheduler=job.scheduler)
+    scheduler = cluster.chosen_scheduler(messages)
+    check_over(run, scheduler)
+    devices = job.devices_per_node
+    job = job.model_copy(update={"nodes": cluster.nodes or job.nodes})
+    job = fit_job(job, scheduler, devices, messages.warn)
+    another_layout(run.plan, job.workers, layout).write(run.plan_file)
+    job.write(run.job_file)
+    return SubmittedJob.submit(run, scheduler)
