@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
-from paceline.schedulers.placement import placement
+from paceline.schedulers.task_placement import placement
 from paceline.specs import Run
 from paceline.train.elastic.joined_groups import joined
 from ranks import new_run, run_ranks

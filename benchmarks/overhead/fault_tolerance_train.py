@@ -37,8 +37,8 @@ def prepared(step: int) -> bool:
 def _take_turns() -> None:
     learned, stepped = Monitor.learned, Monitor.stepped
 
-    def maybe_learned(self: Monitor, step: int, arranged: Any, learn: Any) -> Any:
-        return learned(self, step, arranged, learn) if prepared(step) else learn()
+    def maybe_learned(self: Monitor, step: int, parallel_model: Any, learn: Any) -> Any:
+        return learned(self, step, parallel_model, learn) if prepared(step) else learn()
 
     def maybe_stepped(self: Monitor, step: int) -> None:
         if prepared(step):

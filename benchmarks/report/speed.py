@@ -17,7 +17,7 @@ from benchmarks.common.output import argument_parser
 from browser import CHROMIUM, browser
 from paceline.observe.event_writer import EventWriter
 from paceline.report.comparison.compared_runs import runs_in
-from paceline.report.forms import Report, comparison_report, run_report, write
+from paceline.report.formats import Report, comparison_report, run_report, write
 from paceline.specs import (
     Finished,
     Job,

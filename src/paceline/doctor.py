@@ -148,12 +148,12 @@ def _clock() -> Finding:
         return Finding(
             "clock",
             "note",
-            "nothing here tells whether it is synchronised",
+            "nothing here tells whether it is synchronized",
             "check that chrony or ntpd runs on every node: reports compare their clocks",
         )
     if done.stdout.strip() == "yes":
-        return Finding("clock", "ok", "synchronised")
-    return Finding("clock", "note", "not synchronised", "start chrony or systemd-timesyncd")
+        return Finding("clock", "ok", "synchronized")
+    return Finding("clock", "note", "not synchronized", "start chrony or systemd-timesyncd")
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (

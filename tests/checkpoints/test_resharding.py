@@ -38,7 +38,7 @@ def trained(steps: int, optimizer: str, exported: str) -> list[float]:
     return losses
 
 
-class Story:
+class RunHistory:
     """A run that is started again and again, each time in another layout."""
 
     def __init__(self, folder: Path, optimizer: str) -> None:
@@ -85,7 +85,10 @@ def _named(layout: Layout) -> str:
     ids=_named,
 )
 def test_shards_of_slices_anywhere_else(after: Layout, tmp_path: Path) -> None:
-    story, alone = Story(tmp_path / "story", "momentum"), Story(tmp_path / "alone", "momentum")
+    story, alone = (
+        RunHistory(tmp_path / "story", "momentum"),
+        RunHistory(tmp_path / "alone", "momentum"),
+    )
     _, saved = story.train(STEPS, Layout(shards=2, tensor=2))
     again, same = story.train(STEPS, after)
     assert again == []  # nothing was left to do
@@ -109,7 +112,7 @@ def test_shards_of_slices_anywhere_else(after: Layout, tmp_path: Path) -> None:
     ids=_named,
 )
 def test_anything_on_one_worker(before: Layout, tmp_path: Path) -> None:
-    story, alone = Story(tmp_path / "story", "adam"), Story(tmp_path / "alone", "adam")
+    story, alone = RunHistory(tmp_path / "story", "adam"), RunHistory(tmp_path / "alone", "adam")
     _, saved = story.train(STEPS, before)
     _, same = story.train(STEPS, Layout())
     assert all(torch.equal(saved[name], same[name]) for name in saved)

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.comm.errors import CommunicationError, drop_frames
+from paceline.comm.group_errors import CommunicationError, drop_frames
 from paceline.comm.groups import Groups
-from paceline.schedulers.placement import placement, run_folder
+from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Run
 from paceline.train.elastic.joined_groups import joined
 from ranks import run_ranks

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.schedulers.placement import placement, run_folder
+from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Run
 from paceline.train.elastic.joined_groups import joined, joined_elastic
 from ranks import run_ranks

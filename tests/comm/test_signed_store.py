@@ -60,7 +60,7 @@ def test_a_value_of_another_generation_is_refused() -> None:
 
 
 def sum_over_workers() -> float:
-    from paceline.schedulers.placement import placement, run_folder
+    from paceline.schedulers.task_placement import placement, run_folder
     from paceline.specs import Run
     from paceline.train.elastic.joined_groups import joined
 
@@ -75,7 +75,7 @@ def test_workers_meet_and_sum(tmp_path: Path) -> None:
 
 
 def with_another_secret() -> float:
-    from paceline.schedulers.placement import placement, run_folder
+    from paceline.schedulers.task_placement import placement, run_folder
     from paceline.specs import Run
 
     folder = run_folder()
@@ -98,14 +98,16 @@ def test_a_forged_announcement_is_refused(tmp_path: Path) -> None:
     where = json.dumps({"address": "127.0.0.1", "port": 1})
     (run.rendezvous / "0.json").write_text(json.dumps({"where": where, "signature": "00" * 32}))
     with pytest.raises(ForgedValue):
-        rendezvous.meet(run, Placement(rank=1, workers=2, local_workers=2), None)
+        rendezvous.join_rendezvous(run, Placement(rank=1, workers=2, local_workers=2), None)
 
 
 def test_the_listener_is_bound_to_one_interface(tmp_path: Path) -> None:
     run = new_run(tmp_path, workers=2)
-    meeting = rendezvous.meet(run, Placement(rank=0, workers=2, local_workers=2), None)
+    found_rendezvous = rendezvous.join_rendezvous(
+        run, Placement(rank=0, workers=2, local_workers=2), None
+    )
     said = json.loads(json.loads((run.rendezvous / "0.json").read_text())["where"])
-    assert said["address"] == meeting.interface.address == "127.0.0.1"
+    assert said["address"] == found_rendezvous.interface.address == "127.0.0.1"
     assert _listening_addresses(said["port"]) == {"127.0.0.1"}
 
 

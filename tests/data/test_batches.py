@@ -13,7 +13,7 @@ from paceline.data.batches import Batches, slices_by_speed
 from paceline.data.loader import Batch, load, pair, to_device
 from paceline.data.order import Shuffled
 from paceline.specs import PacelineError
-from paceline.specs.shares import slice_of
+from paceline.specs.even_division import slice_of
 
 
 def shares(samples: int, batch: int, workers: int, steps: int) -> list[list[list[int]]]:

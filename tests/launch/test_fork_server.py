@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from command import PACELINE, paceline_json, workers_of, write_training
-from paceline.launch.fork_server_client import _PR_SET_CHILD_SUBREAPER, Nursery
+from paceline.launch.fork_server_client import _PR_SET_CHILD_SUBREAPER, ForkServer
 from ranks import new_run
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def started(folder: Path, *words: str) -> "subprocess.Popen[str]":
     )
 
 
-def nursery_of(supervisor: "subprocess.Popen[str]") -> psutil.Process | None:
+def fork_server_of(supervisor: "subprocess.Popen[str]") -> psutil.Process | None:
     children = psutil.Process(supervisor.pid).children()
     return next(
         (each for each in children if "paceline.train.worker.fork_server" in each.cmdline()), None
@@ -91,7 +91,7 @@ def test_training_goes_on_without_it_and_a_worker_comes_from_another(tmp_path: P
     write_training(tmp_path, SLOW)
     supervisor = started(tmp_path)
     until(lambda: steps(tmp_path) > 0, "nobody trains")
-    first = nursery_of(supervisor)
+    first = fork_server_of(supervisor)
     assert first is not None
     first.kill()
     before, reached = workers_of(supervisor), steps(tmp_path)
@@ -99,7 +99,7 @@ def test_training_goes_on_without_it_and_a_worker_comes_from_another(tmp_path: P
     assert workers_of(supervisor) == before
     max(before, key=lambda worker: worker.pid).kill()
     until(lambda: bool(workers_of(supervisor) - before), "nobody came in its place")
-    second = nursery_of(supervisor)
+    second = fork_server_of(supervisor)
     assert second is not None
     assert second != first
     supervisor.send_signal(signal.SIGTERM)
@@ -134,18 +134,18 @@ def test_all_workers_are_killed_and_the_run_goes_on_from_its_checkpoint(
 def test_ended_before_anybody_is_born(tmp_path: Path, number: signal.Signals) -> None:
     write_training(tmp_path, "\nprint('somebody was born')\n")
     supervisor = started(tmp_path)
-    until(lambda: nursery_of(supervisor) is not None, "nothing is started")
-    nursery = nursery_of(supervisor)
-    assert nursery is not None
+    until(lambda: fork_server_of(supervisor) is not None, "nothing is started")
+    fork_server = fork_server_of(supervisor)
+    assert fork_server is not None
     if number == signal.SIGTERM:
         until(lambda: list((tmp_path / "runs").glob("*/versions.toml")) != [], "not under way")
         supervisor.terminate()
     else:
-        nursery.kill()
+        fork_server.kill()
     _, errors = supervisor.communicate(timeout=60)
     assert supervisor.returncode == 1, errors
     assert f"killed by {number.name}" in errors
-    assert not nursery.is_running()
+    assert not fork_server.is_running()
     assert "somebody was born" not in errors
 
 
@@ -159,19 +159,19 @@ def adopts_orphans() -> Iterator[None]:
 @pytest.mark.usefixtures("adopts_orphans")
 def test_killed_between_two_requests(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log:
-        nursery = Nursery(new_run(tmp_path, workers=2), log)
-        first = nursery.start({})
-        assert nursery._process is not None
-        nursery._process.kill()
-        nursery._process.wait()
-        second = nursery.start({})  # of which the answer must not be taken for the first one's
+        fork_server = ForkServer(new_run(tmp_path, workers=2), log)
+        first = fork_server.start({})
+        assert fork_server._process is not None
+        fork_server._process.kill()
+        fork_server._process.wait()
+        second = fork_server.start({})  # of which the answer must not be taken for the first one's
         try:
             until(lambda: first.poll() is not None, "who was lost is waited for")
             assert first.returncode == -signal.SIGKILL
             assert second.poll() is None
         finally:
             second.send_signal(signal.SIGKILL)
-            nursery.end()
+            fork_server.end()
             until(lambda: second.poll() is not None, "it lives on")
             for each in (first, second):
                 each.output.close()

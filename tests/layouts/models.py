@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import paceline
-from paceline.schedulers.placement import placement
+from paceline.schedulers.task_placement import placement
 from train.trainings import recorded_losses
 
 VOCABULARY, WIDTH, LENGTH, SAMPLES, BATCH, STEPS = 32, 16, 8, 70, 24, 20
@@ -76,7 +76,7 @@ class EncoderDecoder(nn.Module):
 
 
 class ResidualCNN(nn.Module):
-    """A small residual network with group normalisation, which does not mix samples."""
+    """A small residual network with group normalization, which does not mix samples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class ResidualBlock(nn.Module):
 
 
 class BatchNormCNN(ResidualCNN):
-    """The same with batch normalisation, which does mix them."""
+    """The same with batch normalization, which does mix them."""
 
     def __init__(self) -> None:
         super().__init__()

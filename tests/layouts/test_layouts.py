@@ -11,7 +11,7 @@ import torch
 
 import paceline
 from layouts.models import MODELS, SAMPLES, STEPS, trained, training_of
-from paceline.schedulers.placement import placement
+from paceline.schedulers.task_placement import placement
 from paceline.specs import Layout
 from ranks import RankFailed, run_ranks
 
@@ -119,7 +119,7 @@ def test_it_follows_one_process(
 ) -> None:
     layout, expected = LAYOUTS[name], alone[model]
     if model == "batch-norm":
-        layout = layout.model_copy(update={"batch_norm": "synchronised"})
+        layout = layout.model_copy(update={"batch_norm": "synchronized"})
         if layout.micro_batch or layout.pipeline > 1:
             with pytest.raises(RankFailed, match="the first cannot use the statistics of the last"):
                 result(model, layout, tmp_path)

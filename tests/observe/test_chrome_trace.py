@@ -32,7 +32,7 @@ def traced(rank: int, generation: int = 0, offset: float = 0.0) -> Traced:
         steps=2,
         step_seconds=0.02,
         communication_seconds=0.008,
-        hidden_seconds=0.006,
+        overlapped_seconds=0.006,
         clock_offset_seconds=offset,
         clock_uncertainty_seconds=2e-4,
     )

@@ -49,7 +49,7 @@ def figures(*spans: Any) -> tuple[float, float]:
     found = recorded(kineto(*STEPS, *spans), rank=3, numbers=range(6, 8))
     assert found.steps == 2
     assert found.step_seconds == pytest.approx(1e-3)
-    return 2e6 * found.communication_seconds, 2e6 * found.hidden_seconds
+    return 2e6 * found.communication_seconds, 2e6 * found.overlapped_seconds
 
 
 def test_on_a_cpu_communication_is_hidden_while_an_operation_runs() -> None:

@@ -11,8 +11,8 @@ import paceline
 from paceline.parallel.dry_run.dry_run import dry_run
 from paceline.parallel.dry_run.operator_watch import Watching
 from paceline.parallel.dry_run.transfers import TransferRecorder, listed
-from paceline.schedulers.placement import placement
-from paceline.specs import DryRun, Layout, RankPicture, Transfer
+from paceline.schedulers.task_placement import placement
+from paceline.specs import DryRun, Layout, RankDryRun, Transfer
 
 WORDS, LENGTH, WIDTH, HEADS, BLOCKS = 64, 8, 32, 4, 4
 
@@ -77,7 +77,7 @@ def tried(layout: Layout, devices: int = 8, **changes: Any) -> DryRun:
     return dry_run(decoding(**changes), layout, devices_per_node=min(devices, layout.workers))
 
 
-def first(layout: Layout, **changes: Any) -> RankPicture:
+def first(layout: Layout, **changes: Any) -> RankDryRun:
     """What worker 0 would hold and send."""
     return tried(layout, **changes).ranks[0]
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from paceline.parallel.forward_trace import trace
 from paceline.parallel.slices.sliced_model import Sliced
 from paceline.parallel.slices.slicing import find_slicing
-from paceline.schedulers.placement import placement, run_folder
+from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Layout, Run
 from paceline.train.elastic.joined_groups import joined
 from parallel.sliced_models import text

@@ -1,4 +1,4 @@
-"""Batch normalisation over a divided batch: what is synchronised equals one process."""
+"""Batch normalization over a divided batch: what is synchronized equals one process."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from paceline.parallel.batch_norm import average_running_statistics, prepare_batch_norm
 from paceline.parallel.recompute import recompute
-from paceline.schedulers.placement import placement, run_folder
+from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Layout, Run
 from paceline.train.elastic.joined_groups import joined
 from parallel.normalized import CHANNELS, blocks, rows
@@ -29,7 +29,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "1d of sequences": (lambda: nn.BatchNorm1d(CHANNELS), (6,)),
     "2d": (lambda: nn.BatchNorm2d(CHANNELS), (3, 2)),
     "3d": (lambda: nn.BatchNorm3d(CHANNELS), (2, 1, 3)),
-    "torch's synchronised one": (lambda: nn.SyncBatchNorm(CHANNELS), (3,)),
+    "torch's synchronized one": (lambda: nn.SyncBatchNorm(CHANNELS), (3,)),
     "mean over all batches": (lambda: nn.BatchNorm2d(CHANNELS, momentum=None), (3, 2)),
     "no parameters": (lambda: nn.BatchNorm1d(CHANNELS, affine=False), ()),
     "no running statistics": (lambda: nn.BatchNorm1d(CHANNELS, track_running_stats=False), ()),
@@ -65,7 +65,7 @@ def set_apart(layer: nn.Module) -> nn.Module:
     return layer
 
 
-def synchronised(group: dist.ProcessGroup, all_shares: list[tuple[int, ...]]) -> None:
+def synchronized(group: dist.ProcessGroup, all_shares: list[tuple[int, ...]]) -> None:
     for shares in all_shares:
         for build, shape in LAYERS.values():
             for dtype in EXACT:
@@ -81,7 +81,7 @@ def compare(
 ) -> None:
     """Some steps of a layer here and on one process; all that comes out is equal."""
     layer = copy.deepcopy(alone)
-    layout = Layout(replicas=len(shares), batch_norm="synchronised")
+    layout = Layout(replicas=len(shares), batch_norm="synchronized")
     norms = prepare_batch_norm(layer, layout, group, micro_batches=1)
     assert list(layer.state_dict()) == list(alone.state_dict())
     own = shares[placement().rank]
@@ -121,10 +121,10 @@ def compare(
 @pytest.mark.parametrize(
     "shares", [[(5, 2), (1, 1), (3, 0)], [(4, 1, 2), (0, 2, 5)]], ids=["2 workers", "3 workers"]
 )
-def test_synchronised_layers_equal_one_process(
+def test_synchronized_layers_equal_one_process(
     shares: list[tuple[int, ...]], tmp_path: Path
 ) -> None:
-    run_ranks(joined_workers, len(shares[0]), tmp_path, synchronised, shares)
+    run_ranks(joined_workers, len(shares[0]), tmp_path, synchronized, shares)
 
 
 def train(
@@ -175,9 +175,9 @@ def trained_as_a_trainer_does(group: dist.ProcessGroup, layout: Layout) -> None:
 @pytest.mark.parametrize(
     "layout",
     [
-        Layout(replicas=2, batch_norm="synchronised"),
-        Layout(replicas=2, batch_norm="synchronised", recompute="selective"),
-        Layout(shards=2, batch_norm="synchronised", recompute="block"),
+        Layout(replicas=2, batch_norm="synchronized"),
+        Layout(replicas=2, batch_norm="synchronized", recompute="selective"),
+        Layout(shards=2, batch_norm="synchronized", recompute="block"),
     ],
     ids=["replicas", "replicas, recompute selectively", "shards, recompute blocks"],
 )
@@ -204,7 +204,7 @@ def test_what_is_computed_again_is_tracked_once(mode: str, tmp_path: Path) -> No
 
 def on_one_worker_only(group: dist.ProcessGroup) -> None:
     layer, plain = nn.BatchNorm1d(CHANNELS), nn.BatchNorm1d(CHANNELS)
-    layout = Layout(replicas=2, batch_norm="synchronised")
+    layout = Layout(replicas=2, batch_norm="synchronized")
     norms = prepare_batch_norm(layer, layout, group, micro_batches=1)
     layer(rows(0, 3))
     if placement().rank == 0:
@@ -219,7 +219,7 @@ def test_evaluation_with_running_statistics_needs_nobody_else(tmp_path: Path) ->
 
 def in_lower_precision(group: dist.ProcessGroup) -> None:
     layer, plain = nn.BatchNorm1d(CHANNELS), nn.BatchNorm1d(CHANNELS)
-    layout = Layout(replicas=2, batch_norm="synchronised", precision="bf16")
+    layout = Layout(replicas=2, batch_norm="synchronized", precision="bf16")
     norms = prepare_batch_norm(layer, layout, group, micro_batches=1)
     batch = rows(0, 9, 5)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Batch normalisation with each worker's own statistics, and what must be said of either kind."""
+"""Batch normalization with each worker's own statistics, and what must be said of either kind."""
 
 import copy
 from typing import Any
@@ -73,7 +73,7 @@ def test_a_part_of_one_sample_has_no_statistics() -> None:
         pytest.raises(PacelineError, match="BatchNorm1d has a single value per channel") as error,
     ):
         layer(rows(0, 1))
-    assert "`--batch-norm synchronised`" in error.value.fix
+    assert "`--batch-norm synchronized`" in error.value.fix
 
 
 class Activated(nn.BatchNorm1d):
@@ -90,14 +90,14 @@ class Activated(nn.BatchNorm1d):
             1,
             "in 0, 1, 2 and 2 more, but a batch is divided over 2 workers: the statistics",
             "local` (each worker's micro-batch has its own statistics: faster; the training"
-            " differs from one device's) or `--batch-norm synchronised` (as on one device: two",
+            " differs from one device's) or `--batch-norm synchronized` (as on one device: two",
         ),
         (
             nn.SyncBatchNorm(2),
             Layout(shards=3),
             4,
             "in SyncBatchNorm, but a batch is divided over 3 workers and 4 micro-batches:",
-            "or, without --micro-batch and pipeline, `--batch-norm synchronised`",
+            "or, without --micro-batch and pipeline, `--batch-norm synchronized`",
         ),
         (
             blocks(),
@@ -108,14 +108,14 @@ class Activated(nn.BatchNorm1d):
         ),
         (
             blocks(),
-            Layout(micro_batch=4, batch_norm="synchronised"),
+            Layout(micro_batch=4, batch_norm="synchronized"),
             2,
             "passes as 2 micro-batches, one after the other",
             "train without --micro-batch and pipeline, or give `--batch-norm local`",
         ),
         (
             nn.Sequential(Activated(2), nn.BatchNorm1d(2)),
-            Layout(replicas=2, batch_norm="synchronised"),
+            Layout(replicas=2, batch_norm="synchronized"),
             1,
             "a forward of their own keeps 0 from sharing",
             "use torch's nn.BatchNorm layers as they are, or give `--batch-norm local`",

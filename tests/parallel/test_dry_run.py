@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paceline.parallel.dry_run import dry_step
-from paceline.specs import Layout, RankPicture
+from paceline.specs import Layout, RankDryRun
 from parallel.rehearsed import (
     BLOCKS,
     LENGTH,
@@ -28,7 +28,7 @@ PARAMETERS = sum(each.numel() for each in Decoder().parameters())
 BLOCK = sum(each.numel() for each in Decoder().blocks[0].parameters())
 
 
-def calls(picture: RankPicture, operation: str, dimension: str) -> dict[int, int]:
+def calls(picture: RankDryRun, operation: str, dimension: str) -> dict[int, int]:
     """Bytes of a call, and how often it is made."""
     found: Counter[int] = Counter()
     for each in picture.transfers:
@@ -51,7 +51,7 @@ class TestAgainstArithmetic:
         # Two moments for each parameter, and a count of steps for each tensor.
         tensors = sum(1 for _ in Decoder().parameters())
         assert picture.memory.optimizer == 2 * 4 * PARAMETERS + 4 * tensors
-        assert picture.memory.exchange == 4 * PARAMETERS
+        assert picture.memory.communication == 4 * PARAMETERS
 
     @pytest.mark.parametrize("reshard", [True, False])
     def test_shards_gather_weights_twice_and_scatter_gradients_once(self, reshard: bool) -> None:

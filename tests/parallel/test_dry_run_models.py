@@ -40,7 +40,7 @@ class TestMistakes:
             (
                 Layout(replicas=2),
                 {"model": lambda: nn.Sequential(nn.Embedding(WORDS, WORDS), Turned())},
-                "the model normalises over the batch in 1.norm, but a batch is divided",
+                "the model normalizes over the batch in 1.norm, but a batch is divided",
             ),
             (Layout(replicas=2, speeds=(1, 2, 3)), {}, "3 speeds, but the run has 1 nodes"),
             (Layout(replicas=2), {"loss": lambda output, target: output}, "not a scalar tensor"),

@@ -14,7 +14,7 @@ from torch.distributed.pipelining._utils import InferenceMode
 
 from paceline.comm.torch_internals import current_backward
 from paceline.parallel.dry_run.fake_workers import (
-    PretendedGroups,
+    FakeGroups,
     in_reality,
     pretending,
     replaced,
@@ -65,7 +65,7 @@ def test_what_was_replaced_comes_back() -> None:
 
 def test_groups_of_any_size() -> None:
     layout = Layout(pipeline=2, replicas=5, shards=10, tensor=8)
-    groups = PretendedGroups(Placement(411, layout.workers, 3, 8, "node"))
+    groups = FakeGroups(Placement(411, layout.workers, 3, 8, "node"))
     try:
         mesh = groups.mesh(layout)
         assert dict(zip(mesh.mesh_dim_names or (), mesh.get_coordinate() or (), strict=True)) == {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paceline.peers import erasure_code
 from paceline.peers.erasure_code import check_possible, parity_of, rebuilt
 from paceline.peers.inventory import Row, rows_of_stripe
-from paceline.peers.memory_client import Stretch
+from paceline.peers.memory_client import ByteRange
 from paceline.peers.memory_file import MemoryFile, Pool
 from paceline.peers.parity import computed_row, rebuild
 from paceline.specs import PacelineError
@@ -28,11 +28,11 @@ def test_any_blocks_that_are_enough(
     lost = data.draw(st.permutations(sorted(everything)))[:parity]
     left = {number: block for number, block in everything.items() if number not in lost}
     begin = data.draw(st.integers(0, length - 1))
-    stretch = {number: block[begin:] for number, block in left.items()}
+    byte_range = {number: block[begin:] for number, block in left.items()}
     for number in lost:
         if number < chunks:
             assert rebuilt(left, chunks, parity, number) == given[number]
-            assert rebuilt(stretch, chunks, parity, number) == given[number][begin:]
+            assert rebuilt(byte_range, chunks, parity, number) == given[number][begin:]
 
 
 @given(st.data(), st.integers(2, 6), st.integers(1, 3))
@@ -45,9 +45,9 @@ def test_parts_of_any_sizes(data: st.DataObject, size: int, parity: int) -> None
     stored: dict[int | Row, bytes] = {rank: part for rank, part in parts.items()}  # noqa: C416
     lost = set(data.draw(st.permutations(group))[:parity])
 
-    def read(stretches: Sequence[Stretch]) -> list[bytearray]:
-        found = [stored[each.of][each.begin : each.begin + each.bytes] for each in stretches]
-        assert [len(each) for each in found] == [each.bytes for each in stretches]
+    def read(byte_ranges: Sequence[ByteRange]) -> list[bytearray]:
+        found = [stored[each.of][each.begin : each.begin + each.bytes] for each in byte_ranges]
+        assert [len(each) for each in found] == [each.bytes for each in byte_ranges]
         return [bytearray(each) for each in found]
 
     rows = [row for stripe in range(size) for row in rows_of_stripe(group, parity, stripe)]

@@ -23,7 +23,7 @@ def measured(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Steps:
     return replace(what, seconds=what.predicted(Numbers.from_logs(logs)))
 
 
-def test_a_slower_cluster_is_recognised() -> None:
+def test_a_slower_cluster_is_recognized() -> None:
     names = list(GUESSES)
     logs = Numbers.guessed().logs
     logs[names.index("matmul_rate")] -= 0.1

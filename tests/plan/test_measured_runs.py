@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from paceline.cluster.catalog import read_cluster
-from paceline.plan.calibration.belief import guesses_for
 from paceline.plan.calibration.calibrate import fit, guess
 from paceline.plan.calibration.measured_runs import MARK, Ran, fitted_numbers, rows, write_numbers
+from paceline.plan.calibration.priors import guesses_for
 from paceline.profile.families import decoder
 from paceline.specs import CollectiveCost, FittedNumber, Layout, MatmulRate
 from plan.shapes import SMALL, cluster

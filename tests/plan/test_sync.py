@@ -103,7 +103,7 @@ def test_local_steps_on_a_slow_network_and_all_reduce_on_a_fast_one() -> None:
     assert slow.estimate.layout.replicas == 4
     fast, _ = planned(computers(10_000))
     assert fast.estimate.sync == AllReduce()
-    assert "all-reduce of the gradients in every step" in fast.agreeing
+    assert "all-reduce of the gradients in every step" in fast.sync_reason
     assert not any("assumed" in each for each in fast.remarks)
     plain = best.others[0]
     assert plain.estimate.sync == AllReduce()
@@ -112,8 +112,8 @@ def test_local_steps_on_a_slow_network_and_all_reduce_on_a_fast_one() -> None:
 
 def test_the_reason_is_told_and_what_was_assumed() -> None:
     said, best = planned(computers(100))
-    assert said.estimate.sync.short() in said.agreeing
-    assert "links would take" in said.agreeing
+    assert said.estimate.sync.short() in said.sync_reason
+    assert "links would take" in said.sync_reason
     assert [each for each in said.remarks if f"{said.estimate.extra_samples:.2f} x" in each]
     rejected = {each.what: each for each in said.alternatives}
     assert "to the same loss" in rejected["plain all-reduce"].why
@@ -127,7 +127,7 @@ def test_a_way_to_agree_that_is_asked_for_is_taken() -> None:
         assert said.estimate.sync == SyncSettings.parse(words)
         assert plan_of(said).sync == SyncSettings.parse(words)
         if said.estimate.layout.replicas > 1:
-            assert "as requested" in said.agreeing
+            assert "as requested" in said.sync_reason
 
 
 def test_the_same_bits_are_planned_with_replicas_alone_and_a_forward_for_each_part() -> None:
@@ -136,7 +136,7 @@ def test_the_same_bits_are_planned_with_replicas_alone_and_a_forward_for_each_pa
         said, _ = planned(computers(10_000), SyncSettings.parse(words))
         assert said.estimate.layout.replicas == said.estimate.layout.workers == 4
         assert said.estimate.layout.micro_batch == samples
-        assert "identical bits on any number of replicas" in said.agreeing
+        assert "identical bits on any number of replicas" in said.sync_reason
         assert said.estimate.extra_samples == 1.0
         seconds.append(said.estimate.step_seconds.value)
     assert seconds[0] == seconds[1] <= seconds[2]
@@ -154,7 +154,7 @@ def test_what_cannot_agree_so_is_refused() -> None:
 def test_one_node_has_nothing_to_agree_on_slowly() -> None:
     said, _ = planned(computers(100, nodes=1))
     assert said.estimate.sync == AllReduce()
-    assert said.agreeing == ""
+    assert said.sync_reason == ""
 
 
 def test_a_plan_with_local_steps_survives_its_file(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_compression_and_rarer_exchanges_shorten_a_step_on_a_slow_network() -> N
     assert seconds[0] > 1.5 * seconds[1]
 
 
-def test_agreeing_takes_memory() -> None:
+def test_synchronization_takes_memory() -> None:
     layouts = Layouts.of([Layout(replicas=4), Layout(replicas=2, shards=2)], micro_batch=16)
     held = {
         words: memory(
@@ -219,7 +219,7 @@ def test_agreeing_takes_memory() -> None:
             layouts,
             64.0,
             Engine.of_paceline(GPT, computers(100), "bf16", SyncSettings.parse(words)),
-        ).agreeing
+        ).sync_state
         for words in MODES
     }
     assert (held["allreduce"] == 0).all()

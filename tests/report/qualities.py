@@ -6,12 +6,12 @@ from pathlib import Path
 
 from paceline.report.studies.quality_words import quality_findings
 from paceline.specs import (
-    Learned,
-    LearnedPoint,
+    CurvePoint,
     Point,
+    PointQuality,
     PointResult,
     Quality,
-    Stretch,
+    RunQuality,
     Study,
     StudyResult,
 )
@@ -49,7 +49,7 @@ def quality_result(
             (POINTS[key], [_learned(number, loss, metric) for number, loss in enumerate(losses)])
         )
     found = [
-        LearnedPoint(
+        PointQuality(
             runs=tuple(runs) if finished else (),
             curve=_curve(runs) if finished else (),
             comparisons=comparisons(runs, base, MARGIN, failed=failed and number == 1)
@@ -86,8 +86,8 @@ def quality_result(
     return result.model_copy(update={"findings": tuple(quality_findings(result))})
 
 
-def _learned(number: int, loss: float, metric: str) -> Learned:
-    return Learned(
+def _learned(number: int, loss: float, metric: str) -> RunQuality:
+    return RunQuality(
         run=f"r{number + 1}",
         seed_plus=number,
         samples=9000,
@@ -95,10 +95,10 @@ def _learned(number: int, loss: float, metric: str) -> Learned:
     )
 
 
-def _curve(runs: list[Learned]) -> tuple[Stretch, ...]:
+def _curve(runs: list[RunQuality]) -> tuple[CurvePoint, ...]:
     losses = [run.values["loss"] for run in runs]
     mean, low, high = sum(losses) / len(losses), min(losses), max(losses)
     return tuple(
-        Stretch(samples=90 * at, mean=mean * 100 / at, low=low * 100 / at, high=high * 100 / at)
+        CurvePoint(samples=90 * at, mean=mean * 100 / at, low=low * 100 / at, high=high * 100 / at)
         for at in range(1, 101)
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from browser import CHROMIUM, Browser, browser
-from paceline.report.forms import Report, comparison_report, run_report, study_report, write
+from paceline.report.formats import Report, comparison_report, run_report, study_report, write
 from report.comparisons import divided_run, three_runs
 from report.faulty import faulty_run
 from report.studies import THREE, study_result

@@ -12,7 +12,7 @@ import pytest
 from command import paceline, paceline_json
 from paceline.report.comparison.compared_runs import Comparison, compared, runs_in
 from paceline.report.comparison.page import comparison_rows, layout_words, render_comparison
-from paceline.report.forms import comparison_report
+from paceline.report.formats import comparison_report
 from paceline.specs import Layout, PacelineError
 from report.comparisons import divided_run, three_runs
 from report.folders import empty_run, failed_run, say, steps

@@ -16,7 +16,7 @@ from paceline.report import RunReader
 from paceline.report.drawing.chart import Picture
 from paceline.report.drawing.figure_files import PNG_SCALE, WIDTH_PIXELS
 from paceline.report.drawing.tables import Table, latex
-from paceline.report.forms import Form, Report, comparison_report, run_report, study_report, write
+from paceline.report.formats import Form, Report, comparison_report, run_report, study_report, write
 from paceline.specs import PacelineError
 from report.comparisons import divided_run, three_runs
 from report.folders import empty_run, failed_run, interrupted_run

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.report import ReportedRun, RunReader, RunState, summary
-from paceline.report.run.interruptions import (
+from paceline.report.run.interruption_figures import (
     checkpoint_figures,
     interruption_figures,
     trouble_figures,

@@ -10,7 +10,7 @@ import pytest
 
 from command import EXAMPLES
 from paceline.report import RunReader, render, summary
-from paceline.report.run.interruptions import (
+from paceline.report.run.interruption_figures import (
     checkpoint_figures,
     interruption_figures,
     trouble_figures,

@@ -10,7 +10,7 @@ import pytest
 
 from browser import CHROMIUM, Browser, browser
 from paceline.report import render
-from paceline.report.forms import comparison_report, run_report, study_report, write
+from paceline.report.formats import comparison_report, run_report, study_report, write
 from report.comparisons import three_runs
 from report.folders import empty_run, failed_run, realistic_run
 from report.studies import THREE, study_result

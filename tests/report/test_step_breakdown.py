@@ -7,7 +7,7 @@ import pytest
 
 from paceline.report import RunReader, render
 from paceline.report.run.step_breakdown import Breakdown, breakdown, breakdown_sentence
-from paceline.report.run.worker_status import standings
+from paceline.report.run.worker_status import worker_statuses
 from paceline.specs import Part, Run, Workers, WorkerState
 from report.folders import empty_run, say, started, steps
 
@@ -70,7 +70,7 @@ def test_who_makes_the_others_wait_is_named_with_the_reason(tmp_path: Path) -> N
         " because of data."
     )
     state = RunReader(run).refresh()
-    assert [one.text for one in standings(state)] == ["ok", "ok", "slow: data", "ok"]
+    assert [one.text for one in worker_statuses(state)] == ["ok", "ok", "slow: data", "ok"]
     html = render(run)
     assert "worker 2, data: 37 % of a step" in html
     assert "Step breakdown" in html

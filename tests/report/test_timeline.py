@@ -11,7 +11,7 @@ from rich.console import Console
 
 from paceline.report import RunReader, RunState, cause, render, view
 from paceline.report.drawing.chart import Picture, drawing_packages
-from paceline.report.forms import run_report, write
+from paceline.report.formats import run_report, write
 from paceline.report.live.view import line
 from paceline.report.run.fault_history import fault_figures
 from paceline.report.run.timeline import SLOTS, timeline_picture

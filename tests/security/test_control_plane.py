@@ -19,7 +19,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
 )
 
 from paceline.comm import rendezvous
-from paceline.comm.rendezvous import Meeting
+from paceline.comm.rendezvous import Rendezvous
 from paceline.comm.signed_store import ForgedValue, SignedStore
 from paceline.specs import Placement
 from ranks import new_run
@@ -34,54 +34,58 @@ def payload(tmp_path: Path) -> Payload:
 
 
 @pytest.fixture
-def meeting(tmp_path: Path) -> Meeting:
-    return rendezvous.meet(
+def found_rendezvous(tmp_path: Path) -> Rendezvous:
+    return rendezvous.join_rendezvous(
         new_run(tmp_path, workers=2), Placement(rank=0, workers=2, local_workers=2), None
     )
 
 
 @pytest.fixture
-def stranger(meeting: Meeting) -> TCPStore:
+def stranger(found_rendezvous: Rendezvous) -> TCPStore:
     """Somebody who can reach the port, and knows no secret."""
     return TCPStore(
-        meeting.interface.address,
-        meeting.store.port,
+        found_rendezvous.interface.address,
+        found_rendezvous.store.port,
         is_master=False,
         wait_for_workers=False,
         timeout=timedelta(seconds=5),
     )
 
 
-def ours(meeting: Meeting) -> SignedStore:
-    return SignedStore(meeting.store, meeting.secret)
+def ours(found_rendezvous: Rendezvous) -> SignedStore:
+    return SignedStore(found_rendezvous.store, found_rendezvous.secret)
 
 
 def test_torchruns_rendezvous_runs_what_a_stranger_writes(
-    meeting: Meeting, stranger: TCPStore, payload: Payload
+    found_rendezvous: Rendezvous, stranger: TCPStore, payload: Payload
 ) -> None:
     """The control: the same stranger, the same store, torch's own reader."""
     stranger.set("torch.rendezvous.job", base64.b64encode(payload.pickled).decode())
     settings = RendezvousSettings(
         "job", 1, 1, RendezvousTimeout(), timedelta(seconds=5), keep_alive_max_attempt=1
     )
-    holder = _BackendRendezvousStateHolder(C10dRendezvousBackend(meeting.store, "job"), settings)
+    holder = _BackendRendezvousStateHolder(
+        C10dRendezvousBackend(found_rendezvous.store, "job"), settings
+    )
     with suppress(Exception):
         holder.sync()
     assert payload.has_run()
 
 
 def test_a_pickle_in_our_store_runs_nothing(
-    meeting: Meeting, stranger: TCPStore, payload: Payload
+    found_rendezvous: Rendezvous, stranger: TCPStore, payload: Payload
 ) -> None:
     stranger.set("generation-3/0", payload.pickled)  # type: ignore[arg-type]
     with pytest.raises(ForgedValue, match="generation-3/0"):
-        ours(meeting).get("generation-3/0")
+        ours(found_rendezvous).get("generation-3/0")
     assert not payload.has_run()
 
 
-def test_an_address_that_a_stranger_writes_is_refused(meeting: Meeting, stranger: TCPStore) -> None:
+def test_an_address_that_a_stranger_writes_is_refused(
+    found_rendezvous: Rendezvous, stranger: TCPStore
+) -> None:
     """Gloo would connect to it and send the gradients there."""
-    store = ours(meeting)
+    store = ours(found_rendezvous)
     store.set("generation-3/0", "127.0.0.1:1")
     assert stranger.get("generation-3/0").endswith(b"127.0.0.1:1")  # nothing is hidden
     for forged in (b"127.0.0.1:2", b"\x00" * 32 + b"127.0.0.1:2", b""):
@@ -91,31 +95,33 @@ def test_an_address_that_a_stranger_writes_is_refused(meeting: Meeting, stranger
 
 
 def test_what_was_signed_for_another_key_or_generation_is_refused(
-    meeting: Meeting, stranger: TCPStore
+    found_rendezvous: Rendezvous, stranger: TCPStore
 ) -> None:
-    ours(meeting).set("generation-2/0", "127.0.0.1:1")
+    ours(found_rendezvous).set("generation-2/0", "127.0.0.1:1")
     signed = stranger.get("generation-2/0")
     for placement in ("generation-3/0", "generation-2/1"):
         stranger.set(placement, signed)  # type: ignore[arg-type]
         with pytest.raises(ForgedValue):
-            ours(meeting).get(placement)
-    assert ours(meeting).get("generation-2/0") == b"127.0.0.1:1"
+            ours(found_rendezvous).get(placement)
+    assert ours(found_rendezvous).get("generation-2/0") == b"127.0.0.1:1"
 
 
-def test_the_store_survives_garbage(meeting: Meeting) -> None:
-    address = (meeting.interface.address, meeting.store.port)
+def test_the_store_survives_garbage(found_rendezvous: Rendezvous) -> None:
+    address = (found_rendezvous.interface.address, found_rendezvous.store.port)
     for number in range(60):
         with socket.create_connection(address, timeout=5) as connection:
             connection.sendall(GARBAGE[number % len(GARBAGE)])
-    store = ours(meeting)
+    store = ours(found_rendezvous)
     store.set("generation-3/0", "still there")
     assert store.get("generation-3/0") == b"still there"
 
 
-def test_a_stranger_can_only_make_a_start_wait(meeting: Meeting, stranger: TCPStore) -> None:
+def test_a_stranger_can_only_make_a_start_wait(
+    found_rendezvous: Rendezvous, stranger: TCPStore
+) -> None:
     """What is left, and stands in the docs: keys can be deleted, which ends a start by its
     timeout."""
-    store = ours(meeting)
+    store = ours(found_rendezvous)
     store.set("generation-3/0", "127.0.0.1:1")
     stranger.wait(["generation-3/0"], timedelta(seconds=5))  # another connection: it may be late
     assert stranger.delete_key("generation-3/0")

@@ -13,7 +13,7 @@ def sum_among_strangers() -> float:
     """Send garbage to all of this worker's listeners; then, whether the workers still add up."""
     import torch
 
-    from paceline.schedulers.placement import placement, run_folder
+    from paceline.schedulers.task_placement import placement, run_folder
     from paceline.specs import Run
     from paceline.train.elastic.joined_groups import joined
 

@@ -56,3 +56,7 @@ def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str
     with pytest.raises(PacelineError, match=message) as raised:
         Layout(**settings).check()
     assert "\n  -> " in str(raised.value)
+
+
+def test_a_plan_of_version_0_1_is_read() -> None:
+    assert Layout.model_validate({"batch_norm": "synchronised"}).batch_norm == "synchronized"

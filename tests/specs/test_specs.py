@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.specs import Job, Layout, Limits, PacelineError, Plan, Run, Steps, event_adapter
+from paceline.specs import (
+    Job,
+    Layout,
+    Limits,
+    PacelineError,
+    Plan,
+    Run,
+    Steps,
+    SyncChanged,
+    Traced,
+    event_adapter,
+)
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1)
 
@@ -46,6 +57,23 @@ def test_events_keep_what_is_not_finite(losses: list[float]) -> None:
     assert all(
         (math.isnan(a) and math.isnan(b)) or a == b for a, b in zip(losses, back.loss, strict=True)
     )
+
+
+def test_events_of_version_0_1_are_read() -> None:
+    changed = event_adapter.validate_json(
+        '{"kind": "agreed", "time": 1, "node": "n1", "step": 8, "why": "",'
+        ' "sync": {"mode": "local"}}'
+    )
+    assert isinstance(changed, SyncChanged)
+    assert changed.sync.mode == "local"
+    traced = event_adapter.validate_json(
+        '{"kind": "traced", "time": 1, "node": "n1", "rank": 0, "first": 1, "steps": 2,'
+        ' "step_seconds": 1, "communication_seconds": 0.5, "hidden_seconds": 0.4,'
+        ' "clock_offset_seconds": 0, "clock_uncertainty_seconds": 0}'
+    )
+    assert isinstance(traced, Traced)
+    assert traced.overlapped_seconds == 0.4
+    assert event_adapter.validate_json(traced.model_dump_json()) == traced
 
 
 @pytest.mark.parametrize(

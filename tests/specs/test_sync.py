@@ -167,7 +167,7 @@ def test_words_that_mean_nothing(words: str, message: str) -> None:
         ("diloco:every=4,fragments=5", REPLICAS, "at most one fragment is sent after each step"),
         ("gossip:overlap=2", REPLICAS, "a round ends with its step"),
         ("easgd:pull=0.9", REPLICAS, "pull=0.9"),
-        ("local", Layout(replicas=2, batch_norm="synchronised"), "use --batch-norm local"),
+        ("local", Layout(replicas=2, batch_norm="synchronized"), "use --batch-norm local"),
         ("local", Layout(shards=4), "the layout has no replicas"),
         (
             "allreduce:compress=int8",
@@ -178,7 +178,7 @@ def test_words_that_mean_nothing(words: str, message: str) -> None:
         ("canonical", Layout(replicas=2, shards=2), "together with shards=2"),
         ("canonical", Layout(replicas=2, tensor=2), "together with tensor=2"),
         ("canonical", Layout(replicas=2, pipeline=2), "together with pipeline=2"),
-        ("canonical", Layout(replicas=2, batch_norm="synchronised"), "use --batch-norm local"),
+        ("canonical", Layout(replicas=2, batch_norm="synchronized"), "use --batch-norm local"),
         ("canonical", Layout(replicas=2, compile=True), "leave compile out"),
     ],
 )

@@ -14,17 +14,17 @@ from paceline.specs import (
     Finished,
     Job,
     Layout,
-    Learned,
     Plan,
     Point,
     Run,
+    RunQuality,
     Steps,
     Study,
     Verdict,
 )
 from paceline.study.equivalence_test import comparisons, verdict_of
-from paceline.study.learned_points import base_of, curve, mean_between, quality
 from paceline.study.points import key
+from paceline.study.quality_points import base_of, curve, mean_between, quality
 from paceline.study.study_folder import States
 
 TRIALS = 1500
@@ -41,9 +41,9 @@ def verdicts(mean: float, spread: float, margin: float, seeds: int) -> dict[Verd
     return {each: found.count(each) / TRIALS for each in set(found)}
 
 
-def learned(*losses: float, seed: int = 0, measure: str = "loss") -> list[Learned]:
+def learned(*losses: float, seed: int = 0, measure: str = "loss") -> list[RunQuality]:
     return [
-        Learned(run=f"r{number}", seed_plus=seed + number, samples=100, values={measure: loss})
+        RunQuality(run=f"r{number}", seed_plus=seed + number, samples=100, values={measure: loss})
         for number, loss in enumerate(losses)
     ]
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paceline
-from paceline.schedulers.placement import run_folder
-from paceline.specs import Agreed, Run, SyncSettings, event_adapter
+from paceline.schedulers.task_placement import run_folder
+from paceline.specs import Run, SyncChanged, SyncSettings, event_adapter
 from paceline.sync.modes._local_steps import LocalSteps
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.auto import Auto
@@ -85,7 +85,7 @@ def changing(changes: dict[str, Any], rates: list[float]) -> tuple[list[str], li
         for line in file.read_text().splitlines()
     ]
     weights = torch.cat([each.detach().flatten() for each in trainer.model.parameters()])
-    return [each.sync.mode for each in events if isinstance(each, Agreed)], weights.tolist()
+    return [each.sync.mode for each in events if isinstance(each, SyncChanged)], weights.tolist()
 
 
 def test_a_run_changes_when_the_link_does(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import paceline
 from paceline.checkpoints.storage import Folder
 from paceline.comm.device_kind import device_kind
-from paceline.schedulers.placement import placement
+from paceline.schedulers.task_placement import placement
 from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.train.elastic.joined_groups import joined
@@ -37,7 +37,7 @@ def dropping() -> nn.Sequential:
     )
 
 
-def normalising() -> nn.Module:
+def normalizing() -> nn.Module:
     return nn.Sequential(nn.Linear(FEATURES, 33), nn.BatchNorm1d(33), *list(dropping())[1:])
 
 
@@ -92,7 +92,7 @@ CASES: dict[str, tuple[SyncSettings, dict[str, Any], dict[str, Any]]] = {
     "a last batch of fewer samples than parts": (FOUR, {"samples": 23}, {}),
     "normalised, parts that are no power of two": (
         SEVEN,
-        {"model": normalising, "samples": 77},
+        {"model": normalizing, "samples": 77},
         {"batch_norm": "local"},
     ),
     "workers that are too slow for any part": (FOUR, {}, {"speeds": (10.0, 1.0, 1.0, 1.0)}),
@@ -191,7 +191,7 @@ def state_after(changes: dict[str, Any], threads: int = 1) -> tuple[str, int]:
 
 def test_a_run_that_loses_a_worker_and_finds_another_keeps_its_bits(tmp_path: Path) -> None:
     """4 workers, 3 from step 4 on, 4 again from step 8 on; and 4 throughout."""
-    changes = {"model": normalising, "weight": by_class, "steps": 12}
+    changes = {"model": normalizing, "weight": by_class, "steps": 12}
     saving = Saving(every_steps=4, keep_last=9)
     layout = Layout(replicas=4, batch_norm="local")
     run = planned(tmp_path, 4, FOUR, layout, saving)

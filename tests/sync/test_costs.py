@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from paceline.comm.device_kind import device_kind
-from paceline.schedulers.placement import placement
+from paceline.schedulers.task_placement import placement
 from paceline.specs import Layout, SyncSettings
 from paceline.sync.encodings import encoding
 from paceline.sync.modes._local_steps import LocalSteps

@@ -88,7 +88,7 @@ def test_it_is_planned_when_asked_for_and_tried_when_not(
     asked = _planned("--sync", "outside-mode:every=2", folder=tmp_path, having=having)
     assert asked["estimate"]["sync"] == {"mode": "outside-mode", "every": 2}
     assert asked["estimate"]["extra_samples"] == 1.2
-    assert "from outside" in asked["agreeing"]
+    assert "from outside" in asked["sync_reason"]
     free = _planned(folder=tmp_path, having=having)
     tried = {free["estimate"]["sync"]["mode"], *(each["what"] for each in free["alternatives"])}
     assert tried & {"outside-mode", "outside averages"}

@@ -10,7 +10,7 @@ import torch
 
 import paceline
 from paceline.checkpoints.storage import Folder
-from paceline.schedulers.placement import run_folder
+from paceline.schedulers.task_placement import run_folder
 from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
 from ranks import run_ranks
 from sync.simulated import planned

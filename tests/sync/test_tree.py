@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.specs.shares import slice_of
+from paceline.specs.even_division import slice_of
 from paceline.sync.modes.canonical import rows_kept
 from paceline.sync.modes.canonical.tree import Subtree, TreeSum, subtrees
 

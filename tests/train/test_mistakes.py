@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
 
 import paceline
-from paceline.schedulers.placement import placement
+from paceline.schedulers.task_placement import placement
 from paceline.specs import PacelineError
 from ranks import RankFailed, run_ranks
 from train.trainings import FEATURES, classification
@@ -101,10 +101,10 @@ def let_go() -> bool:
     with paceline.start(classification(steps=2)) as trainer:
         for batch in trainer:
             trainer.step(batch)
-        arranged = weakref.ref(trainer._stepper.arranged)
+        parallel_model = weakref.ref(trainer._stepper.parallel_model)
         gc.disable()
         trainer.close()
-        return arranged() is None
+        return parallel_model() is None
 
 
 def test_nothing_but_the_groups_holds_a_group_at_the_end(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import paceline
 from paceline.observe.traces.chrome_trace import join_traces, worker_traces
 from paceline.report import RunReader, render
 from paceline.report.run.sections.trace import trace_figures
-from paceline.schedulers.placement import placement, run_folder
+from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Layout, PacelineError, Run, Traced
 from paceline.testbed.paced import PacedCost, paced_model
 from paceline.train.elastic.joined_groups import joined
@@ -95,7 +95,7 @@ def test_both_workers_record_the_same_steps(tmp_path: Path, layout: Layout) -> N
     for each in traced:
         assert (each.first, each.steps) == (6, 3)
         assert 0 < each.communication_seconds < each.step_seconds
-        assert 0 <= each.hidden_seconds <= each.communication_seconds
+        assert 0 <= each.overlapped_seconds <= each.communication_seconds
         assert abs(each.clock_offset_seconds) < 5e-3
         steps = spans(events, each.rank, "step ")
         assert len(steps) == 3
@@ -106,7 +106,7 @@ def test_both_workers_record_the_same_steps(tmp_path: Path, layout: Layout) -> N
         if layout.shards > 1:
             # On CPUs, sharded layers exchange nothing while they compute; they wait inside of
             # operations, which torch must not do where no mark is left.
-            assert each.hidden_seconds < 0.1 * each.communication_seconds
+            assert each.overlapped_seconds < 0.1 * each.communication_seconds
             assert len(spans(events, each.rank, "wait for others")) >= len(carried)
     assert_spans_nest(events)
     assert RunReader(run).refresh().traced == traced
@@ -128,7 +128,7 @@ def test_waiting_for_a_late_worker_is_seen(tmp_path: Path) -> None:
     run, (early, late), events = recorded(tmp_path, Layout(replicas=2), function=fit_paced)
     # The first worker's gradients are begun to be exchanged so much earlier, while its first layer
     # computes for as long.
-    assert early.hidden_seconds > 0.5 * DELAY_SECONDS
+    assert early.overlapped_seconds > 0.5 * DELAY_SECONDS
     assert late.communication_seconds < early.communication_seconds
     sent = [spans(events, rank, "gloo:all_reduce") for rank in (0, 1)]
     assert len(sent[0]) == len(sent[1])
@@ -138,7 +138,7 @@ def test_waiting_for_a_late_worker_is_seen(tmp_path: Path) -> None:
     found = trace_figures(RunReader(run).refresh())
     assert found is not None
     assert found.workers == [early, late]
-    assert found.hidden_seconds + found.exposed_seconds == pytest.approx(
+    assert found.overlapped_seconds + found.exposed_seconds == pytest.approx(
         found.communication_seconds
     )
     assert "In steps 6 to 8, traced on 2 workers, communication took" in render(run)

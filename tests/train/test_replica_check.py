@@ -50,9 +50,9 @@ def train(flipped_on: int | None, flipped_in: int, what: str) -> list[int]:
         for batch in trainer:
             step += 1
             trainer.step(batch)
-        arranged = trainer._stepper.arranged
-        assert arranged is not None
-        all_held = common_tensors(arranged, trainer.optimizer)
+        parallel_model = trainer._stepper.parallel_model
+        assert parallel_model is not None
+        all_held = common_tensors(parallel_model, trainer.optimizer)
         return [bits for each in all_held for bits in each.flatten().view(torch.int32).tolist()]
 
 

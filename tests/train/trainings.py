@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import paceline
-from paceline.schedulers.placement import run_folder
+from paceline.schedulers.task_placement import run_folder
 from paceline.specs import Run, Steps, event_adapter
 
 FEATURES, CLASSES = 12, 5

@@ -15,7 +15,7 @@ class Worker:
     """A worker's process, and the last step that it wrote down."""
 
     pid: int
-    born: str
+    start_ticks: str
     """When, in the kernel's ticks: another process of the same number is told from it by that."""
     node: str
     step: int = 0
@@ -27,12 +27,12 @@ class Worker:
     @property
     def name(self) -> str:
         """Of this process, and of the file in which it writes down its steps."""
-        return f"{self.pid}-{self.born}-{self.node}"
+        return f"{self.pid}-{self.start_ticks}-{self.node}"
 
     @property
     def alive(self) -> bool:
         """Whether the process is there, and not only what is left for its parent to see."""
-        return _born(self.pid) == self.born
+        return _start_ticks(self.pid) == self.start_ticks
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process, if it is still there."""
@@ -41,7 +41,7 @@ class Worker:
                 os.kill(self.pid, number)
 
 
-def _born(pid: int) -> str | None:
+def _start_ticks(pid: int) -> str | None:
     """When a process was started, in the kernel's ticks; None where there is none that runs."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -52,8 +52,8 @@ def _born(pid: int) -> str | None:
 
 def named(name: str) -> Worker:
     """The worker of this name."""
-    pid, born, node = name.split("-", 2)
-    return Worker(int(pid), born, node)
+    pid, start_ticks, node = name.split("-", 2)
+    return Worker(int(pid), start_ticks, node)
 
 
 def children(supervisor: int) -> list[Worker]:
@@ -62,9 +62,9 @@ def children(supervisor: int) -> list[Worker]:
     for pid in _words(f"/proc/{supervisor}/task/{supervisor}/children"):
         with suppress(OSError):
             name = Path(f"/proc/{pid}/comm").read_text().strip()
-            born = _born(int(pid))
-            if name.startswith("paceline ") and name != "paceline nursery" and born:
-                found.append(Worker(int(pid), born, socket.gethostname()))
+            start_ticks = _start_ticks(int(pid))
+            if name.startswith("paceline ") and name != "paceline server" and start_ticks:
+                found.append(Worker(int(pid), start_ticks, socket.gethostname()))
     return found
 
 

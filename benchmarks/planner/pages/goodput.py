@@ -41,7 +41,7 @@ WAYS = {
     "peer copies, workers restart": PEERS,
     "peer copies, survivors regroup": REGROUP,
 }
-COLOURS = ("#e15759", "#f28e2b", "#4e79a7")
+COLORS = ("#e15759", "#f28e2b", "#4e79a7")
 
 
 def main() -> None:
@@ -118,7 +118,7 @@ def picture() -> str:
     draw: Any = altair  # partly typed only
     x = draw.X("devices:Q", title="Devices").scale(type="log", domain=[1_000, 100_000])
     y = draw.Y("goodput:Q", title="Goodput (model)").scale(domain=[0, 1], nice=False)
-    colour = draw.Color("of:N", title=None).scale(domain=list(WAYS), range=list(COLOURS))
+    colour = draw.Color("of:N", title=None).scale(domain=list(WAYS), range=list(COLORS))
     ticks = [1_000, 3_000, 10_000, 30_000, 100_000]
     chart = (
         draw.Chart(draw.Data(values=rows))

@@ -32,7 +32,7 @@ RECORD_NODES, RECORD = 272, 0.9162
 MOST_IMAGES = 256
 """Largest micro-batch."""
 DRAWS = 400
-COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#D55E00")
+COLORS = ("#0072B2", "#009E73", "#CC79A7", "#D55E00")
 NVIDIA: dict[tuple[str, str, TrainingPrecision], dict[int, int]] = {
     ("v100-32gb", "nvlink2", "fp16"): {1: 1_156, 8: 8_056},
     ("a100-80gb", "nvlink3", "bf16"): {1: 2_470, 8: 16_621},
@@ -186,7 +186,7 @@ def picture() -> str:
     x = draw.X("nodes:Q", title="Nodes of four V100").scale(type="log", base=2)
     x = x.axis(values=list(NODES[::2]), format=",d", grid=False)
     y = draw.Y(title="Efficiency relative to one node").scale(domain=[0, 1], nice=False)
-    colour = draw.Color("of:N", title=None).scale(domain=names, range=list(COLOURS))
+    colour = draw.Color("of:N", title=None).scale(domain=names, range=list(COLORS))
     predicted = draw.Chart(draw.Data(values=rows)).encode(x=x, color=colour)
     published = draw.Chart(draw.Data(values=papers)).encode(x=x, color=colour)
     points = {"size": 60, "filled": True}

@@ -24,8 +24,8 @@ from rich.table import Table
 
 from benchmarks.common import processes
 from benchmarks.common.output import argument_parser
-from paceline.plan.calibration.belief import guesses_for
 from paceline.plan.calibration.calibrate import Fit, Steps, guess
+from paceline.plan.calibration.priors import guesses_for
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.reasons import words

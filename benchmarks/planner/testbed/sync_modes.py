@@ -25,8 +25,8 @@ from rich.table import Table
 
 from benchmarks.common.output import argument_parser
 from benchmarks.planner.testbed.__main__ import PACED, paceline
-from paceline.plan.calibration.belief import guesses_for
 from paceline.plan.calibration.calibrate import Steps, guess
+from paceline.plan.calibration.priors import guesses_for
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.report import RunReader

@@ -16,8 +16,8 @@ import torch.distributed as dist
 
 from benchmarks.sync.compression.tasks import TASKS, layers_to_count, training_of
 from paceline.comm.groups import Groups
-from paceline.comm.rendezvous import meet
-from paceline.schedulers.placement import placement, run_folder
+from paceline.comm.rendezvous import join_rendezvous
+from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Layout, PacelineError, Run, SyncSettings
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
@@ -33,7 +33,7 @@ class Worker:
         folder = run_folder()
         assert folder is not None
         self._placement = placement()
-        self._meeting = meet(Run(folder), self._placement, None)
+        self._rendezvous = join_rendezvous(Run(folder), self._placement, None)
 
     @property
     def writes(self) -> bool:
@@ -90,7 +90,7 @@ class Worker:
     @contextmanager
     def _trainer(self, training: Training, sync: str) -> Iterator[Trainer]:
         self._placement = replace(self._placement, generation=self._placement.generation + 1)
-        groups = Groups(self._placement, CPU, self._meeting)
+        groups = Groups(self._placement, CPU, self._rendezvous)
         layout = Layout(replicas=self._placement.workers)
         trainer = Trainer(
             training, layout, groups, Telemetry(groups, None), None, SyncSettings.parse(sync)
@@ -109,7 +109,7 @@ class Worker:
 
     @property
     def _interface(self) -> str:
-        return f"{self._meeting.interface.name}:"
+        return f"{self._rendezvous.interface.name}:"
 
 
 def main(wanted: str, found: str) -> None:

@@ -25,7 +25,7 @@ from benchmarks.sync.time_to_loss.sizes import SIZES
 from benchmarks.sync.time_to_loss.task import Padding, Task
 from paceline.cluster import interfaces
 from paceline.comm.groups import Groups
-from paceline.comm.rendezvous import Meeting
+from paceline.comm.rendezvous import Rendezvous
 from paceline.specs import PacelineError, Placement
 
 if TYPE_CHECKING:  # torch.distributed defines TCPStore conditionally, type checkers do not see it
@@ -66,7 +66,7 @@ class Worker:
         self._padding = Padding() if padded_seconds else None
         self._plain = Task(SIZES[model])
         self._padded = Task(SIZES[model], self._padding)
-        self._meeting = self._meet()
+        self._rendezvous = self._meet()
         self._steps_of: dict[str, int] = {}
         """To the target, in the longest run of a candidate so far."""
 
@@ -86,7 +86,7 @@ class Worker:
                 self._say(f"results-{number}.jsonl", asdict(result))
             number += 1
 
-    def _meet(self) -> Meeting:
+    def _meet(self) -> Rendezvous:
         """Rank 0 listens and says where."""
         said = self._folder / "where.json"
         if self._placement.rank == 0:
@@ -96,17 +96,17 @@ class Worker:
             draft = said.with_suffix(".draft")
             draft.write_text(json.dumps([interface.address, store.port, secret.hex()]))
             draft.rename(said)
-            return Meeting(store, secret, interface)
+            return Rendezvous(store, secret, interface)
         while not said.exists():
             time.sleep(_POLL_SECONDS)
         address, port, secret_hex = json.loads(said.read_text())
         store = TCPStore(address, port, is_master=False, wait_for_workers=False)
-        return Meeting(store, bytes.fromhex(secret_hex), interfaces.towards(address))
+        return Rendezvous(store, bytes.fromhex(secret_hex), interfaces.towards(address))
 
     def _groups(self) -> Groups:
         """New process groups, so that no candidate has what another has left."""
         self._placement = replace(self._placement, generation=self._placement.generation + 1)
-        return Groups(self._placement, CPU, self._meeting)
+        return Groups(self._placement, CPU, self._rendezvous)
 
     def _warm_up(self) -> None:
         """Load what is loaded late, and time the part of a step that a rank has under DDP, all of

@@ -6,7 +6,18 @@ from typing import Annotated
 import typer
 
 from paceline import __version__
-from paceline.cli import doctor, look, plan, probe, resume, run, study, submit, testbed, trace
+from paceline.cli import (
+    doctor,
+    plan,
+    probe,
+    resume,
+    run,
+    study,
+    submit,
+    testbed,
+    trace,
+    watch_report,
+)
 from paceline.cli.console import print_json, say
 
 app = typer.Typer(
@@ -26,7 +37,7 @@ run.add_to(app)
 submit.add_to(app)
 resume.add_to(app)
 study.add_to(app)
-look.add_to(app)
+watch_report.add_to(app)
 trace.add_to(app)
 testbed.add_to(app)
 

@@ -10,7 +10,7 @@ from paceline.cli.console import Json, Quiet, print_json
 if TYPE_CHECKING:
     from paceline.doctor import Finding
 
-_COLOUR = {"ok": "green", "note": "yellow", "bad": "red"}
+_COLOR = {"ok": "green", "note": "yellow", "bad": "red"}
 
 
 def doctor(json: Json = False, quiet: Quiet = False) -> None:
@@ -27,8 +27,8 @@ def doctor(json: Json = False, quiet: Quiet = False) -> None:
         findings.append(finding)
         if json:
             continue
-        colour = _COLOUR[finding.state]
-        sign = f"[{colour}]{finding.state:<4}[/]"
+        color = _COLOR[finding.state]
+        sign = f"[{color}]{finding.state:<4}[/]"
         console.print(f"{sign}  {finding.what:<8}  {escape(finding.text)}")
         if finding.fix:
             console.print(f"{'':16}[dim]-> {escape(finding.fix)}[/]")

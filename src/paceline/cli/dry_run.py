@@ -13,7 +13,7 @@ from paceline.cli.tables.table import console, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from paceline.specs import DryRun, Plan, RankPicture
+    from paceline.specs import DryRun, Plan, RankDryRun
 
 
 def dry_run(
@@ -145,7 +145,7 @@ def _show(found: "DryRun") -> None:
 def _memory_table(found: "DryRun") -> "Table":
     from paceline.specs.units import size
 
-    parts = ("parameters", "gradients", "optimizer", "activations", "exchange", "peak")
+    parts = ("parameters", "gradients", "optimizer", "activations", "communication", "peak")
     shown = table(
         *("worker", "node", "stage", "parameters"),
         *("weights" if part == "parameters" else part for part in parts),
@@ -159,7 +159,7 @@ def _memory_table(found: "DryRun") -> "Table":
     return shown
 
 
-def _transfer_table(rank: "RankPicture") -> "Table":
+def _transfer_table(rank: "RankDryRun") -> "Table":
     from paceline.specs.units import size
 
     columns = ("operation", "along", "among", "nodes", "each", "times", "together")
@@ -184,24 +184,24 @@ def _transfer_table(rank: "RankPicture") -> "Table":
     return shown
 
 
-def _parameter_table(rank: "RankPicture") -> "Table":
+def _parameter_table(rank: "RankDryRun") -> "Table":
     shown = table("name", "shape", "times", words={"name", "shape"})
     for each in rank.largest:
         shown.add_row(each.name, " x ".join(map(str, each.shape)), str(each.count))
     return shown
 
 
-def _named(ranks: "list[RankPicture]") -> str:
+def _named(ranks: "list[RankDryRun]") -> str:
     if len(ranks) == 1:
         return f"worker {ranks[0].rank}"
     return f"workers {', '.join(str(each.rank) for each in ranks)}, each"
 
 
 def _alike(
-    ranks: "Iterable[RankPicture]", by: "Callable[[RankPicture], Any]"
-) -> "list[list[RankPicture]]":
+    ranks: "Iterable[RankDryRun]", by: "Callable[[RankDryRun], Any]"
+) -> "list[list[RankDryRun]]":
     """Group workers whose values of `by` are equal."""
-    found: dict[Any, list[RankPicture]] = {}
+    found: dict[Any, list[RankDryRun]] = {}
     for rank in ranks:
         found.setdefault(by(rank), []).append(rank)
     return list(found.values())

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli.console import Json, Port, Quiet, Runs, messages, print_json, say
-from paceline.cli.options.cluster import (
+from paceline.cli.options.cluster_options import (
     AssumeShared,
     Devices,
     Partition,

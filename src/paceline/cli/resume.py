@@ -7,8 +7,8 @@ import typer
 
 from paceline.cli.conclusion import conclude, conclude_submitted
 from paceline.cli.console import Json, Quiet, RunFolder, messages, print_json
-from paceline.cli.options.cluster import SchedulerName, Testbed, Wait
-from paceline.cli.options.layout import (
+from paceline.cli.options.cluster_options import SchedulerName, Testbed, Wait
+from paceline.cli.options.layout_options import (
     BatchNorm,
     BucketMegabytes,
     FaultSettings,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
-from paceline.cli.options import cluster as cluster_options
-from paceline.cli.options import layout as layout_options
+from paceline.cli.options import cluster_options, layout_options
 from paceline.cli.options.study_checks import check_measuring, check_where
 from paceline.jobs.messages import short_path
 
@@ -289,7 +288,7 @@ def _told(*, show: bool) -> "Iterator[Callable[[Progress], None]]":
 
 
 def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) -> None:
-    from paceline.report.forms import study_report, write
+    from paceline.report.formats import study_report, write
     from paceline.specs import PacelineError
 
     if json:

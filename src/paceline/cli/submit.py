@@ -18,8 +18,8 @@ from paceline.cli.console import (
     Train,
     messages,
 )
-from paceline.cli.options.checkpoints import Checkpoints, KeepLedger, SaveEvery, given_saving
-from paceline.cli.options.cluster import (
+from paceline.cli.options.checkpoint_options import Checkpoints, KeepLedger, SaveEvery, given_saving
+from paceline.cli.options.cluster_options import (
     AssumeShared,
     Devices,
     Partition,
@@ -27,7 +27,7 @@ from paceline.cli.options.cluster import (
     Testbed,
     Wait,
 )
-from paceline.cli.options.layout import (
+from paceline.cli.options.layout_options import (
     BatchNorm,
     BucketMegabytes,
     FaultSettings,

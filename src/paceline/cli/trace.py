@@ -77,7 +77,7 @@ def _print_table(traced: "Iterable[Traced]") -> None:
             f"{each.first}–{each.first + each.steps - 1}",
             milliseconds(each.step_seconds),
             milliseconds(total),
-            percent(each.hidden_seconds / total) if total else "–",
+            percent(each.overlapped_seconds / total) if total else "–",
             milliseconds(each.exposed_seconds),
             f"{1e3 * each.clock_offset_seconds:.3f} ± {1e3 * each.clock_uncertainty_seconds:.3f}",
         )

@@ -25,12 +25,12 @@ def name_process(role: str) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_NAME, f"paceline {role}".encode())
 
 
-def born(pid: int) -> int:
+def start_ticks(pid: int) -> int:
     """Return a process's start time in clock ticks since boot."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 def age_seconds() -> float:
     """Return the age of this process in seconds."""
-    start_ticks = born(os.getpid())
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
+    start_seconds = start_ticks(os.getpid()) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_seconds

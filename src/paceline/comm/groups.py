@@ -16,7 +16,7 @@ from paceline.cluster.interfaces import Interface
 from paceline.comm.connections import Connections
 from paceline.comm.device_kind import device_kind
 from paceline.comm.health import GroupHealth
-from paceline.comm.rendezvous import Meeting
+from paceline.comm.rendezvous import Rendezvous
 from paceline.comm.signed_store import SignedStore
 from paceline.comm.torch_internals import PrefixStore
 from paceline.specs import Layout, Placement
@@ -29,20 +29,20 @@ class Groups:
         self,
         placement: Placement,
         device: torch.device,
-        meeting: Meeting | None,
+        rendezvous: Rendezvous | None,
         health: GroupHealth | None = None,
     ) -> None:
         self.placement = placement
         self.device = device
         self.health = health or GroupHealth(Connections())
         """Whether the groups are intact; code that communicates runs inside `communicating`."""
-        self._meeting = meeting
+        self._rendezvous = rendezvous
         self._store: SignedStore | None = None
         self._mesh: DeviceMesh | None = None
         self._replicas: dist.ProcessGroup | None = None
         self._copy: dist.ProcessGroup | None = None
-        if meeting is not None:
-            self._join(meeting, placement.generation)
+        if rendezvous is not None:
+            self._join(rendezvous, placement.generation)
 
     @property
     def backend(self) -> str:
@@ -52,7 +52,7 @@ class Groups:
     @property
     def interface(self) -> Interface | None:
         """The network interface to the other workers."""
-        return self._meeting.interface if self._meeting else None
+        return self._rendezvous.interface if self._rendezvous else None
 
     def mesh(self, layout: Layout) -> DeviceMesh:
         """Return the device mesh, with one dimension for each number of the layout above 1.
@@ -144,7 +144,7 @@ class Groups:
         replicas: dist.ProcessGroup = self.mesh(layout).get_group("replicas")
         return replicas
 
-    def sum_in_copy(self, values: torch.Tensor) -> torch.Tensor:
+    def sum_in_replica(self, values: torch.Tensor) -> torch.Tensor:
         """Sum over the workers of this replica, in place."""
         if self._copy is not None:
             with self.health.communicating():
@@ -207,10 +207,10 @@ class Groups:
                 dist.destroy_process_group()
             self._store = self._mesh = self._replicas = self._copy = None
 
-    def rejoin(self, placement: Placement, meeting: Meeting) -> None:
+    def rejoin(self, placement: Placement, rendezvous: Rendezvous) -> None:
         """Join another generation's process groups, after `leave`."""
-        self.placement, self._meeting = placement, meeting
-        self._join(meeting, placement.generation)
+        self.placement, self._rendezvous = placement, rendezvous
+        self._join(rendezvous, placement.generation)
 
     def _own_of(
         self, every: Iterable[list[int]], backend: str | None = None
@@ -220,12 +220,12 @@ class Groups:
             made = [(ranks, dist.new_group(ranks, backend=backend)) for ranks in every]
         return next((group for ranks, group in made if self.placement.rank in ranks), None)
 
-    def _join(self, meeting: Meeting, generation: int) -> None:
+    def _join(self, rendezvous: Rendezvous, generation: int) -> None:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):  # unless the user has set it
-            os.environ.setdefault(name, meeting.interface.name)
+            os.environ.setdefault(name, rendezvous.interface.name)
         # C++ keeps only its half of a store written in Python: this reference keeps the other
         # alive.
-        self._store = SignedStore(meeting.store, meeting.secret)
+        self._store = SignedStore(rendezvous.store, rendezvous.secret)
         with self.health.connecting():
             dist.init_process_group(
                 device_kind().backend(self.device),

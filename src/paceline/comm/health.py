@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.comm.connections import Connections
-from paceline.comm.errors import CommunicationError, GroupAborted, PeerLost
+from paceline.comm.group_errors import CommunicationError, GroupAborted, PeerLost
 
 _POLL_SECONDS = 0.01
 

@@ -15,24 +15,24 @@ from pathlib import Path
 
 from paceline.cluster import interfaces
 from paceline.cluster.interfaces import Interface
-from paceline.comm.errors import PeerLost
+from paceline.comm.group_errors import PeerLost
 from paceline.comm.signed_store import ForgedValue, sign, verified
 from paceline.comm.torch_internals import TCPStore
 from paceline.specs import TOO_FEW_EXIT_CODE, Member, PacelineError, Placement, Run, RunOver
 
-MEETING_TIMEOUT_SECONDS = 300.0
+RENDEZVOUS_TIMEOUT_SECONDS = 300.0
 _CONNECTING_SECONDS, _TRY_SECONDS = 10.0, 0.5
 _POLL_SECONDS = 0.02
 
 
-class NotMet(PacelineError):
+class RendezvousTimeout(PacelineError):
     """Some workers did not arrive in time; a retry may succeed."""
 
     exit_code = TOO_FEW_EXIT_CODE
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Rendezvous:
     """The result of a rendezvous: the generation's shared store, and the interface to use."""
 
     store: TCPStore
@@ -45,23 +45,23 @@ def secret_of(run: Run) -> bytes:
     return bytes.fromhex(run.secret_file.read_text())
 
 
-def meet(run: Run, placement: Placement, port: int | None) -> Meeting:
+def join_rendezvous(run: Run, placement: Placement, port: int | None) -> Rendezvous:
     """Open the store on worker 0; connect to it on the other workers."""
     secret = secret_of(run)
     if placement.rank == 0:
         interface = interfaces.outward() if placement.nodes > 1 else interfaces.loopback()
         store = hosted_store(interface, port)
         _announce(run, placement.generation, secret, interface.address, store.port)
-        return Meeting(store, secret, interface)
+        return Rendezvous(store, secret, interface)
     address, port = _await_announcement(run, placement.generation, secret)
     try:
-        store = _store_at(address, port, MEETING_TIMEOUT_SECONDS)
+        store = _store_at(address, port, RENDEZVOUS_TIMEOUT_SECONDS)
     except RuntimeError as error:
-        raise NotMet(
+        raise RendezvousTimeout(
             f"worker 0 cannot be reached at {address}:{port}: {error}",
             fix=f"see worker 0's log in {run.logs}; check that the nodes reach each other",
         ) from error
-    return Meeting(store, secret, interfaces.towards(address))
+    return Rendezvous(store, secret, interfaces.towards(address))
 
 
 def hosted_store(interface: Interface, port: int | None) -> TCPStore:
@@ -73,7 +73,7 @@ def hosted_store(interface: Interface, port: int | None) -> TCPStore:
         is_master=True,
         master_listen_fd=listener.detach(),
         wait_for_workers=False,
-        timeout=timedelta(seconds=MEETING_TIMEOUT_SECONDS),
+        timeout=timedelta(seconds=RENDEZVOUS_TIMEOUT_SECONDS),
     )
 
 
@@ -90,7 +90,7 @@ def reached_store(address: str, port: int, given_up: Callable[[], bool]) -> TCPS
             if given_up() or time.monotonic() > deadline:
                 raise PeerLost(str(error)) from error
         else:
-            store.set_timeout(timedelta(seconds=MEETING_TIMEOUT_SECONDS))
+            store.set_timeout(timedelta(seconds=RENDEZVOUS_TIMEOUT_SECONDS))
             return store
 
 
@@ -123,13 +123,13 @@ def found_leader(run: Run, secret: bytes) -> Member | None:
 
 def awaited_leader(run: Run, secret: bytes) -> Member:
     """Wait for the latest generation's leader; raise `RunOver` if the run has ended."""
-    deadline = time.monotonic() + MEETING_TIMEOUT_SECONDS
+    deadline = time.monotonic() + RENDEZVOUS_TIMEOUT_SECONDS
     while (leader := found_leader(run, secret)) is None:
         if run.outcome_file.exists():
             raise RunOver
         if time.monotonic() > deadline:
-            raise NotMet(
-                f"no workers were found to join within {MEETING_TIMEOUT_SECONDS:.0f} s",
+            raise RendezvousTimeout(
+                f"no workers were found to join within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s",
                 fix=f"see the workers' logs in {run.logs}",
             )
         time.sleep(_POLL_SECONDS)
@@ -185,13 +185,13 @@ def _read_signed(text: bytes, secret: bytes, key: str) -> bytes:
 
 def _await_announcement(run: Run, generation: int, secret: bytes) -> tuple[str, int]:
     path = run.rendezvous / f"{generation}.json"
-    deadline = time.monotonic() + MEETING_TIMEOUT_SECONDS
+    deadline = time.monotonic() + RENDEZVOUS_TIMEOUT_SECONDS
     # Listing the folder makes a network file system ask its server; a plain open may be answered
     # from a cache that still says "no such file".
     while path not in run.rendezvous.iterdir():
         if time.monotonic() > deadline:
-            raise NotMet(
-                f"worker 0 did not say where it is within {MEETING_TIMEOUT_SECONDS:.0f} s",
+            raise RendezvousTimeout(
+                f"worker 0 did not say where it is within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s",
                 fix=f"see worker 0's log in {run.logs}; check that {run.path} is on a folder"
                 " that all nodes share",
             )

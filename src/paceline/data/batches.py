@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 from paceline.data.order import Order
 from paceline.specs import PacelineError
-from paceline.specs.shares import slice_of
+from paceline.specs.even_division import slice_of
 
 _AT_ONCE = 4096
 """Positions to order at once: for numpy, many cost hardly more than few."""
@@ -81,7 +81,7 @@ class Batches:
         indices: list[int] = self.order.at(self.epoch(step), positions).tolist()
         return indices
 
-    def largest_share(self, global_samples: int) -> int:
+    def largest_local_batch(self, global_samples: int) -> int:
         """Return the largest local batch of a global batch of this size."""
         if self.speeds is None and self.parts is None:
             return -(-global_samples // self.workers)

@@ -13,7 +13,7 @@ from paceline.data.nested import map_tensors, tensors_of
 from paceline.data.prefetch import ReadAhead
 from paceline.data.randomness import Seeded, draws_numbers
 from paceline.specs import PacelineError
-from paceline.specs.shares import slice_of
+from paceline.specs.even_division import slice_of
 
 Split = Callable[[Any], tuple[Any, Any]]
 

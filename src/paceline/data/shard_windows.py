@@ -14,7 +14,7 @@ from paceline.data.order import Indices, Shuffled, seed_for
 from paceline.specs import PacelineError
 
 
-class _Arranged(NamedTuple):
+class _EpochShards(NamedTuple):
     """The shards in the order of an epoch."""
 
     shards: Indices
@@ -34,7 +34,7 @@ class Windowed:
         self._seed = seed
         self._window = window
         # Two, because prefetching reaches the next epoch before the training does.
-        self._arranged = lru_cache(maxsize=2)(self._arrange)
+        self._epoch_shards = lru_cache(maxsize=2)(self._shuffle_shards)
 
     @property
     def samples(self) -> int:
@@ -43,7 +43,7 @@ class Windowed:
 
     def at(self, epoch: int, positions: range) -> Indices:
         """Return the samples at `positions` of an epoch."""
-        _, edges = self._arranged(epoch)
+        _, edges = self._epoch_shards(epoch)
         window_edges = np.append(edges[: -1 : self._window], edges[-1])
         number = int(np.searchsorted(window_edges, positions.start, side="right")) - 1
         parts = [np.empty(0, dtype=np.uint64)]
@@ -55,7 +55,7 @@ class Windowed:
         return np.concatenate(parts)
 
     def _in_window(self, epoch: int, number: int, positions: range) -> Indices:
-        shards, edges = self._arranged(epoch)
+        shards, edges = self._epoch_shards(epoch)
         begin = number * self._window
         edges = edges[begin : begin + self._window + 1]
         offset = int(edges[0])
@@ -65,10 +65,10 @@ class Windowed:
         which = np.searchsorted(edges, mixed, side="right") - 1
         return self._firsts[shards[begin + which]] + (mixed - edges[which])
 
-    def _arrange(self, epoch: int) -> _Arranged:
+    def _shuffle_shards(self, epoch: int) -> _EpochShards:
         count = len(self._firsts) - 1
         shards = Shuffled(count, seed_for(self._seed, "shards")).at(epoch, range(count))
-        return _Arranged(shards, _edges(np.diff(self._firsts)[shards]))
+        return _EpochShards(shards, _edges(np.diff(self._firsts)[shards]))
 
 
 def _edges(sizes: Indices) -> Indices:

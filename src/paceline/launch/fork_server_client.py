@@ -19,8 +19,8 @@ _ANSWER_BYTES = 64
 class Worker:
     """A worker's process; it has no process ID until the fork server has loaded torch."""
 
-    def __init__(self, nursery: "Nursery", output: int) -> None:
-        self._nursery = nursery
+    def __init__(self, fork_server: "ForkServer", output: int) -> None:
+        self._fork_server = fork_server
         self._pid: int | None = None
         self.output: IO[bytes] = os.fdopen(output, "rb")
         """Its standard output and error; the reader closes it."""
@@ -30,7 +30,7 @@ class Worker:
     def poll(self) -> int | None:
         """Return its exit code; None while it runs."""
         if self._pid is None:
-            self._nursery.listen()
+            self._fork_server.listen()
         if self._pid is not None and self.returncode is None:
             try:
                 pid, status = os.waitpid(self._pid, os.WNOHANG)
@@ -43,11 +43,11 @@ class Worker:
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal; before the fork, end the fork server instead."""
         if self.poll() is None and self._pid is None:
-            self._nursery.end(-number)
+            self._fork_server.end(-number)
         if self.returncode is None and self._pid is not None:
             os.kill(self._pid, number)
 
-    def born(self, pid: int) -> None:
+    def forked(self, pid: int) -> None:
         """Record the process ID after the fork."""
         self._pid = pid
 
@@ -56,13 +56,13 @@ class Worker:
         self.returncode = code
 
 
-class Nursery:
+class ForkServer:
     """A run's fork server: starts workers, and is restarted when it has ended."""
 
     def __init__(self, run: Run, log: IO[str]) -> None:
         self._run, self._log = run, log
         self._process: subprocess.Popen[bytes] | None = None
-        self._unborn: deque[Worker] = deque()
+        self._unforked: deque[Worker] = deque()
 
     def start(self, environment: Mapping[str, str]) -> Worker:
         """Start a worker with these variables added to its environment."""
@@ -72,7 +72,7 @@ class Nursery:
             self._begin()
         reader, writer = os.pipe()
         worker = Worker(self, reader)
-        self._unborn.append(worker)
+        self._unforked.append(worker)
         try:
             socket.send_fds(self._socket, [json.dumps(dict(environment)).encode()], [writer])
         except OSError:
@@ -83,7 +83,7 @@ class Nursery:
 
     def listen(self) -> None:
         """Receive the process IDs of workers forked so far, without blocking."""
-        while self._unborn:
+        while self._unforked:
             try:
                 answer = self._answer(socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -91,7 +91,7 @@ class Nursery:
             if not answer:
                 self._ended()
                 return
-            self._unborn.popleft().born(int(answer))
+            self._unforked.popleft().forked(int(answer))
 
     def end(self, code: int = 0) -> None:
         """End the fork server. Running workers continue; `code` becomes the exit code of workers
@@ -100,11 +100,11 @@ class Nursery:
             return
         self._process.kill()
         self._process.wait()
-        while self._unborn and (answer := self._answer()):
-            self._unborn.popleft().born(int(answer))
-        for worker in self._unborn:
+        while self._unforked and (answer := self._answer()):
+            self._unforked.popleft().forked(int(answer))
+        for worker in self._unforked:
             worker.lost(code)
-        self._unborn.clear()
+        self._unforked.clear()
         self._socket.close()
         self._process = None
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.launch.fork_server_client import Nursery, Worker
+from paceline.launch.fork_server_client import ForkServer, Worker
 from paceline.observe.event_writer import EventWriter
 from paceline.observe.killed_workers import shell_code, tell_killed
 from paceline.specs import (
@@ -89,7 +89,7 @@ class LocalLaunch:
         self._writer = EventWriter(run.events, self._node)
         self._log = (run.logs / f"{self._node}.log").open("a", buffering=1)
         self._log_lock = threading.Lock()
-        self._nursery = Nursery(run, self._log)
+        self._fork_server = ForkServer(run, self._log)
         self._term_sent: float | None = None
         self._over_since: float | None = None
         """Time at which the first worker finished the training."""
@@ -124,7 +124,7 @@ class LocalLaunch:
                 self._start_all_again()
             self._mind_the_time()
             return None
-        self._nursery.end()
+        self._fork_server.end()
         for pump in self._pumps:
             pump.join()
         self._code = self._exit_code()
@@ -235,7 +235,9 @@ class LocalLaunch:
 
     def _start(self, rank: int, device: int, starts: int = 1) -> _Worker:
         newest = self._newest_generation
-        process = self._nursery.start({"PACELINE_RANK": str(rank), "PACELINE_DEVICE": str(device)})
+        process = self._fork_server.start(
+            {"PACELINE_RANK": str(rank), "PACELINE_DEVICE": str(device)}
+        )
         label = "joins" if rank == JOINS else str(rank)
         worker = _Worker(process, label, device, newest, starts)
         pump = threading.Thread(target=self._pump, args=(worker,), daemon=True)

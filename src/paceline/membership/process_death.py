@@ -6,7 +6,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from paceline.cluster.process import born
+from paceline.cluster.process import start_ticks
 from paceline.specs.runs.roster import Member
 
 _KILL_SECONDS = 0.5
@@ -27,7 +27,7 @@ def is_dead(member: Member, *, kill: bool) -> bool:
     except OSError:
         return False
     try:
-        if born(member.pid) != member.born:
+        if start_ticks(member.pid) != member.start_ticks:
             return True
         if kill:
             with suppress(ProcessLookupError):

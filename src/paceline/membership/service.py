@@ -10,7 +10,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from paceline.cluster.process import born
+from paceline.cluster.process import start_ticks
 from paceline.membership.hooks import Ended, Hooks
 from paceline.membership.messages import Begin
 from paceline.membership.participant import Participant
@@ -117,12 +117,12 @@ class Membership:
 
 def _this_process(address: str, node: str, memory_port: int) -> Member:
     pid = os.getpid()
-    since = born(pid)
+    since = start_ticks(pid)
     return Member(
         name=f"{node}:{pid}:{since}",
         node=node,
         pid=pid,
-        born=since,
+        start_ticks=since,
         address=address,
         port=1,
         memory_port=memory_port,

@@ -77,9 +77,9 @@ def prepare_batch_norm(
     `group` holds the workers that a global batch is divided over; `micro_batches` is the largest
     number of forwards per step. Blocks recomputed in backward update running statistics only once.
     """
-    synchronised = layout.batch_norm == "synchronised" and layout.data_workers > 1
-    assert group is not None or not synchronised
-    norms = BatchNorms(group if synchronised else None)
+    synchronized = layout.batch_norm == "synchronized" and layout.data_workers > 1
+    assert group is not None or not synchronized
+    norms = BatchNorms(group if synchronized else None)
     named = {name or type(layer).__name__: layer for name, layer in model.named_modules()}
     layers = {name: layer for name, layer in named.items() if isinstance(layer, BatchNormLayer)}
     used = {name: layer for name, layer in layers.items() if _uses_batch_statistics(layer)}
@@ -128,14 +128,14 @@ def _check(layers: dict[str, BatchNormLayer], layout: Layout, micro_batches: int
     )
     if layout.batch_norm is None:
         raise PacelineError(
-            f"the model normalises over the batch in {_listed(layers)}, but a batch is divided"
+            f"the model normalizes over the batch in {_listed(layers)}, but a batch is divided"
             f" over {parts}: the statistics of a part differ from those of the whole",
             fix=f"give {local} or{f', {undivided},' if micro_batches > 1 else ''} `--batch-norm"
-            " synchronised` (as on one device: two small sums per layer)",
+            " synchronized` (as on one device: two small sums per layer)",
         )
     if micro_batches > 1:
         raise PacelineError(
-            f"batch_norm='synchronised' in {_listed(layers)}, but a worker's share passes as"
+            f"batch_norm='synchronized' in {_listed(layers)}, but a worker's share passes as"
             f" {micro_batches} micro-batches, one after the other: the first cannot use the"
             " statistics of the last",
             fix=f"train {undivided}, or give {local}",
@@ -143,7 +143,7 @@ def _check(layers: dict[str, BatchNormLayer], layout: Layout, micro_batches: int
     own = {name: layer for name, layer in layers.items() if not _is_known(layer)}
     if own:
         raise PacelineError(
-            f"batch_norm='synchronised', but a forward of their own keeps {_listed(own)} from"
+            f"batch_norm='synchronized', but a forward of their own keeps {_listed(own)} from"
             " sharing statistics",
             fix=f"use torch's nn.BatchNorm layers as they are, or give {local}",
         )
@@ -185,9 +185,9 @@ def _forward(layer: BatchNormLayer, name: str, norms: BatchNorms, input: Tensor)
 def _over_own_rows(layer: BatchNormLayer, name: str, input: Tensor) -> Tensor:
     if input.numel() == input.shape[1]:
         raise PacelineError(
-            f"{name} has a single value per channel to normalise over: one sample of a batch",
+            f"{name} has a single value per channel to normalize over: one sample of a batch",
             fix="choose a batch of which every part has 2 samples or more, also of an epoch's last"
-            " batch, or give `--batch-norm synchronised`",
+            " batch, or give `--batch-norm synchronized`",
         )
     if not _recomputing():
         return BatchNormLayer.forward(layer, input)
@@ -209,7 +209,7 @@ def _over_all_workers(layer: BatchNormLayer, norms: BatchNorms, input: Tensor) -
     statistics = _statistics(input, norms)
     if layer.training and layer.track_running_stats and not _recomputing():
         _track(layer, *statistics)
-    output: Tensor = _Normalise.apply(  # type: ignore[no-untyped-call]
+    output: Tensor = _Normalize.apply(  # type: ignore[no-untyped-call]
         input, layer.weight, layer.bias, statistics, layer.eps, norms
     )
     return output
@@ -247,7 +247,7 @@ def _track(layer: BatchNormLayer, mean: Tensor, variance: Tensor, values: Tensor
         running.mul_(1 - new).add_(of_batch.to(running.dtype), alpha=new)
 
 
-class _Normalise(torch.autograd.Function):
+class _Normalize(torch.autograd.Function):
     """Normalize, with a gradient that also flows through the statistics of all workers' rows.
 
     The workers' losses are parts of one sum, so backward sums the terms that cross workers. A

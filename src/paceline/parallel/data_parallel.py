@@ -69,7 +69,7 @@ def sharded(
 
 
 @dataclass(frozen=True)
-class _Exchanging:
+class _TimedCollective:
     """Base of the timed collectives, in the form of FSDP2's custom collectives."""
 
     clock: Clock
@@ -81,7 +81,7 @@ class _Exchanging:
         return torch.empty(*size, dtype=dtype, device=device)
 
 
-class _Gathering(_Exchanging):
+class _Gathering(_TimedCollective):
     def __call__(
         self,
         output_tensor: torch.Tensor,
@@ -95,7 +95,7 @@ class _Gathering(_Exchanging):
 
 
 @dataclass(frozen=True)
-class _Scattering(_Exchanging):
+class _Scattering(_TimedCollective):
     until_summed: ExitStack | None
     """With replicas: a timer that stops once FSDP2 has all-reduced over them, right afterwards."""
 
@@ -122,7 +122,7 @@ class _Scattering(_Exchanging):
             self.until_summed.close()
 
 
-def synchronising(module: nn.Module, last: bool) -> AbstractContextManager[None]:
+def synchronizing(module: nn.Module, last: bool) -> AbstractContextManager[None]:
     """Synchronize gradients in the block's backward only if it is the last of the step."""
     if isinstance(module, DistributedDataParallel):
         return nullcontext() if last else module.no_sync()

@@ -12,7 +12,7 @@ from paceline.comm.torch_internals import foreach_mul_, foreach_norm
 from paceline.specs import Layout
 
 if TYPE_CHECKING:
-    from paceline.parallel.arranged import Arranged
+    from paceline.parallel.parallel_model import ParallelModel
 
 
 def squared_norm(
@@ -41,20 +41,24 @@ def squared_norm(
     for norm in norms:
         total += norm.float() ** 2
     if replicas_differ:
-        groups.sum_in_copy(total)
+        groups.sum_in_replica(total)
     elif layout.workers > layout.replicas:
         groups.sum(total)
         total /= layout.replicas
     return total
 
 
-def clip(arranged: "Arranged", largest_norm: float, squared: torch.Tensor | None = None) -> None:
+def clip(
+    parallel_model: "ParallelModel", largest_norm: float, squared: torch.Tensor | None = None
+) -> None:
     """Clip the gradient to a norm over all parameters of the model, on whichever worker they are.
 
     `squared` is the current squared norm, if the caller already has it.
     """
     if squared is None:
-        squared = arranged.squared_norm()
+        squared = parallel_model.squared_norm()
     factor = (largest_norm / (squared.sqrt() + 1e-6)).clamp(max=1.0)
-    gradients = [local_tensor(each.grad) for each in arranged.parameters() if each.grad is not None]
+    gradients = [
+        local_tensor(each.grad) for each in parallel_model.parameters() if each.grad is not None
+    ]
     foreach_mul_(gradients, factor)

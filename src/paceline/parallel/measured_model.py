@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from paceline.data.loader import collated
-from paceline.parallel.arranged import autocast
+from paceline.parallel.parallel_model import autocast
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.profile.timing import model_times
 from paceline.specs import Layout, ModelTimes

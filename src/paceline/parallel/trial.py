@@ -1,4 +1,4 @@
-"""Check before training that an arranged model computes the same as the plain model."""
+"""Check before training that a model under a layout computes the same as the plain model."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -9,20 +9,20 @@ from torch import nn
 
 from paceline.comm.dtensor import full_tensor
 from paceline.data.loader import Batch
-from paceline.parallel.arranged import (
-    Built,
+from paceline.parallel.batch_norm import average_running_statistics
+from paceline.parallel.data_parallel import replicated, sharded, synchronizing
+from paceline.parallel.gradient_norm import squared_norm
+from paceline.parallel.parallel_model import (
     LastBackward,
-    Minimise,
-    Setting,
-    Stored,
+    Minimize,
+    ParallelContext,
+    PreparedModel,
+    StateTensor,
     autocast,
     evaluating,
-    kept_tensors,
     micro_batches,
+    state_dict_tensors,
 )
-from paceline.parallel.batch_norm import average_running_statistics
-from paceline.parallel.data_parallel import replicated, sharded, synchronising
-from paceline.parallel.gradient_norm import squared_norm
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.step.step_clock import LastGradient
 from paceline.parallel.weight_extent import extent
@@ -30,12 +30,12 @@ from paceline.specs import Layout
 from paceline.user.training import Measure
 
 
-class Whole:
+class WholeModel:
     """A model under a layout without a pipeline."""
 
     shares_weights = False
 
-    def __init__(self, built: Built, setting: Setting, *, size: int) -> None:
+    def __init__(self, built: PreparedModel, setting: ParallelContext, *, size: int) -> None:
         self.model = built.model
         self.size = size
         self._norms, self._sliced = built.norms, built.sliced
@@ -70,7 +70,7 @@ class Whole:
         """Replicate the model over a new set of workers, with the weights that each has."""
         self._layout = layout
         self._data_group = self._groups.dividing_the_batch(layout)
-        if layout.batch_norm == "synchronised" and layout.data_workers > 1:
+        if layout.batch_norm == "synchronized" and layout.data_workers > 1:
             self._norms.group = self._data_group
         self._spread()
 
@@ -78,12 +78,12 @@ class Whole:
         """Return the parameters that this worker updates."""
         return iter(self._parameters)
 
-    def parts(self, batch: Batch, largest_share: int) -> list[Batch]:
+    def parts(self, batch: Batch, largest_local_batch: int) -> list[Batch]:
         """Split a local batch into micro-batches."""
-        return list(batch.micro(micro_batches(self._layout, largest_share)))
+        return list(batch.micro(micro_batches(self._layout, largest_local_batch)))
 
     def learn(
-        self, parts: Sequence[Batch], minimise: Minimise, last_backward: LastBackward = nullcontext
+        self, parts: Sequence[Batch], minimize: Minimize, last_backward: LastBackward = nullcontext
     ) -> list[torch.Tensor]:
         """Accumulate the gradients of all micro-batches in the parameters; return their losses."""
         losses = []
@@ -92,7 +92,7 @@ class Whole:
                 last = number == len(parts) - 1
                 with (
                     self._norms.counting(part.samples, part.rows),
-                    synchronising(self._module, last=last),
+                    synchronizing(self._module, last=last),
                     last_backward() if last else nullcontext(),
                 ):
                     self._clock.turn("forward")
@@ -100,7 +100,7 @@ class Whole:
                         output = call(self._module, part.inputs)
                         loss = checked_loss(self._loss(output, part.target))
                     self._clock.turn("backward")
-                    torch.autograd.backward(minimise(loss, number))
+                    torch.autograd.backward(minimize(loss, number))
                 losses.append(loss.detach())
         if self._last_gradient:
             self._last_gradient.settle()
@@ -140,13 +140,13 @@ class Whole:
             sliced = self._sliced is not None and self._sliced.is_sliced(name)
             yield name, self._sliced.gather(name, whole) if self._sliced and sliced else whole
 
-    def stored(self) -> Iterator[Stored]:
+    def stored(self) -> Iterator[StateTensor]:
         """Yield the parameters and buffers that this worker holds and a checkpoint stores."""
         rank, replicas = self._groups.placement.rank, self._layout.replicas
         replica = self._layout.position(rank).replica
-        for name, tensor in kept_tensors(self.model):
+        for name, tensor in state_dict_tensors(self.model):
             where = extent(name, tensor, self._layout, rank, self._sliced)
-            yield Stored(name, tensor, where, replicas, replica)
+            yield StateTensor(name, tensor, where, replicas, replica)
 
     def settle(self) -> None:
         """Make the values that may differ between replicas, such as running statistics, equal."""

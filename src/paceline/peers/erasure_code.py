@@ -28,8 +28,8 @@ def parity_of(blocks: Sequence[memoryview], parity: int, row: int) -> memoryview
         return _xor(blocks)
     driver = _driver(len(blocks), parity)
     found = bytearray()
-    for stretch in _stretches(len(blocks[0])):
-        together = b"".join(block[stretch] for block in blocks)
+    for byte_range in _stretches(len(blocks[0])):
+        together = b"".join(block[byte_range] for block in blocks)
         found += driver.encode(together)[len(blocks) + row][-len(together) // len(blocks) :]
     return memoryview(found)
 
@@ -40,11 +40,11 @@ def rebuilt(blocks: Mapping[int, memoryview], data: int, parity: int, wanted: in
         return _xor(list(blocks.values()))
     driver = _driver(data, parity)
     found = bytearray()
-    for stretch in _stretches(len(next(iter(blocks.values())))):
-        size = stretch.stop - stretch.start
+    for byte_range in _stretches(len(next(iter(blocks.values())))):
+        size = byte_range.stop - byte_range.start
         headers = _headers(data, parity, size)
         decoded = driver.decode(
-            [headers[number] + bytes(block[stretch]) for number, block in blocks.items()]
+            [headers[number] + bytes(block[byte_range]) for number, block in blocks.items()]
         )
         found += decoded[wanted * size : (wanted + 1) * size]
     return memoryview(found)

@@ -37,7 +37,7 @@ class PeerFailed(ConnectionError):
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ByteRange:
     """A byte range of a rank's part or of a parity row."""
 
     of: int | Row
@@ -93,21 +93,21 @@ class Source:
 
     def file(self, moment: Moment, rank: int, begin: int, into: MemoryFile, blake3: str) -> None:
         """Read one file of a rank's part and verify its hash."""
-        self.ask(moment, Stretch(rank, begin, into.size))
+        self.ask(moment, ByteRange(rank, begin, into.size))
         with self._told_of(), into.view as view:
             if self._taken(view) != blake3:
                 raise Forged("a file is not what its owner says that it is")
 
-    def ask(self, moment: Moment, stretch: Stretch) -> None:
+    def ask(self, moment: Moment, byte_range: ByteRange) -> None:
         """Request bytes; `take` receives them later."""
         with self._told_of():
             self._wire.say(
                 AskBytes(
                     generation=self._generation,
                     moment=moment,
-                    of=stretch.of,
-                    begin=stretch.begin,
-                    bytes=stretch.bytes,
+                    of=byte_range.of,
+                    begin=byte_range.begin,
+                    bytes=byte_range.bytes,
                 )
             )
 

@@ -5,13 +5,13 @@ from math import ceil
 
 from paceline.peers.erasure_code import parity_of, rebuilt
 from paceline.peers.inventory import Row, rows_of_stripe, stripe_of_chunk
-from paceline.peers.memory_client import Stretch
+from paceline.peers.memory_client import ByteRange
 from paceline.peers.memory_file import MemoryFile, Pool
 
 _BLOCK_BYTES = 1 << 20
 """Bytes to read from each member at a time."""
 
-Read = Callable[[Sequence[Stretch]], list[bytearray]]
+Read = Callable[[Sequence[ByteRange]], list[bytearray]]
 """A function that reads several byte ranges at once."""
 
 
@@ -48,7 +48,7 @@ def rebuild(
         data = [number for number, each in enumerate(rows[0].data_ranks) if at_hand(each)]
         blocks = _data_blocks(rows[0], data, sizes, read, offset, count)
         chosen = [row for row in rows if at_hand(row)][: chunks - len(data)]
-        found = read([Stretch(row, offset, count) for row in chosen])
+        found = read([ByteRange(row, offset, count) for row in chosen])
         for row, block in zip(chosen, found, strict=True):
             blocks[chunks + row.row] = memoryview(block)
         into.write(done, rebuilt(blocks, chunks, parity, chunk))
@@ -70,14 +70,14 @@ def _data_blocks(
 ) -> dict[int, memoryview]:
     """Read the same byte range of several members' chunks; pad short chunks with zeros."""
     blocks = {number: bytearray(count) for number in numbers}
-    wanted: dict[int, Stretch] = {}
+    wanted: dict[int, ByteRange] = {}
     for number in numbers:
         rank = row.data_ranks[number]
         size = _chunk_bytes(sizes[rank], row.chunks)
         first = number * size + begin
         there = min(count, size - begin, sizes[rank] - first)
         if there > 0:
-            wanted[number] = Stretch(rank, first, there)
+            wanted[number] = ByteRange(rank, first, there)
     for number, found in zip(wanted, read(list(wanted.values())), strict=True):
         blocks[number][: len(found)] = found
     return {number: memoryview(block) for number, block in blocks.items()}

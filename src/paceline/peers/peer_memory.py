@@ -17,7 +17,7 @@ from paceline.peers.copy_placement import Duties, duties
 from paceline.peers.erasure_code import check_possible
 from paceline.peers.held_copies import HeldCopies
 from paceline.peers.inventory import Inventory, Moment, Row
-from paceline.peers.memory_client import Calls, Peer, Stretch
+from paceline.peers.memory_client import ByteRange, Calls, Peer
 from paceline.peers.memory_file import Pool
 from paceline.peers.memory_server import Server
 from paceline.peers.parity import computed_row
@@ -208,11 +208,11 @@ class PeerMemory:
         }
         received = 0
 
-        def read(stretches: Sequence[Stretch]) -> list[bytearray]:
+        def read(byte_ranges: Sequence[ByteRange]) -> list[bytearray]:
             nonlocal received
-            asked = [(sources[cast(int, each.of)], bytearray(each.bytes)) for each in stretches]
-            for (source, _), stretch in zip(asked, stretches, strict=True):
-                source.ask(moment, stretch)
+            asked = [(sources[cast(int, each.of)], bytearray(each.bytes)) for each in byte_ranges]
+            for (source, _), byte_range in zip(asked, byte_ranges, strict=True):
+                source.ask(moment, byte_range)
             for source, block in asked:
                 source.take(memoryview(block))
                 received += len(block)

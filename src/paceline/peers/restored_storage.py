@@ -8,7 +8,7 @@ from typing import TypeVar
 from paceline.checkpoints.manifest import FileRecord, Manifest, merged
 from paceline.checkpoints.storage import Readable
 from paceline.peers.inventory import Inventory, Moment, Row, Sources
-from paceline.peers.memory_client import Calls, Peer, PeerFailed, Source, Stretch
+from paceline.peers.memory_client import ByteRange, Calls, Peer, PeerFailed, Source
 from paceline.peers.memory_file import MemoryFile
 from paceline.peers.parity import rebuild
 from paceline.peers.part_files import PartDescription, PartFiles
@@ -157,11 +157,11 @@ class _PeersState:
         self._holdings[self._me] = Inventory(held=held)
         self._sources = Sources(self._moment, self._holdings)
 
-    def _read(self, stretches: Sequence[Stretch]) -> list[bytearray]:
+    def _read(self, byte_ranges: Sequence[ByteRange]) -> list[bytearray]:
         """Read byte ranges; send all requests before waiting for the first answer."""
         blocks: list[bytearray] = []
         asked: list[tuple[Source, bytearray]] = []
-        for each in stretches:
+        for each in byte_ranges:
             here = self._copies.stored(self._moment, each.of)
             if here is not None:
                 blocks.append(bytearray().join(here.views(each.begin, each.bytes)))

@@ -56,7 +56,7 @@ def answer(
         nodes=best.nodes,
         devices_per_node=cluster.devices_per_node,
         estimate=best.estimate,
-        agreeing=sync_reason(best, found, asked=sync is not None),
+        sync_reason=sync_reason(best, found, asked=sync is not None),
         alternatives=(*other_modes(best), *alternatives(best, found)),
         curve=curve(bests),
         wasted_beyond=wasted_beyond(bests),

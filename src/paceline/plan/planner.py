@@ -6,9 +6,9 @@ from pathlib import Path
 
 from paceline.launch.target import Target
 from paceline.plan.answer import answer
-from paceline.plan.calibration.belief import guesses_for
 from paceline.plan.calibration.calibrate import Fit, fit, guess
 from paceline.plan.calibration.measured_runs import Ran, fitted_numbers, rows, write_numbers
+from paceline.plan.calibration.priors import guesses_for
 from paceline.plan.inputs import (
     PlanRequest,
     cluster_file,

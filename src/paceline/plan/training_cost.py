@@ -7,7 +7,7 @@ from paceline.plan.goodput_model import Recovery, goodput, time_slots
 from paceline.plan.search.best_layout import Best
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.plans.estimate import Amount, TrainingCost
-from paceline.specs.plans.faults import Faults
+from paceline.specs.plans.fault_tolerance import Faults
 from paceline.specs.plans.layout import Layout
 
 HOUR = 3600.0
@@ -36,7 +36,7 @@ def training_cost(
     """Return the cost of `steps` steps on the nodes of a cluster."""
     step = best.estimate.step_seconds
     parts = best.estimate.bytes
-    kept = parts["weights"] + parts["optimizer"] + parts["agreeing"]
+    kept = parts["weights"] + parts["optimizer"] + parts["sync_state"]
     saving = kept * cluster.devices_per_node
     checkpoint_seconds = max(saving / SAVED_BYTES_PER_SECOND, 1e-3)
     recovery = recovery_of(best.estimate.layout, step.value, checkpoint_seconds, cluster, faults)

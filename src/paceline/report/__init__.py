@@ -2,7 +2,7 @@
 
 from paceline.report.drawing.brief import Content
 from paceline.report.live.view import view, watch
-from paceline.report.reading.failure import FailureCause, cause
+from paceline.report.reading.failure_cause import FailureCause, cause
 from paceline.report.reading.generation import Worker
 from paceline.report.reading.reader import RunReader
 from paceline.report.reading.run_state import RunState, Status

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from paceline.observe.killed_workers import shell_code, tell_killed
-from paceline.schedulers.placement import current_task
 from paceline.schedulers.scheduler import Scheduler, Task
+from paceline.schedulers.task_placement import current_task
 from paceline.specs import PacelineError, Run
 
 

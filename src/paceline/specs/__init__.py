@@ -22,7 +22,7 @@ from paceline.specs.measurements.dry_run import (
     DryRun,
     HeldParameters,
     Memory,
-    RankPicture,
+    RankDryRun,
     Transfer,
 )
 from paceline.specs.measurements.profile import (
@@ -35,10 +35,10 @@ from paceline.specs.measurements.profile import (
 )
 from paceline.specs.measurements.quality import (
     Comparison,
-    Learned,
-    LearnedPoint,
+    CurvePoint,
+    PointQuality,
     Quality,
-    Stretch,
+    RunQuality,
     Verdict,
 )
 from paceline.specs.measurements.study import (
@@ -52,7 +52,6 @@ from paceline.specs.measurements.study import (
     Study,
     StudyResult,
 )
-from paceline.specs.plans.checkpointing import Best, Saving
 from paceline.specs.plans.estimate import (
     Alternative,
     Amount,
@@ -63,9 +62,10 @@ from paceline.specs.plans.estimate import (
     ScalingPoint,
     TrainingCost,
 )
-from paceline.specs.plans.faults import Faults
+from paceline.specs.plans.fault_tolerance import Faults
 from paceline.specs.plans.layout import Layout, Position
 from paceline.specs.plans.plan import Plan
+from paceline.specs.plans.saving import Best, Saving
 from paceline.specs.plans.sync import (
     SYNC_MODES,
     AnySync,
@@ -77,7 +77,6 @@ from paceline.specs.plans.sync import (
 from paceline.specs.runs.event import Event
 from paceline.specs.runs.events import (
     PARTS,
-    Agreed,
     AnyEvent,
     Damaged,
     Ended,
@@ -92,6 +91,7 @@ from paceline.specs.runs.events import (
     Saved,
     Started,
     Steps,
+    SyncChanged,
     Traced,
     Traffic,
     Usage,
@@ -113,7 +113,6 @@ __all__ = [
     "STOPPED_EXIT_CODE",
     "SYNC_MODES",
     "TOO_FEW_EXIT_CODE",
-    "Agreed",
     "Alternative",
     "Amount",
     "Answer",
@@ -123,6 +122,7 @@ __all__ = [
     "Cluster",
     "CollectiveCost",
     "Comparison",
+    "CurvePoint",
     "Damaged",
     "Device",
     "DryRun",
@@ -143,8 +143,6 @@ __all__ = [
     "Law",
     "LayerCost",
     "Layout",
-    "Learned",
-    "LearnedPoint",
     "Limit",
     "Limits",
     "Link",
@@ -163,12 +161,13 @@ __all__ = [
     "Placement",
     "Plan",
     "Point",
+    "PointQuality",
     "PointResult",
     "Position",
     "Precision",
     "Profile",
     "Quality",
-    "RankPicture",
+    "RankDryRun",
     "Reach",
     "Refused",
     "Regrouped",
@@ -177,6 +176,7 @@ __all__ = [
     "Run",
     "RunFailed",
     "RunOver",
+    "RunQuality",
     "Saved",
     "Saving",
     "ScalingPoint",
@@ -184,9 +184,9 @@ __all__ = [
     "Source",
     "Started",
     "Steps",
-    "Stretch",
     "Study",
     "StudyResult",
+    "SyncChanged",
     "SyncSettings",
     "Timing",
     "Traced",

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from paceline.specs import Comparison, Interval, Learned, Verdict
+from paceline.specs import Comparison, Interval, RunQuality, Verdict
 from paceline.specs.measurements.quality import LOSSES
 from paceline.study.confidence import interval
 
@@ -21,7 +21,7 @@ FEWEST_SEEDS = 2
 
 
 def comparisons(
-    runs: Sequence[Learned], base: Sequence[Learned], margin: float, *, failed: bool
+    runs: Sequence[RunQuality], base: Sequence[RunQuality], margin: float, *, failed: bool
 ) -> tuple[Comparison, ...]:
     """Compare each measure that both have; `margin` is relative to the base's mean. `failed`: some
     runs failed."""
@@ -72,7 +72,7 @@ def _comparison(
     )
 
 
-def _by_seed(runs: Sequence[Learned], measure: str) -> dict[int, float]:
+def _by_seed(runs: Sequence[RunQuality], measure: str) -> dict[int, float]:
     return {
         run.seed_plus: value
         for run in runs

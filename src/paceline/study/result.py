@@ -8,8 +8,8 @@ from paceline.report.studies.quality_words import quality_findings
 from paceline.report.studies.study_tables import limit_of
 from paceline.specs import Limit, PointResult, Reach, StudyResult, units
 from paceline.specs.measurements.study import FARTHEST, families
-from paceline.study.learned_points import quality
 from paceline.study.measured_points import point_results
+from paceline.study.quality_points import quality
 from paceline.study.scaling_laws import laws, reaches, with_scaling
 from paceline.study.study_folder import StudyFolder
 

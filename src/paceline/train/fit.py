@@ -14,7 +14,7 @@ from paceline.observe.progress_bar import progress_bar
 from paceline.observe.usage.power_limit import limited_power
 from paceline.observe.usage.usage_sampler import usage_written
 from paceline.parallel.fitted_layout import fitting
-from paceline.schedulers.placement import placement, run_folder
+from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Faults, Layout, Run, default_sync
 from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.joined_groups import joined_elastic

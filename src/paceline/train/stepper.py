@@ -7,19 +7,19 @@ from functools import partial
 from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch
-from paceline.parallel.arrange import arrange
-from paceline.parallel.arranged import Arranged
 from paceline.parallel.data_speeds import speeds_of_data_workers
 from paceline.parallel.fitted_layout import everybody_has_all
 from paceline.parallel.gradient_norm import clip
+from paceline.parallel.parallel_model import ParallelModel
+from paceline.parallel.parallelize import parallelize
 from paceline.parallel.step.loss_scaling import LossScaling
-from paceline.parallel.whole_model import Whole
+from paceline.parallel.whole_model import WholeModel
 from paceline.specs import Faults, Layout, SyncSettings
 from paceline.sync.hook import Hook
 from paceline.train.gradients.accumulation import BatchLoss, GradientComputation
 from paceline.train.gradients.buffers import Buffers
 from paceline.train.gradients.canonical_parts import gradient_computation
-from paceline.train.gradients.sync_mode import sync_hook
+from paceline.train.gradients.sync_hook import sync_hook
 from paceline.train.monitor.monitor import Monitor
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.training_state import TrainingState
@@ -44,18 +44,18 @@ class Stepper:
         self._groups, self._telemetry = groups, telemetry
         self._clock = telemetry.clock
         self.batches = self._divided(first_step=0)
-        share = self.batches.largest_share(min(training.batch, self.batches.order.samples))
+        share = self.batches.largest_local_batch(min(training.batch, self.batches.order.samples))
         # Arrange the model before building the optimizer: sharding replaces the parameters.
-        self.arranged: Arranged = arrange(
+        self.parallel_model: ParallelModel = parallelize(
             training,
             layout,
             groups,
-            largest_share=share,
+            largest_local_batch=share,
             sync=sync,
             clock=telemetry.clock,
         )
-        self.model = self.arranged.model
-        self.optimizer = training.optimizer(self.arranged.parameters())
+        self.model = self.parallel_model.model
+        self.optimizer = training.optimizer(self.parallel_model.parameters())
         self.schedule = training.schedule(self.optimizer) if training.schedule else None
         self._scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
         self.mode = self._sync_hook()
@@ -74,9 +74,9 @@ class Stepper:
 
     def rejoin(self, layout: Layout) -> None:
         """Move to the workers of another generation, with the state unchanged."""
-        assert isinstance(self.arranged, Whole)
+        assert isinstance(self.parallel_model, WholeModel)
         self.layout = layout
-        self.arranged.rejoin(layout)
+        self.parallel_model.rejoin(layout)
         self.mode = self._sync_hook()
         self.monitor = self._new_monitor()
 
@@ -93,8 +93,8 @@ class Stepper:
         with self._clock.apart(self._waited):
             self.mode.before_forward(step)
         assert self._gradients is not None
-        learn = partial(self._gradients.learn, self.arranged, batch, step - 1)
-        return self.monitor.learned(step, self.arranged, learn)
+        learn = partial(self._gradients.learn, self.parallel_model, batch, step - 1)
+        return self.monitor.learned(step, self.parallel_model, learn)
 
     def update(self, step: int) -> None:
         """Synchronize and clip gradients, update the weights and the learning rate."""
@@ -103,7 +103,7 @@ class Stepper:
             self.mode.after_backward(step)
             self._scaling.unscale(self.optimizer)
             if self.training.clip is not None:
-                clip(self.arranged, self.training.clip, self.monitor.squared_norm)
+                clip(self.parallel_model, self.training.clip, self.monitor.squared_norm)
             if self.mode.before_step(step):
                 self._scaling.step(self.optimizer)
             self.optimizer.zero_grad()
@@ -123,14 +123,16 @@ class Stepper:
 
     def state(self) -> TrainingState:
         """Return the state that the training needs to continue."""
-        return TrainingState(self.arranged, self.optimizer, self.schedule, self._scaling, self.mode)
+        return TrainingState(
+            self.parallel_model, self.optimizer, self.schedule, self._scaling, self.mode
+        )
 
     def release_groups(self) -> None:
         """Release all process groups; the state stays."""
         with suppress(RuntimeError):  # a pending collective of a broken group
             self.monitor.close()
         self.mode.bound.lane.close()
-        self.arranged.close()
+        self.parallel_model.close()
 
     def close(self) -> None:
         """Release the process groups before they are destroyed.
@@ -144,7 +146,7 @@ class Stepper:
     def close_abruptly(self) -> None:
         """Close without communication: the others are gone or also close abruptly."""
         self.release_groups()
-        del self.arranged
+        del self.parallel_model
 
     def _waited(self) -> float:
         """Return how long this worker has waited for overlapped communication."""
@@ -167,9 +169,9 @@ class Stepper:
             self.sync,
             self.layout,
             self._groups,
-            self.arranged,
+            self.parallel_model,
             self.optimizer,
-            self._telemetry.agreed,
+            self._telemetry.sync_changed,
         )
 
     def _divided(self, *, first_step: int) -> Batches:

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
 from paceline.cluster.process import age_seconds
-from paceline.comm.errors import CommunicationError, drop_frames
+from paceline.comm.group_errors import CommunicationError, drop_frames
 from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
@@ -146,7 +146,7 @@ class Trainer:
             stepper = self._stepper
             with stepper.mode.shared_weights():
                 return evaluate(
-                    stepper.arranged,
+                    stepper.parallel_model,
                     self.training,
                     data,
                     metrics or {},
@@ -176,9 +176,9 @@ class Trainer:
                 "seed": self.training.seed,
                 "layout": stepper.layout.model_dump(),
             }
-            with stepper.mode.shared_weights(), stepper.arranged.evaluating():
+            with stepper.mode.shared_weights(), stepper.parallel_model.evaluating():
                 writes = self._groups.placement.rank == 0
-                export(stepper.arranged.weights(), Path(path), settings, writes=writes)
+                export(stepper.parallel_model.weights(), Path(path), settings, writes=writes)
 
         self._persist(exported)
 
@@ -274,7 +274,7 @@ class Trainer:
     def _begin(self) -> None:
         self._begun = True
         self._telemetry.started(
-            parameters=self._stepper.arranged.size,
+            parameters=self._stepper.parallel_model.size,
             batch=self.training.batch,
             steps=self.steps,
             startup_seconds=age_seconds(),

@@ -29,8 +29,8 @@ def show(said: "Answer") -> None:
     out.print(_curve(said))
     out.print(_others(said))
     out.print(f"A step: {bound(said.estimate)}.", markup=False)
-    if said.agreeing:
-        out.print(said.agreeing, markup=False)
+    if said.sync_reason:
+        out.print(said.sync_reason, markup=False)
     for sentence in _sentences(said):
         out.print(sentence, markup=False)
     for remark in said.remarks:

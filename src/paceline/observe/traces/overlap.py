@@ -30,7 +30,7 @@ class Recorded:
     steps: int
     step_seconds: float
     communication_seconds: float
-    hidden_seconds: float
+    overlapped_seconds: float
     begin_unix_nanoseconds: int
     """The origin of the events' times, by the clock of the worker's node."""
     events: list[TraceEvent]
@@ -57,7 +57,7 @@ def recorded(kineto: dict[str, Any], rank: int, numbers: range) -> Recorded:
         steps=len(steps),
         step_seconds=1e-6 * (window[1] - window[0]) / len(steps),
         communication_seconds=1e-6 * length(communication) / len(steps),
-        hidden_seconds=1e-6 * length(hidden) / len(steps),
+        overlapped_seconds=1e-6 * length(hidden) / len(steps),
         begin_unix_nanoseconds=begin,
         events=list(_on_tracks(spans, steps[0], names, rank, window[0])),
     )

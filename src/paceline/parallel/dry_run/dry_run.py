@@ -19,15 +19,15 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from paceline.parallel import forward_trace
-from paceline.parallel.dry_run.dry_step import Rehearsal
+from paceline.parallel.dry_run.dry_step import DryWorker
 from paceline.parallel.dry_run.fake_workers import (
-    PretendedGroups,
+    FakeGroups,
     pretending,
     replaced,
     what_is_lacking,
 )
 from paceline.parallel.forward_trace import Trace
-from paceline.specs import DryRun, Layout, PacelineError, Placement, RankPicture
+from paceline.specs import DryRun, Layout, PacelineError, Placement, RankDryRun
 from paceline.user.training import Training, samples_of
 
 Advance = Callable[[float], None]
@@ -50,7 +50,7 @@ def dry_run(
     layout = layout.model_copy(update={"compile": False})
     training = dataclasses.replace(training, data=Few(training.data))
     ranks = range(0, layout.workers, layout.workers // layout.pipeline)
-    pictures: list[RankPicture] = []
+    pictures: list[RankDryRun] = []
     seen: list[Trace] = []
     facts: dict[str, int] = {}
     # One block for all ranks: the user's code may keep a tensor for the next one.
@@ -58,12 +58,12 @@ def dry_run(
         warnings.simplefilter("ignore")  # a real run shows these warnings too
         for rank in ranks:
             node, local_rank = divmod(rank, devices_per_node)
-            groups = PretendedGroups(
+            groups = FakeGroups(
                 Placement(rank, layout.workers, local_rank, devices_per_node, f"node {node}")
             )
             try:
                 with replaced(forward_trace, "trace", _remembering(forward_trace.trace, seen)):
-                    rehearsal = Rehearsal(training, layout, groups)
+                    rehearsal = DryWorker(training, layout, groups)
                 work = _Work(rehearsal.micro_batches_run, len(pictures), len(ranks), advance)
                 pictures.append(rehearsal.picture(work.part_done))
                 facts = _facts(rehearsal)
@@ -82,7 +82,7 @@ def dry_run(
     )
 
 
-def _facts(rehearsal: Rehearsal) -> dict[str, int]:
+def _facts(rehearsal: DryWorker) -> dict[str, int]:
     """Return the facts that are the same on all workers."""
     return {
         "parameters": rehearsal.size,

@@ -15,16 +15,16 @@ from paceline.data.batches import Batches
 from paceline.data.loader import Batch, collated
 from paceline.data.nested import tensors_of
 from paceline.data.order import Sequential
-from paceline.parallel.arrange import arrange
 from paceline.parallel.data_speeds import speeds_of_data_workers
 from paceline.parallel.dry_run import memory_footprint, torch_stand_ins
-from paceline.parallel.dry_run.fake_workers import AnyNumber, PretendedGroups, without_memory
+from paceline.parallel.dry_run.fake_workers import AnyNumber, FakeGroups, without_memory
 from paceline.parallel.dry_run.memory_footprint import Footprint
 from paceline.parallel.dry_run.operator_watch import Watching
 from paceline.parallel.dry_run.transfers import TransferRecorder, listed
+from paceline.parallel.parallelize import parallelize
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weights
-from paceline.specs import HeldParameters, Layout, Memory, RankPicture, Transfer
+from paceline.specs import HeldParameters, Layout, Memory, RankDryRun, Transfer
 from paceline.user.training import Training
 
 _LARGEST = 8
@@ -42,10 +42,10 @@ class _Run:
     times: int
 
 
-class Rehearsal:
-    """A worker that is arranged as in a real run and takes its step without the others."""
+class DryWorker:
+    """A worker that builds its model as in a real run and takes its step without the others."""
 
-    def __init__(self, training: Training, layout: Layout, groups: PretendedGroups) -> None:
+    def __init__(self, training: Training, layout: Layout, groups: FakeGroups) -> None:
         placement = groups.placement
         self._training = training
         self._layout = layout
@@ -59,24 +59,24 @@ class Rehearsal:
             speeds=speeds_of_data_workers(placement, layout),
         )
         share = batches.counts(0)
-        largest = batches.largest_share(share.global_samples)
+        largest = batches.largest_local_batch(share.global_samples)
         self._models: list[nn.Module] = []
         self.size_bytes = 0
         """Bytes of the whole model's parameters."""
-        self._arranged = arrange(
+        self._parallel_model = parallelize(
             dataclasses.replace(training, model=self._build),
             layout,
             groups,
-            largest_share=largest,
+            largest_local_batch=largest,
             trial=False,
         )
-        self._optimizer = training.optimizer(self._arranged.parameters())
+        self._optimizer = training.optimizer(self._parallel_model.parameters())
         batch = dataclasses.replace(
             collated(training.data, max(1, share.samples), groups.device, split=training.split),
             samples=share.samples,
             global_samples=share.global_samples,
         )
-        self.parts: Sequence[Batch] = self._arranged.parts(batch, largest)
+        self.parts: Sequence[Batch] = self._parallel_model.parts(batch, largest)
         """The micro-batches of a step."""
         self._runs = _runs(list(self.parts), layout)
         self._buckets: list[torch.Tensor] = []
@@ -84,14 +84,14 @@ class Rehearsal:
     @property
     def size(self) -> int:
         """Number of parameters of the whole model."""
-        return self._arranged.size
+        return self._parallel_model.size
 
     @property
     def micro_batches_run(self) -> int:
         """Number of micro-batches that run, to extrapolate to all."""
         return sum(len(run.parts) for run in self._runs)
 
-    def picture(self, advance: Callable[[], None]) -> RankPicture:
+    def picture(self, advance: Callable[[], None]) -> RankDryRun:
         """Take the step and return its picture; call `advance` after every micro-batch."""
         layout = self._layout
         self._set_up(advance)
@@ -110,11 +110,13 @@ class Rehearsal:
             seen.append((run.times, memory))
         with AnyNumber():  # type: ignore[no-untyped-call]
             self._optimizer.step()
-        return RankPicture(
+        return RankDryRun(
             rank=placement.rank,
             node=placement.rank // placement.local_workers,
             **layout.position(placement.rank)._asdict(),
-            parameters=sum(local_tensor(each).numel() for each in self._arranged.parameters()),
+            parameters=sum(
+                local_tensor(each).numel() for each in self._parallel_model.parameters()
+            ),
             memory=self._memory(seen),
             largest=self._largest(),
             transfers=listed(sent),
@@ -136,23 +138,23 @@ class Rehearsal:
         if layout.pipeline > 1 and layout.tensor > 1:
             # Stages find the output shapes of other stages' blocks, as slices.
             with torch.no_grad():
-                self._arranged.measure(self.parts[: layout.pipeline], [self._training.loss])
+                self._parallel_model.measure(self.parts[: layout.pipeline], [self._training.loss])
 
     def _learn(self, parts: list[Batch], advance: Callable[[], None]) -> None:
         """Run all parts of a step that use memory or communicate, as the trainer does."""
-        for parameter in self._arranged.parameters():
+        for parameter in self._parallel_model.parameters():
             parameter.grad = None
         weights = Weights(parts, self._training.weight, self._layout, self._groups)
         scaling = LossScaling(self._layout, self._groups)
 
-        def minimise(loss: torch.Tensor, number: int) -> torch.Tensor:
+        def minimize(loss: torch.Tensor, number: int) -> torch.Tensor:
             share = weights.each[number] * self._layout.data_workers / weights.total()
             return scaling.scaled(loss * share)
 
-        self._arranged.learn(_Watched(parts, advance), minimise)
+        self._parallel_model.learn(_Watched(parts, advance), minimize)
         scaling.unscale(self._optimizer)
         if self._training.clip is not None:
-            self._arranged.squared_norm()
+            self._parallel_model.squared_norm()
 
     def _claim(self, parts: list[Batch], memory: Footprint) -> None:
         """Attribute all memory that is not activations."""
@@ -162,14 +164,16 @@ class Rehearsal:
         for model in self._models:
             memory.claim(memory_footprint.PARAMETERS, map(local_tensor, model.parameters()))
             memory.claim(memory_footprint.PARAMETERS, model.buffers())
-            memory.claim(memory_footprint.EXCHANGE, torch_stand_ins.exchanged_weights(model))
+            memory.claim(
+                memory_footprint.COMMUNICATION, torch_stand_ins.communicated_weights(model)
+            )
             memory.claim(memory_footprint.GRADIENTS, torch_stand_ins.whole_gradients(model))
-        gradients = (each.grad for each in self._arranged.parameters())
+        gradients = (each.grad for each in self._parallel_model.parameters())
         memory.claim(
             memory_footprint.GRADIENTS,
             (local_tensor(each) for each in gradients if each is not None),
         )
-        memory.claim(memory_footprint.EXCHANGE, self._buckets)
+        memory.claim(memory_footprint.COMMUNICATION, self._buckets)
 
     def _memory(self, seen: list[tuple[int, Footprint]]) -> Memory:
         def most(of: Callable[[Footprint], int]) -> int:
@@ -182,11 +186,11 @@ class Rehearsal:
         states = [*tensors_of(list(self._optimizer.state.values()))]
         optimizer = sum(local_tensor(each).nbytes for each in states)
         return Memory(
-            parameters=sum(local_tensor(each).nbytes for each in self._arranged.parameters()),
+            parameters=sum(local_tensor(each).nbytes for each in self._parallel_model.parameters()),
             gradients=most(lambda each: each.most[memory_footprint.GRADIENTS]),
             optimizer=optimizer,
             activations=most(lambda each: each.activations),
-            exchange=most(lambda each: each.most[memory_footprint.EXCHANGE]),
+            communication=most(lambda each: each.most[memory_footprint.COMMUNICATION]),
             peak=most(lambda each: each.peak) + optimizer,
         )
 

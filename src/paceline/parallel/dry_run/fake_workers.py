@@ -32,7 +32,7 @@ from paceline.comm.torch_internals import (
     unset_fake_temporarily,
 )
 from paceline.parallel import data_parallel
-from paceline.parallel.dry_run.torch_stand_ins import Chunks, LonelyCopy, agree_at_once, copied
+from paceline.parallel.dry_run.torch_stand_ins import Chunks, FakeReplica, agree_at_once, copied
 from paceline.specs import Layout, Placement
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def pretending(layout: Layout) -> Iterator[None]:
     """Give tensors shapes but no memory inside the block; the engine needs no peers there."""
     _load(layout)
     with ExitStack() as stack:
-        stack.enter_context(replaced(data_parallel, "DistributedDataParallel", LonelyCopy))
+        stack.enter_context(replaced(data_parallel, "DistributedDataParallel", FakeReplica))
         # torch's transformer reads a mask to see whether it is causal; shapes do not depend on it.
         stack.enter_context(replaced(*CAUSAL_MASK_CHECK, lambda *_, **__: False))
         # torch's own method copies the mode with each tensor, and later crashes the process.
@@ -115,7 +115,7 @@ class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return function(*args, **(kwargs or {}))
 
 
-class PretendedGroups(Groups):
+class FakeGroups(Groups):
     """Process groups of any size with this worker alone, where every call returns at once.
 
     torch sees a CPU: its engine is the same and needs no accelerator.

@@ -17,7 +17,7 @@ from paceline.comm.torch_internals import (
 )
 from paceline.parallel.dry_run.fake_workers import replaced
 
-PARAMETERS, GRADIENTS, EXCHANGE, INPUTS = "parameters", "gradients", "exchange", "inputs"
+PARAMETERS, GRADIENTS, COMMUNICATION, INPUTS = "parameters", "gradients", "communication", "inputs"
 """Purposes of memory. Unclaimed memory holds activations."""
 _ACTIVATIONS = "activations"
 
@@ -93,7 +93,7 @@ class Footprint:
             _EXCHANGED.get(operator_name(function)) if function.namespace == "c10d" else None
         )
         if exchanged is not None:
-            self.claim(EXCHANGE, [args[exchanged]])
+            self.claim(COMMUNICATION, [args[exchanged]])
         elif not _writes_its_result(function):
             for each in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(each, torch.Tensor):

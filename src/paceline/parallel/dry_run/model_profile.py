@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from paceline.data.loader import collated
-from paceline.parallel.arranged import autocast, evaluating
 from paceline.parallel.dry_run.dry_run import Few, explained
 from paceline.parallel.dry_run.fake_workers import pretending, without_memory
 from paceline.parallel.forward_trace import trace
+from paceline.parallel.parallel_model import autocast, evaluating
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.profile.counting import counted
 from paceline.profile.forward_costs import Role

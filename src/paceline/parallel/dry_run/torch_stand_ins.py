@@ -24,7 +24,7 @@ from paceline.comm.torch_internals import (
 )
 
 
-class LonelyCopy(DistributedDataParallel):
+class FakeReplica(DistributedDataParallel):
     """A DDP replica without peers."""
 
     def __init__(self, model: nn.Module, **named: Any) -> None:
@@ -40,9 +40,9 @@ class LonelyCopy(DistributedDataParallel):
             return done
 
         self.register_comm_hook(None, exchange)
-        LonelyCopy.last = weakref.ref(self)
+        FakeReplica.last = weakref.ref(self)
 
-    last: "weakref.ref[LonelyCopy] | None" = None
+    last: "weakref.ref[FakeReplica] | None" = None
 
 
 def settled_buckets() -> list[torch.Tensor]:
@@ -51,7 +51,7 @@ def settled_buckets() -> list[torch.Tensor]:
     DDP does so before its second step and broadcasts the order, which needs real values. So this
     runs outside fake mode: the memory it takes is real, too, but never touched.
     """
-    copy = LonelyCopy.last() if LonelyCopy.last else None
+    copy = FakeReplica.last() if FakeReplica.last else None
     with unset_fake_temporarily(), _New() as new:
         if copy is None or not rebuild_buckets(copy):
             return []
@@ -112,7 +112,7 @@ def copied(tensor: torch.Tensor, memo: dict[int, torch.Tensor]) -> torch.Tensor:
     return memo[id(tensor)]
 
 
-def exchanged_weights(model: nn.Module) -> Iterator[torch.Tensor]:
+def communicated_weights(model: nn.Module) -> Iterator[torch.Tensor]:
     """Yield the buffers with the weights gathered from other shards."""
     for parameter in fsdp_parameters(model):
         yield from parameter.all_gather_outputs

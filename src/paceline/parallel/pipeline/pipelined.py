@@ -17,20 +17,20 @@ from torch.distributed.pipelining import (
 
 from paceline.comm.dtensor import full_tensor, local_tensor
 from paceline.data.loader import Batch
-from paceline.parallel.arranged import (
-    Built,
-    LastBackward,
-    Minimise,
-    Setting,
-    Stored,
-    autocast,
-    evaluating,
-    kept_tensors,
-    micro_batches,
-)
 from paceline.parallel.batch_norm import BatchNorms, average_running_statistics
 from paceline.parallel.data_parallel import average, sharded
 from paceline.parallel.gradient_norm import squared_norm
+from paceline.parallel.parallel_model import (
+    LastBackward,
+    Minimize,
+    ParallelContext,
+    PreparedModel,
+    StateTensor,
+    autocast,
+    evaluating,
+    micro_batches,
+    state_dict_tensors,
+)
 from paceline.parallel.pipeline.stages import Cut, Stage, aliases, let_go
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.weight_extent import extent
@@ -47,16 +47,16 @@ Conclude = Callable[[Any, Batch, int], torch.Tensor]
 """Map the model's output, the micro-batch and its index to the last stage's result."""
 
 
-class Piped:
+class PipelinedModel:
     """A model under a layout with a pipeline; this worker holds one or two of its stages."""
 
     def __init__(
         self,
-        built: Mapping[int, Built],
+        built: Mapping[int, PreparedModel],
         stages: Mapping[int, Stage],
         cut: Cut,
         whole: Mapping[str, torch.Tensor],
-        setting: Setting,
+        setting: ParallelContext,
     ) -> None:
         self.model = next(iter(built.values())).model
         self.size = sum(whole[name].numel() for name in cut.owners)
@@ -86,13 +86,13 @@ class Piped:
         for stage in self._stages.values():
             yield from stage.model.parameters()
 
-    def parts(self, batch: Batch, largest_share: int) -> list[Batch]:
+    def parts(self, batch: Batch, largest_local_batch: int) -> list[Batch]:
         """Split a local batch into micro-batches of one size, as the stages' buffers need."""
-        count = micro_batches(self._layout, largest_share)
-        return list(batch.micro(count, rows=-(-largest_share // count)))
+        count = micro_batches(self._layout, largest_local_batch)
+        return list(batch.micro(count, rows=-(-largest_local_batch // count)))
 
     def learn(
-        self, parts: Sequence[Batch], minimise: Minimise, last_backward: LastBackward = nullcontext
+        self, parts: Sequence[Batch], minimize: Minimize, last_backward: LastBackward = nullcontext
     ) -> list[torch.Tensor]:
         """Accumulate the gradients of all micro-batches in the parameters and return their losses.
 
@@ -104,7 +104,7 @@ class Piped:
         def conclude(output: Any, part: Batch, number: int) -> torch.Tensor:
             loss = checked_loss(self._loss(*part.counted(output)))
             losses.append(loss.detach())
-            return minimise(loss, number)
+            return minimize(loss, number)
 
         self._clock.turn("pipeline")
         self._run(parts, conclude, "step")
@@ -166,15 +166,15 @@ class Piped:
             dist.broadcast(whole, group=group, group_src=owner % self._layout.pipeline)
             yield name, whole
 
-    def stored(self) -> Iterator[Stored]:
+    def stored(self) -> Iterator[StateTensor]:
         """Yield the parameters and buffers that this worker holds and a checkpoint stores."""
         rank, replicas = self._groups.placement.rank, self._layout.replicas
         replica = self._layout.position(rank).replica
         for number, stage in self._stages.items():
-            for name, tensor in kept_tensors(stage.model):
+            for name, tensor in state_dict_tensors(stage.model):
                 where = extent(name, tensor, self._layout, rank, self._sliced)
                 writes = number == self._owner(name)
-                yield Stored(name, tensor, where, replicas, replica, writes=writes)
+                yield StateTensor(name, tensor, where, replicas, replica, writes=writes)
 
     def settle(self) -> None:
         """Make the values that may differ between replicas, such as running statistics, equal."""

@@ -12,7 +12,7 @@ class LossScaling:
 
     def __init__(self, layout: Layout, groups: Groups, *, replicas_differ: bool = False) -> None:
         device = groups.device
-        self._sum = groups.sum_in_copy if replicas_differ else groups.sum
+        self._sum = groups.sum_in_replica if replicas_differ else groups.sum
         self._enabled = layout.precision == "fp16"
         # Replicas and shards have summed their gradients, so all see an overflow of one;
         # tensor-parallel slices and pipeline stages have separate gradients.

@@ -47,7 +47,7 @@ class Weights:
             # All slices and stages of a replica weigh the same local batch.
             self._total /= layout.workers // layout.data_workers
             if replicas_differ:  # local steps do not wait for other replicas
-                self._total = groups.sum_in_copy(self._total) * layout.replicas
+                self._total = groups.sum_in_replica(self._total) * layout.replicas
             else:
                 self._work = groups.sum_later(self._total)
 

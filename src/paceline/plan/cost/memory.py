@@ -33,7 +33,7 @@ class Bytes:
     """Working memory of the current block: recomputed or temporary tensors."""
     logits: Array
     """Outputs of the last stage and their gradients."""
-    agreeing: Array
+    sync_state: Array
     """State of the synchronization mode: last synchronized weights, error feedback."""
     base: Array
 
@@ -100,7 +100,7 @@ def stage(
         + np.where(piped & engine.buffers_for_all, samples * micro_batches * handed, 0.0),
         working=samples * repeated,
         logits=samples * logits if last else np.where(piped, 0.0, samples * logits),
-        agreeing=zero
+        sync_state=zero
         if engine.sync.by_engine
         else held * state_bytes(engine.sync, layouts.replicas) / layouts.shards,
         base=zero + engine.base_bytes,

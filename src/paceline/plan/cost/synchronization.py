@@ -19,7 +19,7 @@ class Rounds:
     seconds: Array
     """Duration of one round."""
     per_step: float
-    hidden_steps: int
+    overlapped_steps: int
     """Steps that a round may overlap."""
 
 
@@ -50,7 +50,7 @@ def rounds(
         count = np.array([float(each.count) for each in calls])[place]
         nbytes = np.array([float(each.bytes) for each in calls])[place]
         seconds = seconds + crossing * count * _SECONDS[calls[0].operation](nbytes, group)
-    return Rounds(seconds, cases[0].per_step, cases[0].hidden_steps)
+    return Rounds(seconds, cases[0].per_step, cases[0].overlapped_steps)
 
 
 def exposed(of: Rounds, step_seconds: Array) -> Array:
@@ -58,7 +58,7 @@ def exposed(of: Rounds, step_seconds: Array) -> Array:
 
     Rounds are sequential: if they take longer than the steps between them, they set the pace.
     """
-    waiting = np.maximum(of.seconds - of.hidden_steps * step_seconds, 0.0) * of.per_step
+    waiting = np.maximum(of.seconds - of.overlapped_steps * step_seconds, 0.0) * of.per_step
     return np.maximum(waiting, of.seconds * of.per_step - step_seconds)
 
 

@@ -18,7 +18,7 @@ WORD = 2
 """Bytes of an activation: planned trainings compute in 16 bits."""
 INDEX = 8
 """Bytes of an index that max pooling keeps per output."""
-COLOURS, STEM = 3, 64
+COLORS, STEM = 3, 64
 BLOCKS = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
@@ -187,9 +187,9 @@ def _mean(blocks: list[_Block]) -> LayerCost:
 
 def _stem(image: int, side: int) -> LayerCost:
     """Return the cost of the stem: a 7 x 7 convolution and max pooling, both with stride 2."""
-    convolution = _Convolution(side**2, COLOURS, STEM, 7)
+    convolution = _Convolution(side**2, COLORS, STEM, 7)
     pooled = _halved(side) ** 2 * STEM
-    pixels = COLOURS * image**2
+    pixels = COLORS * image**2
     return LayerCost(
         name="stem",
         matmuls=(convolution.product,),

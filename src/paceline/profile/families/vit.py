@@ -6,7 +6,7 @@ from paceline.profile.families.transformer import WORD, Transformer, block
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.profile import LayerCost, Matmul, Profile
 
-COLOURS = 3
+COLORS = 3
 
 
 class ViT(Transformer):
@@ -46,7 +46,7 @@ def vit(shape: ViT) -> Profile:
 def _patches(shape: ViT) -> LayerCost:
     """Return the cost of patch embedding: a convolution without overlap, class token and
     positions."""
-    pixels = COLOURS * shape.patch**2
+    pixels = COLORS * shape.patch**2
     tokens = shape.patches + 1
     elements = tokens * shape.hidden
     return LayerCost(
@@ -56,7 +56,7 @@ def _patches(shape: ViT) -> LayerCost:
         parameters=0,
         parameters_whole=(pixels + 1 + 1 + tokens) * shape.hidden,
         moved_bytes_whole=4 * WORD * elements,
-        saved_bytes_whole=WORD * COLOURS * shape.image**2 + (elements if shape.dropout else 0),
+        saved_bytes_whole=WORD * COLORS * shape.image**2 + (elements if shape.dropout else 0),
         output_bytes=WORD * elements,
     )
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from paceline.report.comparison.charts import comparison_pictures
 from paceline.report.comparison.compared_runs import WINDOW, Compared, Comparison
+from paceline.report.comparison.comparison_charts import comparison_pictures
 from paceline.report.drawing.brief import Brief, Tile
 from paceline.report.drawing.chart import drawing_packages
 from paceline.report.drawing.tables import Table
 from paceline.report.drawing.templates import environment, javascript
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.specs import Layout, units
 
 MOST_ROWS = 100

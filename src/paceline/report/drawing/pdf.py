@@ -16,7 +16,7 @@ from paceline.report.drawing.brief import Brief, Content
 from paceline.report.drawing.chart import Picture, drawing_packages
 from paceline.report.drawing.figure_files import FONT, as_svg
 from paceline.report.drawing.tables import Table
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.specs import PacelineError
 from paceline.specs.units import shortened
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 
 _LATEX = str.maketrans(
     {

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.specs import units
 
 if TYPE_CHECKING:

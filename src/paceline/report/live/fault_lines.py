@@ -1,6 +1,6 @@
 """The live view's lines about faults that the run survived."""
 
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.fault_history import (
     FaultEvent,

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from paceline.report.live.fault_lines import fault_lines, faults_in_short
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.merged_generations import Interruption, first_failure
 from paceline.report.reading.reader import RunReader
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.worker_status import (
     SILENT_SECONDS,
-    Standing,
+    WorkerStatus,
     listed,
     most_urgent,
-    standings,
+    worker_statuses,
 )
 from paceline.specs import AnyEvent, Run, units
 
@@ -63,7 +63,7 @@ def view(state: RunState, *, width: int = 80, rows: int = MOST_ROWS) -> "Rendera
     if problem:
         parts.append(Text(problem, style="bold red" if state.status == "failed" else "yellow"))
     if state.workers:
-        parts += [Text(""), *_workers(standings(state), rows)]
+        parts += [Text(""), *_workers(worker_statuses(state), rows)]
     return Group(*parts)
 
 
@@ -96,7 +96,7 @@ def line(state: RunState) -> str:
     left = left_seconds(state)
     if left is not None and not state.over:
         parts.append(f"{units.duration(left)} left")
-    troubled = [one for one in standings(state) if one.word != "ok"]
+    troubled = [one for one in worker_statuses(state) if one.word != "ok"]
     parts += [f"worker {one.worker.rank} {one.text}" for one in most_urgent(troubled, 3)]
     return "  ".join(parts)
 
@@ -221,7 +221,7 @@ def _problem(state: RunState) -> str | None:
     return None
 
 
-def _workers(found: list[Standing], rows: int) -> "list[Text | Table]":
+def _workers(found: list[WorkerStatus], rows: int) -> "list[Text | Table]":
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 

@@ -9,7 +9,6 @@ from itertools import accumulate, islice
 
 from paceline.observe.usage.node_usage import NodeUse
 from paceline.specs import (
-    Agreed,
     AnyEvent,
     Damaged,
     Ended,
@@ -26,6 +25,7 @@ from paceline.specs import (
     Slow,
     Started,
     Steps,
+    SyncChanged,
     Traced,
     Usage,
     Workers,
@@ -149,7 +149,7 @@ class Start:
     saved_at: float | None = None
     """When the last checkpoint was completed, on this process's monotonic clock."""
     trouble: list[NotSaved | Damaged] = field(default_factory=list)
-    agreements: list[Agreed] = field(default_factory=list)
+    sync_changes: list[SyncChanged] = field(default_factory=list)
     """Changes of the synchronization mode."""
     usage: dict[str, NodeUse] = field(default_factory=dict)
     """Resource usage of each node's workers."""
@@ -229,7 +229,7 @@ class Start:
                     self._worker(rank, event.node, heard_at)
             case Steps():
                 self.columns.add(event)
-            case Agreed() | Evaluated() | Traced():
+            case SyncChanged() | Evaluated() | Traced():
                 self._take_found(event)
             case Failed() | Finished() | Ended():
                 self._take_end(event)
@@ -242,9 +242,9 @@ class Start:
             for worker in self.workers.values():
                 worker.begin = self._begin
 
-    def _take_found(self, event: Agreed | Evaluated | Traced) -> None:
-        if isinstance(event, Agreed):
-            self.agreements.append(event)
+    def _take_found(self, event: SyncChanged | Evaluated | Traced) -> None:
+        if isinstance(event, SyncChanged):
+            self.sync_changes.append(event)
         elif isinstance(event, Evaluated):
             self.evaluations.append(event)
         else:

@@ -52,7 +52,7 @@ class Interruption:
 
 
 @dataclass(frozen=True)
-class Story:
+class RunHistory:
     """All generations of a run, merged."""
 
     columns: Columns
@@ -60,14 +60,14 @@ class Story:
     interruptions: list[Interruption]
 
 
-def told(starts: Sequence[Start]) -> Story:
+def told(starts: Sequence[Start]) -> RunHistory:
     """Merge generations, given in their order.
 
     A start that ended before it trained interrupted nothing: it belongs to the interruption before
     it.
     """
     if len(starts) == 1 and not _awaits_another(starts):
-        return Story(starts[0].columns, [])
+        return RunHistory(starts[0].columns, [])
     columns = Columns()
     found: list[Interruption] = []
     trained = [number for number, start in enumerate(starts) if start.trained]
@@ -85,7 +85,7 @@ def told(starts: Sequence[Start]) -> Story:
         elif number < len(starts) - 1 or _awaits_another(one_start(starts)):
             next_start = starts[after] if after is not None else None
             found.append(_restart(one_start(starts[: number + 1]), next_start, columns))
-    return Story(columns, found)
+    return RunHistory(columns, found)
 
 
 def one_start(generations: Sequence[Start]) -> Sequence[Start]:

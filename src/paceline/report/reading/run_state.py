@@ -11,13 +11,12 @@ from paceline.observe.usage.node_usage import NodeUse
 from paceline.report.reading.generation import Start, Worker
 from paceline.report.reading.merged_generations import (
     Interruption,
-    Story,
+    RunHistory,
     finished,
     one_start,
     told,
 )
 from paceline.specs import (
-    Agreed,
     AnyEvent,
     Damaged,
     Ended,
@@ -34,6 +33,7 @@ from paceline.specs import (
     Saved,
     Slow,
     Started,
+    SyncChanged,
     Traced,
     Usage,
 )
@@ -59,7 +59,7 @@ class RunState:
     """When the last training event was written, on this process's monotonic clock."""
     _starts: dict[int, Start] = field(default_factory=lambda: {0: Start(0)}, repr=False)
     _generations: Generations = field(default_factory=Generations, repr=False)
-    _told: Story | None = field(default=None, repr=False)
+    _told: RunHistory | None = field(default=None, repr=False)
 
     def take(self, event: AnyEvent, heard_at: float) -> None:
         """Add one event, written at `heard_at` on this process's monotonic clock."""
@@ -140,32 +140,32 @@ class RunState:
     @property
     def step(self) -> list[int]:
         """Step numbers, from 1."""
-        return self._story.columns.step
+        return self._history.columns.step
 
     @property
     def loss(self) -> list[float]:
         """Mean loss over each step's global batch."""
-        return self._story.columns.loss
+        return self._history.columns.loss
 
     @property
     def seconds(self) -> list[float]:
         """Duration of each step, in seconds."""
-        return self._story.columns.seconds
+        return self._history.columns.seconds
 
     @property
     def samples(self) -> list[int]:
         """Number of samples in each step."""
-        return self._story.columns.samples
+        return self._history.columns.samples
 
     @property
     def time(self) -> list[float]:
         """Unix seconds at the end of each step, by the clock of worker 0's node."""
-        return self._story.columns.time
+        return self._history.columns.time
 
     @property
     def interruptions(self) -> list[Interruption]:
         """Ends of training that were not the end of the run."""
-        return self._story.interruptions
+        return self._history.interruptions
 
     @property
     def regroups(self) -> list[Regrouped]:
@@ -194,9 +194,9 @@ class RunState:
         return [each for start in self._all for each in start.trouble]
 
     @property
-    def agreements(self) -> list[Agreed]:
+    def sync_changes(self) -> list[SyncChanged]:
         """Changes of the synchronization mode, in all starts."""
-        return [each for start in self._all for each in start.agreements]
+        return [each for start in self._all for each in start.sync_changes]
 
     @property
     def usage(self) -> list[NodeUse]:
@@ -290,7 +290,7 @@ class RunState:
         return next(reversed(self._starts.values()))
 
     @property
-    def _story(self) -> Story:
+    def _history(self) -> RunHistory:
         if self._told is None:
             self._told = told(self._all)
         return self._told

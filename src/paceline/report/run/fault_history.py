@@ -7,7 +7,7 @@ from typing import Literal
 from paceline.report.reading.merged_generations import Interruption, first_failure
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.goodput import GoodputFigures, goodput_figures, refused_step_seconds
-from paceline.report.run.interruptions import trouble_figures
+from paceline.report.run.interruption_figures import trouble_figures
 from paceline.specs import Failed, Lost, Refused, Regrouped, Slow, Source, units, worker_in_words
 from paceline.specs.base import Spec
 

@@ -10,7 +10,7 @@ from paceline.specs import Plan
 from paceline.specs.base import Spec
 
 
-class Agreement(Spec):
+class SyncChange(Spec):
     """A synchronization mode that `auto` chose during the run."""
 
     after_step: int
@@ -49,7 +49,7 @@ class Summary(Spec):
     devices' peak; None if the plan lacks either."""
     sync: str
     """The plan's synchronization mode, in the syntax of `--sync`."""
-    agreements: list[Agreement]
+    sync_changes: list[SyncChange]
     """The choices of `auto`, in order."""
     batch: int | None
     """Samples in a global batch."""
@@ -90,9 +90,9 @@ def summary(state: RunState) -> Summary:
         median_step_seconds=median(state.seconds) if state.seconds else None,
         flops_share=flops_share(state.plan, workers, rate),
         sync=state.plan.sync.short(),
-        agreements=[
-            Agreement(after_step=each.step, sync=each.sync.short(), why=each.why)
-            for each in state.agreements
+        sync_changes=[
+            SyncChange(after_step=each.step, sync=each.sync.short(), why=each.why)
+            for each in state.sync_changes
         ],
         batch=first.batch if first else None,
         parameters=first.parameters if first else None,

@@ -4,7 +4,7 @@ from paceline.report.drawing.brief import Brief
 from paceline.report.drawing.chart import Picture, drawing_packages
 from paceline.report.drawing.tables import Table
 from paceline.report.drawing.templates import environment, javascript
-from paceline.report.run.interruptions import interruptions_words
+from paceline.report.run.interruption_figures import interruptions_words
 from paceline.report.run.section import ReportedRun
 from paceline.specs import Cluster, Run, units
 

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from paceline.report.drawing.chart import Picture, finish
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.run_state import RunState
 from paceline.specs import PARTS, Limit, Part, units
 from paceline.specs.base import Spec

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from paceline.report.drawing.chart import BLUE, FAMILY_COLORS, GREEN, VERMILION, Picture, finish
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.fault_history import FaultEvent, FaultFigures
 from paceline.specs import units

@@ -19,7 +19,7 @@ _URGENCY: dict[Word, int] = {"failed": 0, "silent": 1, "slow": 2, "lost peer": 3
 
 
 @dataclass(frozen=True)
-class Standing:
+class WorkerStatus:
     """One worker's status relative to the others."""
 
     worker: Worker
@@ -38,7 +38,7 @@ class Standing:
         return f"slow: {self.reason}" if self.word == "slow" and self.reason else self.word
 
 
-def standings(state: RunState) -> list[Standing]:
+def worker_statuses(state: RunState) -> list[WorkerStatus]:
     """Return every worker's status by rank, over the last steps while running, else over all."""
     over = state.over
     seconds = {rank: _step_seconds(worker, over) for rank, worker in state.workers.items()}
@@ -66,16 +66,16 @@ def standings(state: RunState) -> list[Standing]:
         elif slowness is not None and slowness > SLOW_FACTOR:
             word = "slow"
         why = reason(parts[rank], usual) if word == "slow" and parts[rank] else ""
-        found.append(Standing(worker, word, slowness, seconds[rank], why))
+        found.append(WorkerStatus(worker, word, slowness, seconds[rank], why))
     return found
 
 
-def listed(found: list[Standing], rows: int) -> list[Standing]:
+def listed(found: list[WorkerStatus], rows: int) -> list[WorkerStatus]:
     """Return all workers by rank, or only the most urgent if there are more than `rows`."""
     return found if len(found) <= rows else most_urgent(found, rows)
 
 
-def most_urgent(found: list[Standing], rows: int) -> list[Standing]:
+def most_urgent(found: list[WorkerStatus], rows: int) -> list[WorkerStatus]:
     """Return the `rows` most urgent workers: failed, silent, then the slowest."""
     return sorted(found, key=lambda one: (_URGENCY[one.word], -(one.slowness or 0.0)))[:rows]
 

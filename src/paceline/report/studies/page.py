@@ -8,9 +8,9 @@ from types import ModuleType
 from paceline.report.drawing.brief import Brief, Tile
 from paceline.report.drawing.chart import Picture, drawing_packages, finish, named_bars
 from paceline.report.drawing.templates import environment, javascript
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.report.run.step_breakdown import COLORS, MEANINGS, MOST_BARS, meanings, part_colors
-from paceline.report.studies.charts import over_workers
+from paceline.report.studies.scaling_charts import over_workers
 from paceline.report.studies.study_tables import (
     between,
     bound_of,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from paceline.report.drawing.tables import Table
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.specs import Interval, Limit, Measured, Point, PointResult, Study, StudyResult, units
 
 Value = str | int | float | None

@@ -49,7 +49,7 @@ class Memory(Spec):
     activations: NonNegativeInt
     """Activations saved for backward, at the start of each backward; with recomputation, also
     recomputed ones that are in memory at that moment."""
-    exchange: NonNegativeInt
+    communication: NonNegativeInt
     """Weights gathered from other shards, and gradient buffers for communication between
     replicas."""
     peak: NonNegativeInt
@@ -57,7 +57,7 @@ class Memory(Spec):
     peak at different moments."""
 
 
-class RankPicture(Spec):
+class RankDryRun(Spec):
     """Memory and communication of one worker."""
 
     rank: int
@@ -98,7 +98,7 @@ class DryRun(Spec):
     """Samples in the largest micro-batch."""
     micro_batches_run: int
     """Micro-batches that were run; results for the others are extrapolated."""
-    ranks: tuple[RankPicture, ...]
+    ranks: tuple[RankDryRun, ...]
     """One worker per pipeline stage: all others look the same."""
     seconds: float
     """Duration of the dry run."""

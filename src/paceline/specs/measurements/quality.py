@@ -15,7 +15,7 @@ EVALUATED_LOSS = "evaluated loss"
 LOSSES = (LOSS, EVALUATED_LOSS)
 
 
-class Learned(Spec):
+class RunQuality(Spec):
     """The quality of one run."""
 
     run: str
@@ -48,7 +48,7 @@ class Comparison(Spec):
     verdict: Verdict
 
 
-class Stretch(Spec):
+class CurvePoint(Spec):
     """An interval of steps, over all runs of a point."""
 
     samples: NonNegativeInt
@@ -60,11 +60,11 @@ class Stretch(Spec):
     high: float
 
 
-class LearnedPoint(Spec):
+class PointQuality(Spec):
     """The quality of one point, compared with the base."""
 
-    runs: tuple[Learned, ...]
-    curve: tuple[Stretch, ...]
+    runs: tuple[RunQuality, ...]
+    curve: tuple[CurvePoint, ...]
     """Loss over samples."""
     comparisons: tuple[Comparison, ...]
     """Empty for the base itself."""
@@ -77,7 +77,7 @@ class Quality(Spec):
     """Index of the point that the others are compared with."""
     margin: PositiveFloat
     """Largest difference that counts as equal, relative to the base's value."""
-    points: tuple[LearnedPoint, ...]
+    points: tuple[PointQuality, ...]
 
     @property
     def of_base(self) -> dict[str, Interval]:

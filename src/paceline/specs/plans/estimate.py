@@ -117,7 +117,7 @@ class Answer(Spec):
     nodes: PositiveInt
     devices_per_node: PositiveInt
     estimate: Estimate
-    agreeing: str = ""
+    sync_reason: str = ""
     """The synchronization mode and the reason for it, in words; empty without replicas."""
     alternatives: tuple[Alternative, ...]
     curve: tuple[ScalingPoint, ...]

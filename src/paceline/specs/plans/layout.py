@@ -1,8 +1,8 @@
 """The layout of a training over devices: parallelism, precision and memory."""
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, PositiveFloat
+from pydantic import BeforeValidator, Field, PositiveFloat
 
 from paceline.specs.base import Spec
 from paceline.specs.errors import PacelineError
@@ -15,6 +15,11 @@ class Position(NamedTuple):
     replica: int
     shard: int
     slice: int
+
+
+def _read_batch_norm(value: object) -> object:
+    """Accept the spelling in plans of version 0.1."""
+    return "synchronized" if value == "synchronised" else value
 
 
 class Layout(Spec):
@@ -45,7 +50,9 @@ class Layout(Spec):
     slices: dict[str, Literal["columns", "rows", "whole"]] = Field(default_factory=dict)
     """With tensor: how named layers are sliced (`*` matches anything), instead of the detected
     slicing."""
-    batch_norm: Literal["local", "synchronised"] | None = None
+    batch_norm: Annotated[
+        Literal["local", "synchronized"] | None, BeforeValidator(_read_batch_norm)
+    ] = None
     """Batch normalization statistics: over a worker's local batch, or over the global batch.
     Required for a model with such layers if the two differ."""
     speeds: tuple[PositiveFloat, ...] | None = None

@@ -3,10 +3,10 @@
 from pydantic import Field, PositiveInt
 
 from paceline.specs.base import Spec
-from paceline.specs.plans.checkpointing import Saving
 from paceline.specs.plans.estimate import Alternative, Estimate
-from paceline.specs.plans.faults import Faults
+from paceline.specs.plans.fault_tolerance import Faults
 from paceline.specs.plans.layout import Layout
+from paceline.specs.plans.saving import Saving
 from paceline.specs.plans.sync import AnySync, default_sync
 
 

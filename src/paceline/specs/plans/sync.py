@@ -12,10 +12,10 @@ from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 
 from paceline.specs.base import Spec, WrongValue
 from paceline.specs.errors import PacelineError
+from paceline.specs.key_value_settings import check_keys, first_error, with_settings
 from paceline.specs.plans.layout import Layout
 from paceline.specs.plans.traffic import BUCKET_BYTES, Traffic
 from paceline.specs.registry import Registry
-from paceline.specs.settings import check_keys, first_error, with_settings
 
 DEFAULT_MODE = "allreduce"
 
@@ -107,9 +107,9 @@ class SyncSettings(Spec):
 
     def check(self, layout: Layout) -> None:
         """Refuse settings that conflict with each other or with a layout."""
-        if self.replicas_differ and layout.batch_norm == "synchronised" and layout.replicas > 1:
+        if self.replicas_differ and layout.batch_norm == "synchronized" and layout.replicas > 1:
             raise PacelineError(
-                f"batch_norm=synchronised was given together with --sync {self.mode}, in which"
+                f"batch_norm=synchronized was given together with --sync {self.mode}, in which"
                 " replicas do not wait for each other in every step",
                 fix="use --batch-norm local",
             )

@@ -22,7 +22,7 @@ class Traffic:
     only with them."""
     per_step: float
     """Rounds per step."""
-    hidden_steps: int
+    overlapped_steps: int
     """Steps that a round may overlap, apart from the backward of its own step."""
     device_bytes: float
     """Bytes that a worker reads and writes in its memory per round: encoding, decoding, adding."""

@@ -7,7 +7,7 @@ worker 0. Each node writes its own values, such as its workers' state.
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, TypeAdapter
+from pydantic import AliasChoices, Field, TypeAdapter
 
 from paceline.specs.base import Spec
 from paceline.specs.plans.sync import AnySync
@@ -176,10 +176,11 @@ class Resumed(Event):
     """Time to verify and load it."""
 
 
-class Agreed(Event):
+class SyncChanged(Event):
     """The replicas change their synchronization mode. From worker 0's node."""
 
-    kind: Literal["agreed"] = "agreed"
+    kind: Literal["sync_changed", "agreed"] = "sync_changed"
+    """Version 0.1 wrote "agreed"."""
     step: Whole
     """Last step with the previous mode."""
     sync: AnySync
@@ -198,8 +199,11 @@ class Traced(Event):
     """Step time, including the profiler's overhead."""
     communication_seconds: Seconds
     """Time during which communication was in flight, including waiting for the peer."""
-    hidden_seconds: Seconds
-    """Overlapped communication: the part during which the worker computed."""
+    overlapped_seconds: Annotated[
+        Seconds, Field(validation_alias=AliasChoices("overlapped_seconds", "hidden_seconds"))
+    ]
+    """Overlapped communication: the part during which the worker computed. Version 0.1
+    wrote `hidden_seconds`."""
     clock_offset_seconds: Seconds
     """Lead of its node's clock over that of worker 0's node."""
     clock_uncertainty_seconds: Seconds
@@ -208,7 +212,7 @@ class Traced(Event):
     @property
     def exposed_seconds(self) -> float:
         """Exposed communication: the worker did not compute during it."""
-        return self.communication_seconds - self.hidden_seconds
+        return self.communication_seconds - self.overlapped_seconds
 
 
 class Evaluated(Event):
@@ -260,7 +264,7 @@ AnyEvent = Annotated[
     | NotSaved
     | Damaged
     | Resumed
-    | Agreed
+    | SyncChanged
     | Traced
     | Evaluated
     | Lost

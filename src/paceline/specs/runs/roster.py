@@ -21,7 +21,7 @@ class Member(Spec):
     node: str = Field(max_length=255)
     pid: NonNegativeInt = 0
     """Process ID on its node."""
-    born: NonNegativeInt = 0
+    start_ticks: NonNegativeInt = 0
     """Start time of the process, in clock ticks since boot: the kernel may reuse its ID."""
     address: str = Field(max_length=45)
     """Address and port of its control socket."""
@@ -31,7 +31,10 @@ class Member(Spec):
 
     def is_process_of(self, other: "Member") -> bool:
         """Return whether both are the same process, which may have rejoined under another name."""
-        mine, theirs = (self.node, self.pid, self.born), (other.node, other.pid, other.born)
+        mine, theirs = (
+            (self.node, self.pid, self.start_ticks),
+            (other.node, other.pid, other.start_ticks),
+        )
         return mine == theirs
 
 

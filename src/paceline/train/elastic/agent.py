@@ -10,11 +10,11 @@ from paceline.cluster import interfaces
 from paceline.cluster.interfaces import Interface
 from paceline.comm.connections import Connections
 from paceline.comm.device_kind import device_kind
-from paceline.comm.errors import CommunicationError
+from paceline.comm.group_errors import CommunicationError
 from paceline.comm.groups import Groups
 from paceline.comm.health import GroupHealth
 from paceline.comm.rendezvous import (
-    Meeting,
+    Rendezvous,
     announce_leader,
     awaited_leader,
     found_leader,
@@ -134,8 +134,8 @@ class ElasticAgent:
                 continue
             try:
                 with self.connections.opening():
-                    meeting = self.meet(begin)
-                groups.rejoin(groups.placement, meeting)
+                    rendezvous = self.join_rendezvous(begin)
+                groups.rejoin(groups.placement, rendezvous)
             except (CommunicationError, ForgedValue) as error:
                 self.interrupt()
                 reset_group_count()
@@ -143,13 +143,13 @@ class ElasticAgent:
                 continue
             return begin
 
-    def meet(self, begin: Begin) -> Meeting:
+    def join_rendezvous(self, begin: Begin) -> Rendezvous:
         """Open the store for the rendezvous of a generation."""
         opened = self._opened
         if opened is None or (begin.address, begin.port) != (opened.host, opened.port):
             opened = reached_store(begin.address, begin.port, lambda: self.ended)
         self._opened = None
-        return Meeting(opened, self._secret, self._interface)
+        return Rendezvous(opened, self._secret, self._interface)
 
     def fail(self, message: str) -> None:
         """Tell the others that the training must end."""
@@ -188,11 +188,11 @@ def _kill_process() -> None:
 
 
 def elastic_agent(
-    run: Run, placement: Placement, meeting: Meeting | None, fitting: Callable[[int], int]
+    run: Run, placement: Placement, rendezvous: Rendezvous | None, fitting: Callable[[int], int]
 ) -> ElasticAgent:
     """Return the agent of a worker after its rendezvous, or of one that joins later."""
-    if meeting is not None:
-        return ElasticAgent(run, placement.node, meeting.interface, meeting.secret, fitting)
+    if rendezvous is not None:
+        return ElasticAgent(run, placement.node, rendezvous.interface, rendezvous.secret, fitting)
     secret = secret_of(run)
     leader = awaited_leader(run, secret)
     interface = interfaces.towards(leader.address)

@@ -15,7 +15,7 @@ from paceline.checkpoints.verification import newest_good
 from paceline.comm.groups import Groups
 from paceline.membership.service import Begin
 from paceline.observe.event_writer import EventWriter
-from paceline.schedulers.placement import is_preempted
+from paceline.schedulers.task_placement import is_preempted
 from paceline.specs import Damaged, NotSaved, Outcome, Placement, Resumed, Run, Saved, Source
 from paceline.train.elastic.agent import ElasticAgent
 from paceline.train.elastic.peer_copies import PeerCopies

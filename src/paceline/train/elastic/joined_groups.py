@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from paceline.comm.errors import PeerLost
+from paceline.comm.group_errors import PeerLost
 from paceline.comm.groups import Groups
-from paceline.comm.rendezvous import MEETING_TIMEOUT_SECONDS, NotMet, meet
+from paceline.comm.rendezvous import RENDEZVOUS_TIMEOUT_SECONDS, RendezvousTimeout, join_rendezvous
 from paceline.membership.service import Ended
 from paceline.specs import Member, Placement, Roster, Run, RunOver
 from paceline.train.elastic.agent import ElasticAgent, elastic_agent
@@ -39,17 +39,17 @@ def joined_elastic(
     if run is None or (placement.workers == 1 and not placement.joins):
         yield Groups(placement, device, None), None
         return
-    meeting = None if placement.joins else meet(run, placement, port)
-    agent = elastic_agent(run, placement, meeting, fitting) if fitting else None
+    rendezvous = None if placement.joins else join_rendezvous(run, placement, port)
+    agent = elastic_agent(run, placement, rendezvous, fitting) if fitting else None
     try:
-        groups = Groups(placement, device, meeting, agent.health if agent else None)
+        groups = Groups(placement, device, rendezvous, agent.health if agent else None)
         if agent and not placement.joins:
             agent.begin(_first_roster(groups, agent.member))
     except PeerLost as error:
         if not isinstance(error.__cause__, dist.DistStoreError):
             raise
-        raise NotMet(
-            f"the workers did not all meet within {MEETING_TIMEOUT_SECONDS:.0f} s: {error}",
+        raise RendezvousTimeout(
+            f"the workers did not all meet within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s: {error}",
             fix=f"see in {run.logs} which of them said nothing, and how its node is",
         ) from error
     try:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paceline.comm.errors import CommunicationError, drop_frames
+from paceline.comm.group_errors import CommunicationError, drop_frames
 from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import clear_sharding_cache
 from paceline.membership.service import Begin

@@ -13,7 +13,7 @@ def snapshot_of(
     state: TrainingState, progress: Progress, data: dict[str, int], metrics: dict[str, float]
 ) -> Snapshot:
     """Return the state after the last step. All workers call this together."""
-    state.arranged.settle()
+    state.parallel_model.settle()
     head = Manifest.head(
         progress.steps,
         samples=progress.samples,

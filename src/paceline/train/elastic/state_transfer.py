@@ -72,7 +72,7 @@ def _take(state: TrainingState, device: torch.device, donor: int) -> None:
 
 def _tensors(state: TrainingState) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield all tensors of a worker that holds the whole state."""
-    for stored in state.arranged.stored():
+    for stored in state.parallel_model.stored():
         yield f"model/{stored.name}", local_tensor(stored.tensor).detach()
     yield from state.optimizer_tensors()
 

@@ -8,7 +8,7 @@ import torch
 from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch
-from paceline.parallel.arranged import Arranged
+from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weights
 from paceline.specs import Layout
@@ -50,12 +50,12 @@ class GradientComputation:
     scaling: LossScaling
     batches: Batches
 
-    def learn(self, arranged: Arranged, batch: Batch, step: int) -> BatchLoss:
+    def learn(self, parallel_model: ParallelModel, batch: Batch, step: int) -> BatchLoss:
         """Compute the gradients of the mean loss over the global batch."""
         # Tensor-parallel slices of a layer must draw the same numbers.
         stream = self.groups.placement.rank // self.layout.tensor
         seed_step(self.groups.device, self.training.seed, step, stream)
-        parts = arranged.parts(batch, self.batches.largest_share(batch.global_samples))
+        parts = parallel_model.parts(batch, self.batches.largest_local_batch(batch.global_samples))
         weights = Weights(
             parts,
             self.training.weight,
@@ -64,13 +64,13 @@ class GradientComputation:
             replicas_differ=self.mode.settings.replicas_differ,
         )
 
-        def minimise(loss: torch.Tensor, number: int) -> torch.Tensor:
+        def minimize(loss: torch.Tensor, number: int) -> torch.Tensor:
             # Gradients are averaged over data-parallel ranks, so a loss scaled by its fraction of
             # the weight x ranks gives the mean over the global batch, even if local batches differ.
             # This also holds if weights are averaged: a plain SGD step is linear in the gradient.
             share = weights.each[number] * self.layout.data_workers / weights.total()
             return self.scaling.scaled(loss * share)
 
-        losses = arranged.learn(parts, minimise, self.mode.last_backward)
+        losses = parallel_model.learn(parts, minimize, self.mode.last_backward)
         mean = weights.mean(losses)
         return BatchLoss(mean, mean, weights.mine if losses else 0.0)

@@ -10,7 +10,7 @@ from paceline.comm.torch_internals import BatchNormLayer
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch
 from paceline.data.nested import map_tensors
-from paceline.parallel.arranged import Arranged
+from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weigh, weight_of
 from paceline.specs import Layout, PacelineError
@@ -52,7 +52,7 @@ def _check_size(layout: Layout, batches: Batches) -> None:
 class CanonicalGradients(GradientComputation):
     """Gradients computed per part, with its own forward, backward and random numbers."""
 
-    def learn(self, arranged: Arranged, batch: Batch, step: int) -> BatchLoss:
+    def learn(self, parallel_model: ParallelModel, batch: Batch, step: int) -> BatchLoss:
         """Compute the gradients of the mean loss over the global batch."""
         mode, every = self.mode, self.batches.parts
         assert isinstance(mode, CanonicalHook)
@@ -60,16 +60,16 @@ class CanonicalGradients(GradientComputation):
         mine = self._parts(batch)
         weights = _Weights(mine, every, self.training.weight, self.groups)
         losses = torch.zeros(every, device=self.groups.device)
-        mode.begin(min(every, batch.global_samples), RunningStatistics(arranged.model))
+        mode.begin(min(every, batch.global_samples), RunningStatistics(parallel_model.model))
         for number, part in mine.items():
 
-            def minimise(loss: torch.Tensor, only: int, number: int = number) -> torch.Tensor:
+            def minimize(loss: torch.Tensor, only: int, number: int = number) -> torch.Tensor:
                 del only
                 return self.scaling.scaled(loss * weights.share(number))
 
             seed_step(self.groups.device, self.training.seed, step, number)
             with mode.part(number, last=number == max(mine)):
-                (losses[number],) = arranged.learn([part], minimise)
+                (losses[number],) = parallel_model.learn([part], minimize)
         mean = (losses * weights.each).sum() / weights.each.sum().clamp(min=1e-9)
         return BatchLoss(mean, losses, weights.each)
 

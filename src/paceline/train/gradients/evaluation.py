@@ -11,7 +11,7 @@ from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import load
 from paceline.data.order import Sequential
-from paceline.parallel.arranged import Arranged
+from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.loss_weights import weight_of
 from paceline.specs import Layout
 from paceline.user.training import Measure, Training, samples_of
@@ -27,7 +27,7 @@ class Evaluation:
 
 
 def evaluate(
-    arranged: Arranged,
+    parallel_model: ParallelModel,
     training: Training,
     data: "Dataset[Any]",
     metrics: Mapping[str, Measure],
@@ -46,12 +46,12 @@ def evaluate(
     )
     measures = {"loss": training.loss, **metrics}
     sums = torch.zeros(len(measures) + 1, device=groups.device)
-    with torch.no_grad(), arranged.evaluating():
+    with torch.no_grad(), parallel_model.evaluating():
         for share in load(
             data, batches, groups.device, split=training.split, processes=training.loaders
         ):
-            parts = arranged.parts(share, batches.largest_share(share.global_samples))
-            means = arranged.measure(parts, list(measures.values()))
+            parts = parallel_model.parts(share, batches.largest_local_batch(share.global_samples))
+            means = parallel_model.measure(parts, list(measures.values()))
             for part, found in zip(parts, means, strict=False):  # none before the last stage
                 if part.samples:
                     weight = weight_of(part, training.weight)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 
 from paceline.comm.groups import Groups
-from paceline.parallel.arranged import Arranged
+from paceline.parallel.parallel_model import ParallelModel
 from paceline.specs import Faults, Layout, Refused, Slow
 from paceline.train.gradients.accumulation import BatchLoss
 from paceline.train.monitor.non_finite import FiniteGradients
@@ -59,12 +59,14 @@ class Monitor:
         """Squared gradient norm of the whole model, if known."""
         return self._finite.squared_norm
 
-    def learned(self, step: int, arranged: Arranged, learn: Callable[[], BatchLoss]) -> BatchLoss:
+    def learned(
+        self, step: int, parallel_model: ParallelModel, learn: Callable[[], BatchLoss]
+    ) -> BatchLoss:
         """Run `learn`, which computes gradients, and return its loss.
 
         If the gradient is not finite, run it once more.
         """
-        return self._finite.learned(step, arranged, learn)
+        return self._finite.learned(step, parallel_model, learn)
 
     def stepped(self, step: int) -> None:
         """Run the checks after a step, before a checkpoint. All workers call this every step."""
@@ -80,7 +82,7 @@ class Monitor:
 
     def _check_replicas(self, step: int) -> None:
         state = self._state()
-        tensors = common_tensors(state.arranged, state.optimizer)
+        tensors = common_tensors(state.parallel_model, state.optimizer)
         corrupt = self._replicas.repaired(step, tensors)
         if corrupt and self._replicas.tells(corrupt):
             workers = ", ".join(map(str, corrupt))

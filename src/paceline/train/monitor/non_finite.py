@@ -15,7 +15,7 @@ from torch import nn
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import foreach_norm, sparse_values
-from paceline.parallel.arranged import Arranged
+from paceline.parallel.parallel_model import ParallelModel
 from paceline.specs import Layout, PacelineError, SyncSettings
 from paceline.train.gradients.accumulation import BatchLoss
 
@@ -48,19 +48,21 @@ class FiniteGradients:
         self._put_back = restore_buffers
         """Undo the forward pass's changes to buffers."""
 
-    def learned(self, step: int, arranged: Arranged, learn: Callable[[], BatchLoss]) -> BatchLoss:
+    def learned(
+        self, step: int, parallel_model: ParallelModel, learn: Callable[[], BatchLoss]
+    ) -> BatchLoss:
         """Run `learn`, which computes a step's gradients, and return its loss; retry once."""
         if not self._watches:
             return learn()
         learned = learn()
-        if self._is_finite(arranged):
+        if self._is_finite(parallel_model):
             return learned
         ranks, loss = self._who(learned, own_gradient_is_bad=False)
-        self._forget(arranged)
+        self._forget(parallel_model)
         noted = _Noted()
-        with noted.gradients(arranged) if self._whole else nullcontext():
+        with noted.gradients(parallel_model) if self._whole else nullcontext():
             learned = learn()
-        if self._is_finite(arranged):
+        if self._is_finite(parallel_model):
             self._say(step, ranks, _what_happened(ranks, loss))
         elif not self._alone:
             ranks, loss = self._who(learned, own_gradient_is_bad=noted.bad)
@@ -74,21 +76,21 @@ class FiniteGradients:
         # Otherwise independent replicas continue: telemetry shares the loss, and all end together.
         return learned
 
-    def _is_finite(self, arranged: Arranged) -> bool:
+    def _is_finite(self, parallel_model: ParallelModel) -> bool:
         if self._clips:
-            self.squared_norm = norm = arranged.squared_norm()
+            self.squared_norm = norm = parallel_model.squared_norm()
         else:
             # A norm reads every value once, and is not finite if any value is not.
-            gradients = _gradients(arranged)
+            gradients = _gradients(parallel_model)
             norms = foreach_norm(gradients) if gradients else ()
             norm = torch.stack(norms).sum() if norms else torch.zeros(())
         if norm.isfinite():
             return True
         # A norm can overflow while all values are finite; a worker with all of them can check.
-        return self._whole and all(each.isfinite().all() for each in _gradients(arranged))
+        return self._whole and all(each.isfinite().all() for each in _gradients(parallel_model))
 
-    def _forget(self, arranged: Arranged) -> None:
-        for parameter in arranged.parameters():
+    def _forget(self, parallel_model: ParallelModel) -> None:
+        for parameter in parallel_model.parameters():
             parameter.grad = None
         self._put_back()
 
@@ -108,13 +110,13 @@ class _Noted:
     bad = False
 
     @contextmanager
-    def gradients(self, arranged: Arranged) -> Iterator[None]:
+    def gradients(self, parallel_model: ParallelModel) -> Iterator[None]:
         def note(parameter: nn.Parameter) -> None:
             self.bad |= parameter.grad is not None and not bool(parameter.grad.isfinite().all())
 
         hooks = [
             each.register_post_accumulate_grad_hook(note)  # type: ignore[no-untyped-call]
-            for each in arranged.parameters()
+            for each in parallel_model.parameters()
             if each.requires_grad
         ]
         try:
@@ -124,8 +126,10 @@ class _Noted:
                 hook.remove()
 
 
-def _gradients(arranged: Arranged) -> list[torch.Tensor]:
-    gradients = [local_tensor(each.grad) for each in arranged.parameters() if each.grad is not None]
+def _gradients(parallel_model: ParallelModel) -> list[torch.Tensor]:
+    gradients = [
+        local_tensor(each.grad) for each in parallel_model.parameters() if each.grad is not None
+    ]
     return [sparse_values(each) if each.is_sparse else each for each in gradients]
 
 

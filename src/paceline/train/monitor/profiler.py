@@ -85,7 +85,7 @@ class Tracing:
             steps=found.steps,
             step_seconds=found.step_seconds,
             communication_seconds=found.communication_seconds,
-            hidden_seconds=found.hidden_seconds,
+            overlapped_seconds=found.overlapped_seconds,
             clock_offset_seconds=self._offset.seconds,
             clock_uncertainty_seconds=self._offset.uncertainty_seconds,
         )

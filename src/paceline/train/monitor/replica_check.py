@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
-from paceline.parallel.arranged import Arranged
+from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.step_clock import Clock
 from paceline.specs import Layout, PacelineError, SyncSettings
 
@@ -92,13 +92,15 @@ class Replicas:
         return every
 
 
-def common_tensors(arranged: Arranged, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def common_tensors(
+    parallel_model: ParallelModel, optimizer: torch.optim.Optimizer
+) -> list[torch.Tensor]:
     """Return the tensors that are equal on all replicas: weights and their optimizer state.
 
     Buffers are not among them: running statistics differ between workers until they are used.
     """
     tensors: list[torch.Tensor] = []
-    for parameter in arranged.parameters():
+    for parameter in parallel_model.parameters():
         kept = optimizer.state.get(parameter, {})
         values = [parameter, *(kept[key] for key in sorted(kept))]
         tensors += [

@@ -18,12 +18,12 @@ from paceline.observe.event_writer import EventWriter
 from paceline.parallel.step.step_clock import clock_of
 from paceline.specs import (
     PARTS,
-    Agreed,
     Evaluated,
     Finished,
     Outcome,
     Started,
     Steps,
+    SyncChanged,
     SyncSettings,
     Workers,
     WorkerState,
@@ -199,9 +199,9 @@ class Telemetry:
         self._refuse_non_finite(first, means, window)
         self._window_steps = window_steps(others[_ALL_SECONDS] / self._groups.placement.workers)
 
-    def agreed(self, step: int, sync: SyncSettings, why: str) -> None:
+    def sync_changed(self, step: int, sync: SyncSettings, why: str) -> None:
         """Record that the synchronization mode changes from this step on."""
-        self.tell(Agreed, step=step, sync=sync, why=why)
+        self.tell(SyncChanged, step=step, sync=sync, why=why)
 
     def evaluated(self, step: int, samples: int, loss: float, metrics: dict[str, float]) -> None:
         """Record an evaluation of the model."""

@@ -4,12 +4,12 @@ from paceline.cluster.probe.cases import groupings, partners
 from paceline.cluster.probe.probe_folder import note_done, write_probed
 from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
-from paceline.schedulers.placement import placement
+from paceline.schedulers.task_placement import placement
 from paceline.specs import Run, TrainingProfile
 from paceline.specs.measurements.probe import CollectiveTime, PairRate, Probed, ProbedWorker
 from paceline.train.elastic.joined_groups import joined
-from paceline.train.probing.collectives import collective_times, pair_rate, shared
-from paceline.train.probing.device import best_flops, measured
+from paceline.train.probing.collective_timing import collective_times, pair_rate, shared
+from paceline.train.probing.device_measurement import best_flops, measured
 
 
 def probe(run: Run) -> None:
@@ -52,7 +52,7 @@ class _Probe:
         if job.train is None:
             return None
         # This loads the dry run, which a probe without a model does not need.
-        from paceline.train.probing.model import training_profile  # noqa: PLC0415
+        from paceline.train.probing.model_timing import training_profile  # noqa: PLC0415
 
         return training_profile(job.train, job.function, job.folder, self._groups)
 

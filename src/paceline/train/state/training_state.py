@@ -19,7 +19,7 @@ from paceline.checkpoints.tensor_extent import Extent, Piece
 from paceline.checkpoints.tensor_loading import fill
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.torch_internals import foreach_add_, foreach_copy_
-from paceline.parallel.arranged import Arranged, Stored
+from paceline.parallel.parallel_model import ParallelModel, StateTensor
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.specs import PacelineError
 from paceline.sync.hook import Hook
@@ -29,16 +29,16 @@ from paceline.sync.hook import Hook
 class TrainingState:
     """One worker's part of the training state."""
 
-    arranged: Arranged
+    parallel_model: ParallelModel
     optimizer: torch.optim.Optimizer
     schedule: LRScheduler | None
     scaling: LossScaling
     mode: Hook
 
     @cached_property
-    def _stored(self) -> list[Stored]:
+    def _stored(self) -> list[StateTensor]:
         """Tensors that this worker holds; listed once, because training waits for it."""
-        return list(self.arranged.stored())
+        return list(self.parallel_model.stored())
 
     def sections(self) -> dict[str, list[Piece]]:
         """Return the pieces that this worker writes, in sections that change together."""
@@ -167,7 +167,7 @@ class TrainingState:
                 [
                     piece
                     for stored, tensor in zip(learning, one, strict=True)
-                    for piece in stored.in_copy.held(
+                    for piece in stored.in_replica.held(
                         f"replica-{replica}/model/{stored.name}", tensor
                     )
                 ],
@@ -183,7 +183,7 @@ class TrainingState:
             for stored in self._stored:
                 if stored.tensor.requires_grad:
                     local = local_tensor(stored.tensor).detach()
-                    yield f"{whose}model/{stored.name}", local, stored.in_copy, stored.writes
+                    yield f"{whose}model/{stored.name}", local, stored.in_replica, stored.writes
         yield from self._optimizer_tensors(whose)
 
     def _mode_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
@@ -195,9 +195,9 @@ class TrainingState:
             if kept.common:
                 yield name, kept.tensor, stored.extent, stored.writes
             else:
-                yield f"{whose}{name}", kept.tensor, stored.in_copy, stored.writes
+                yield f"{whose}{name}", kept.tensor, stored.in_replica, stored.writes
 
-    def _optimizer_states(self) -> Iterator[tuple[Stored, dict[str, Any]]]:
+    def _optimizer_states(self) -> Iterator[tuple[StateTensor, dict[str, Any]]]:
         for stored in self._stored:
             if stored.tensor in self.optimizer.state:
                 yield stored, self.optimizer.state[stored.tensor]
@@ -210,8 +210,8 @@ class TrainingState:
                     name = f"{whose}optimizer/{stored.name}/{key}"
                     yield name, local_tensor(value).detach(), extent, stored.writes
 
-    def _extent_of_state(self, stored: Stored, key: str, value: torch.Tensor) -> Extent:
-        extent = stored.in_copy if self._own else stored.extent
+    def _extent_of_state(self, stored: StateTensor, key: str, value: torch.Tensor) -> Extent:
+        extent = stored.in_replica if self._own else stored.extent
         if value.shape == stored.tensor.shape:
             return extent
         if extent.whole == tuple(stored.tensor.shape) and not hasattr(stored.tensor, "to_local"):
@@ -265,7 +265,7 @@ def _keys_by_parameter(manifest: Contents, whose: str) -> dict[str, set[str]]:
     return found
 
 
-def _room(stored: Stored, manifest: Contents, key: str, whose: str) -> Any:
+def _room(stored: StateTensor, manifest: Contents, key: str, whose: str) -> Any:
     """Return a scalar of the optimizer state, or an empty tensor to load one of its tensors."""
     name = f"{whose}optimizer/{stored.name}/{key}"
     if name in manifest.scalars:

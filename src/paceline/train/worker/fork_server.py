@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from paceline.cluster.process import die_with_launcher, name_process
-from paceline.schedulers.placement import placement
+from paceline.schedulers.task_placement import placement
 from paceline.specs import Run
 from paceline.train.worker.main import work
 from paceline.train.worker.threads import limit_threads
@@ -31,7 +31,7 @@ def main() -> None:
     descriptor of its output; the reply is the worker's process id.
     """
     die_with_launcher()
-    name_process("nursery")
+    name_process("server")
     folder = Path(sys.argv[1])
     launcher = socket.socket(fileno=os.dup(sys.stdin.fileno()))
     _load(folder)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from paceline.cluster.process import die_with_launcher, name_process
-from paceline.comm.errors import CommunicationError
+from paceline.comm.group_errors import CommunicationError
 from paceline.comm.torch_loading import load_torch
 from paceline.membership.hooks import Ended
 from paceline.observe.event_writer import EventWriter
-from paceline.schedulers.placement import placement
+from paceline.schedulers.task_placement import placement
 from paceline.specs import (
     OUT_OF_MEMORY_EXIT_CODE,
     STOPPED_EXIT_CODE,

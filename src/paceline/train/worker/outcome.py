@@ -11,8 +11,8 @@ import time
 from contextlib import suppress
 
 from paceline.observe.event_writer import EventWriter
-from paceline.schedulers.placement import current_job
 from paceline.schedulers.scheduler import Scheduler
+from paceline.schedulers.task_placement import current_job
 from paceline.specs import (
     BATCH_ALIVE_SECONDS,
     STOPPED_EXIT_CODE,

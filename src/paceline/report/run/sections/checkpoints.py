@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from paceline.report.drawing.brief import Content
 from paceline.report.drawing.tables import Table
-from paceline.report.run.interruptions import (
+from paceline.report.run.interruption_figures import (
     CheckpointFigures,
     TroubleFigures,
     checkpoint_figures,

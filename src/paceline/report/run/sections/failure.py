@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from paceline.report.drawing.brief import Content
-from paceline.report.reading.failure import cause
+from paceline.report.reading.failure_cause import cause
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.section import ReportedRun, Section
 from paceline.specs import Failed

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from paceline.report.drawing.brief import Content
 from paceline.report.drawing.tables import Table
 from paceline.report.run.fault_history import survived_faults
-from paceline.report.run.interruptions import (
+from paceline.report.run.interruption_figures import (
     InterruptionFigures,
     RegroupFigures,
     interruption_figures,

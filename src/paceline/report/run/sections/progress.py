@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.report.drawing.brief import Content
 from paceline.report.drawing.chart import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, Picture, finish
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.section import ReportedRun, Section
 from paceline.specs import units

@@ -3,7 +3,7 @@
 from paceline.report.drawing.brief import Content, Tile
 from paceline.report.run.fault_history import planned_words
 from paceline.report.run.figures import Summary
-from paceline.report.run.interruptions import interruptions_words
+from paceline.report.run.interruption_figures import interruptions_words
 from paceline.report.run.section import ReportedRun, Section
 from paceline.specs import units
 
@@ -84,7 +84,7 @@ def _remarks(figures: Summary) -> list[str]:
         remarks.append(f"Synchronization mode: --sync {figures.sync}.")
     return remarks + [
         f"Auto switched to {each.sync} after step {each.after_step}: {each.why}."
-        for each in figures.agreements
+        for each in figures.sync_changes
     ]
 
 

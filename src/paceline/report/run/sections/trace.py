@@ -18,7 +18,7 @@ class TraceFigures(Spec):
     steps: int
     step_seconds: float
     communication_seconds: float
-    hidden_seconds: float
+    overlapped_seconds: float
     """The part of it that overlapped with computation."""
     exposed_seconds: float
     """The exposed part of it."""
@@ -33,7 +33,7 @@ class TraceFigures(Spec):
         recorded = f"In {when}, traced on {units.count(len(self.workers), 'worker')},"
         if not self.communication_seconds:
             return f"{recorded} there was no communication."
-        overlapped = units.percent(self.hidden_seconds / self.communication_seconds)
+        overlapped = units.percent(self.overlapped_seconds / self.communication_seconds)
         return (
             f"{recorded} communication took {units.milliseconds(self.communication_seconds)} ms"
             f" of a step's {units.milliseconds(self.step_seconds)} ms: {overlapped} overlapped"
@@ -51,7 +51,7 @@ def trace_figures(state: RunState) -> TraceFigures | None:
         steps=workers[0].steps,
         step_seconds=fmean(each.step_seconds for each in workers),
         communication_seconds=fmean(each.communication_seconds for each in workers),
-        hidden_seconds=fmean(each.hidden_seconds for each in workers),
+        overlapped_seconds=fmean(each.overlapped_seconds for each in workers),
         exposed_seconds=fmean(each.exposed_seconds for each in workers),
         workers=workers,
     )
@@ -85,7 +85,7 @@ def _table(figures: TraceFigures) -> Table:
             str(each.rank),
             each.node,
             units.milliseconds(each.communication_seconds),
-            units.milliseconds(each.hidden_seconds),
+            units.milliseconds(each.overlapped_seconds),
             units.milliseconds(each.exposed_seconds),
             f"{1e3 * each.clock_offset_seconds:.3f} ± {1e3 * each.clock_uncertainty_seconds:.3f}",
         )

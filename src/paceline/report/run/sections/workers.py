@@ -6,7 +6,7 @@ from paceline.report.drawing.brief import Content
 from paceline.report.drawing.tables import Table
 from paceline.report.run.section import ReportedRun, Section
 from paceline.report.run.step_breakdown import SLOW_FACTOR
-from paceline.report.run.worker_status import Standing, listed, standings
+from paceline.report.run.worker_status import WorkerStatus, listed, worker_statuses
 from paceline.specs import units
 
 MOST_WORKERS = 64
@@ -20,7 +20,7 @@ class _Workers(Section[None]):
         took = "–" if startup is None else units.duration(startup)
         tiles = [("Start-up", took, "to the first step", "")]
         rows = [("Start-up", None if startup is None else took)]
-        found = standings(run.state)
+        found = worker_statuses(run.state)
         if not found:
             return Content(tiles=tiles, rows=rows)
         shown = listed(found, MOST_WORKERS)
@@ -50,7 +50,7 @@ class _Workers(Section[None]):
 SECTION = _Workers()
 
 
-def _table(shown: list[Standing], caption: str) -> Table:
+def _table(shown: list[WorkerStatus], caption: str) -> Table:
     rows = [
         (
             str(one.worker.rank),

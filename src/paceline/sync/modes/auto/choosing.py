@@ -71,7 +71,7 @@ def predicted(sync: SyncSettings, measured: Measured, workers: int, parameters: 
     traffic = sync.traffic(workers, parameters)
     seconds, compute = _round_seconds(traffic, measured), measured.compute_seconds
     if sync.replicas_differ:
-        exposed = max(0.0, seconds - traffic.hidden_steps * compute) * traffic.per_step
+        exposed = max(0.0, seconds - traffic.overlapped_steps * compute) * traffic.per_step
     else:
         # Backward, two thirds of a step, overlaps communication from its first bucket on.
         exposed = max(0.1 * seconds, seconds - 0.5 * compute)

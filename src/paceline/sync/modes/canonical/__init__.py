@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from paceline.specs import Layout, PacelineError
+from paceline.specs.even_division import slice_of
 from paceline.specs.plans.traffic import (
     BUCKET_BYTES,
     NUMBER_BYTES,
@@ -15,7 +16,6 @@ from paceline.specs.plans.traffic import (
     copied,
     transfer,
 )
-from paceline.specs.shares import slice_of
 from paceline.sync.mode import SyncMode
 from paceline.sync.modes.canonical.tree import subtrees
 
@@ -77,9 +77,9 @@ class Canonical(SyncMode):
                 " number of workers",
                 fix="use replicas only, or leave --sync canonical out",
             )
-        if layout.batch_norm == "synchronised":
+        if layout.batch_norm == "synchronized":
             raise PacelineError(
-                "batch_norm=synchronised was given together with --sync canonical, in which every"
+                "batch_norm=synchronized was given together with --sync canonical, in which every"
                 " part of a batch has its own forward",
                 fix="use --batch-norm local",
             )
@@ -114,7 +114,7 @@ class Canonical(SyncMode):
             ),
             busiest=workers,
             per_step=1.0,
-            hidden_steps=0,
+            overlapped_steps=0,
             # Into a row, through the sum, concatenated, back; a row and a sum of each earlier part.
             device_bytes=copied(parameters, 4.5 + 2.5 * (rows - 1)),
             # All wait for the worker with the most subtrees.

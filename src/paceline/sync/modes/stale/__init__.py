@@ -96,7 +96,7 @@ class Stale(SyncMode):
             ),
             busiest=servers,
             per_step=1.0,
-            hidden_steps=0,
+            overlapped_steps=0,
             device_bytes=copied(parameters, 6.0 + 2.0 * workers / servers),
             crossing=crossing,
         )

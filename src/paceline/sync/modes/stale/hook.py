@@ -28,7 +28,8 @@ from paceline.specs import PacelineError
 from paceline.sync.flat import Held, rows_of
 from paceline.sync.hook import Bound, Hook
 from paceline.sync.modes.stale import Stale
-from paceline.sync.modes.stale.messages import (
+from paceline.sync.modes.stale.server import Arrival, Part, Server, settings_of
+from paceline.sync.modes.stale.server_messages import (
     ANSWER,
     GOODBYE,
     PUSH,
@@ -38,7 +39,6 @@ from paceline.sync.modes.stale.messages import (
     unpacked_states,
     weights_in,
 )
-from paceline.sync.modes.stale.server import Arrival, Part, Server, settings_of
 
 _BY_ELEMENT = {
     "ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop",

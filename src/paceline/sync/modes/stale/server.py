@@ -17,7 +17,7 @@ import torch
 
 from paceline.comm.dtensor import local_tensor
 from paceline.sync.flat import Row
-from paceline.sync.modes.stale.messages import (
+from paceline.sync.modes.stale.server_messages import (
     ANSWER,
     GOODBYE,
     PUSH,

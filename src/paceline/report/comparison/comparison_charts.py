@@ -17,7 +17,7 @@ from paceline.report.drawing.chart import (
     finish,
     named_bars,
 )
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.report.run.step_breakdown import COLORS, MEANINGS, meanings, part_colors
 from paceline.specs import units
 

@@ -3,7 +3,7 @@
 from pydantic import Field, PositiveInt
 
 from paceline.specs.base import Spec
-from paceline.specs.settings import with_settings
+from paceline.specs.key_value_settings import with_settings
 
 
 class Faults(Spec):

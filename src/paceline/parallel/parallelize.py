@@ -9,12 +9,19 @@ from torch import nn
 
 from paceline.comm.groups import Groups
 from paceline.data.loader import Batch, collated
-from paceline.parallel.arranged import Arranged, Built, Setting, autocast, evaluating, micro_batches
 from paceline.parallel.batch_norm import prepare_batch_norm
+from paceline.parallel.parallel_model import (
+    ParallelContext,
+    ParallelModel,
+    PreparedModel,
+    autocast,
+    evaluating,
+    micro_batches,
+)
 from paceline.parallel.recompute import recompute
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.step.step_clock import Clock
-from paceline.parallel.whole_model import Whole
+from paceline.parallel.whole_model import WholeModel
 from paceline.specs import Layout, SyncSettings, default_sync
 from paceline.user.training import Training
 
@@ -24,25 +31,25 @@ if TYPE_CHECKING:
     from paceline.parallel.slices.sliced_model import Sliced
 
 
-def arrange(
+def parallelize(
     training: Training,
     layout: Layout,
     groups: Groups,
     *,
-    largest_share: int,
+    largest_local_batch: int,
     sync: SyncSettings | None = None,
     clock: Clock | None = None,
     trial: bool = True,
-) -> Arranged:
-    """Build the model on this worker and arrange it as the layout says.
+) -> ParallelModel:
+    """Build the model on this worker under its layout.
 
-    `largest_share` is the largest local batch of any worker. With `trial`, a layout that changes
-    how the model is computed is first compared with the plain model on two samples. `clock`
+    `largest_local_batch` is that of any worker. With `trial`, a layout that changes how the model
+    is computed is first compared with the plain model on two samples. `clock`
     measures where the time of a step goes.
     """
     layout.check()
     sync = sync or default_sync()
-    setting = Setting(
+    setting = ParallelContext(
         layout=layout,
         groups=groups,
         loss=training.loss,
@@ -51,29 +58,29 @@ def arrange(
         clock=clock or Clock(),
     )
 
-    def build() -> Built:
+    def build() -> PreparedModel:
         # Any number of workers starts from the same initial weights.
         torch.manual_seed(training.seed)
         model = training.model().to(groups.device)
-        count = max(micro_batches(layout, largest_share), sync.batch_parts or 1)
+        count = max(micro_batches(layout, largest_local_batch), sync.batch_parts or 1)
         norms = prepare_batch_norm(model, layout, setting.data_group, micro_batches=count)
         recompute(model, layout, norms.again)
-        return Built(model, norms)
+        return PreparedModel(model, norms)
 
     if layout.tensor * layout.pipeline > 1:
-        return _arrange_traced(build, training, setting, trial)
+        return _parallelize_traced(build, training, setting, trial)
     built = build()
     if layout.compile:
         built.model.compile()
-    return Whole(built, setting, size=_size(built.model))
+    return WholeModel(built, setting, size=_size(built.model))
 
 
-def _arrange_traced(
-    build: Callable[[], Built], training: Training, setting: Setting, trial: bool
-) -> Arranged:
+def _parallelize_traced(
+    build: Callable[[], PreparedModel], training: Training, setting: ParallelContext, trial: bool
+) -> ParallelModel:
     # Imported here because data parallelism does not need these modules and starts faster without.
     from paceline.parallel.forward_trace import trace  # noqa: PLC0415
-    from paceline.parallel.pipeline.pipelined import Piped  # noqa: PLC0415
+    from paceline.parallel.pipeline.pipelined import PipelinedModel  # noqa: PLC0415
     from paceline.parallel.pipeline.stages import Stage, cut  # noqa: PLC0415
     from paceline.parallel.trial import Reference  # noqa: PLC0415
 
@@ -100,16 +107,16 @@ def _arrange_traced(
                     sliced.cut if sliced else lambda name, gradient: gradient,
                     how=f"laid out with tensor={layout.tensor} and pipeline={layout.pipeline}",
                 )
-    built = Built(model, built.norms, sliced)
+    built = PreparedModel(model, built.norms, sliced)
     if stage is None or where is None:
-        return Whole(built, setting, size=size)
+        return WholeModel(built, setting, size=size)
     first = layout.position(groups.placement.rank).stage
     here, stages = {first: built}, {first: stage}
     for number in range(first + layout.pipeline, layout.stages, layout.pipeline):
         another = build()
-        here[number] = Built(another.model, another.norms, slicer(another.model))
+        here[number] = PreparedModel(another.model, another.norms, slicer(another.model))
         stages[number] = Stage(another.model, where.few)
-    return Piped(here, stages, where, whole, setting)
+    return PipelinedModel(here, stages, where, whole, setting)
 
 
 def _slicer(

@@ -8,7 +8,7 @@ import typer
 from paceline.cli.console import Json, Quiet, RunFolder, To, print_json, say
 
 if TYPE_CHECKING:
-    from paceline.report.forms import Report
+    from paceline.report.formats import Report
 
 
 def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = False) -> None:
@@ -19,7 +19,7 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
     from rich.console import Console
 
     from paceline import report
-    from paceline.cli.options.listeners import follow
+    from paceline.cli.options.listener_options import follow
     from paceline.specs import PacelineError, Run
 
     if json and to:
@@ -74,7 +74,7 @@ def report(
 
     Example:  paceline report runs/gpt-20260101-120000 -o gpt.html
     """
-    from paceline.report.forms import write
+    from paceline.report.formats import write
 
     found = _report_of(paths, cluster)
     if json:
@@ -89,7 +89,7 @@ def report(
 def _report_of(paths: list[Path], cluster: Path | None) -> "Report":
     from paceline.cluster.catalog import read_cluster
     from paceline.report.comparison.compared_runs import runs_in
-    from paceline.report.forms import comparison_report, run_report, study_report
+    from paceline.report.formats import comparison_report, run_report, study_report
     from paceline.specs import PacelineError
     from paceline.study.result import result
     from paceline.study.study_folder import StudyFolder

@@ -9,7 +9,7 @@ from paceline.parallel.dry_run.model_profile import profile_of
 from paceline.parallel.measured_model import measured
 from paceline.profile.timing import merged, with_times
 from paceline.specs import Layout, ModelTimes, Profile, TrainingProfile
-from paceline.train.probing.collectives import shared
+from paceline.train.probing.collective_timing import shared
 from paceline.user.script import training_of
 
 BUDGET_SECONDS = 15.0

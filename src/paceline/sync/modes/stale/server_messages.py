@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from paceline.comm.errors import PeerLost
+from paceline.comm.group_errors import PeerLost
 
 PUSH, ANSWER = 1, 2
 """Tags of a worker's gradients and a server's answers, between the same two workers."""

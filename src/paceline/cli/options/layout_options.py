@@ -85,7 +85,7 @@ Sequence = Annotated[
     ),
 ]
 BatchNorm = Annotated[
-    Literal["local", "synchronised"] | None,
+    Literal["local", "synchronized"] | None,
     typer.Option(
         "--batch-norm",
         help="Batch norm statistics: each worker's own, or of the whole batch.",

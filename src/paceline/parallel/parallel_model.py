@@ -20,7 +20,7 @@ from paceline.user.training import Measure
 if TYPE_CHECKING:
     from paceline.parallel.slices.sliced_model import Sliced
 
-Minimise = Callable[[torch.Tensor, int], torch.Tensor]
+Minimize = Callable[[torch.Tensor, int], torch.Tensor]
 """Map a micro-batch's loss and its index to the value that backward starts from."""
 
 LastBackward = Callable[[], AbstractContextManager[None]]
@@ -30,8 +30,8 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
-class Setting:
-    """The environment that a model is arranged in."""
+class ParallelContext:
+    """The inputs of building a model under a layout."""
 
     layout: Layout
     groups: Groups
@@ -45,7 +45,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Built:
+class PreparedModel:
     """A model on this worker: the user's module and the changes made to it in place."""
 
     model: nn.Module
@@ -54,12 +54,12 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StateTensor:
     """A parameter or buffer, and the extent of this worker's part in the full tensor."""
 
     name: str
     tensor: torch.Tensor
-    in_copy: Extent
+    in_replica: Extent
     """The extent within this worker's replica of the model."""
     replicas: int
     replica: int
@@ -69,11 +69,11 @@ class Stored:
     @property
     def extent(self) -> Extent:
         """The extent if all replicas hold the same values."""
-        return self.in_copy.among(self.replicas, self.replica)
+        return self.in_replica.among(self.replicas, self.replica)
 
 
-class Arranged(Protocol):
-    """A model arranged on the workers by a layout."""
+class ParallelModel(Protocol):
+    """A model under a layout: this worker's part of it."""
 
     model: nn.Module
     """The user's module, with this worker's part of the weights."""
@@ -87,11 +87,11 @@ class Arranged(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield the parameters that this worker updates."""
 
-    def parts(self, batch: Batch, largest_share: int) -> Sequence[Batch]:
+    def parts(self, batch: Batch, largest_local_batch: int) -> Sequence[Batch]:
         """Split a local batch into micro-batches, the same number on every worker."""
 
     def learn(
-        self, parts: Sequence[Batch], minimise: Minimise, last_backward: LastBackward = nullcontext
+        self, parts: Sequence[Batch], minimize: Minimize, last_backward: LastBackward = nullcontext
     ) -> list[torch.Tensor]:
         """Accumulate the gradients of all micro-batches in the parameters and return their losses;
         return no losses on a worker without the last stage."""
@@ -105,7 +105,7 @@ class Arranged(Protocol):
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every weight of the whole model with its name; a collective call."""
 
-    def stored(self) -> Iterator[Stored]:
+    def stored(self) -> Iterator[StateTensor]:
         """Yield the parameters and buffers that this worker holds and a checkpoint stores."""
 
     def settle(self) -> None:
@@ -118,7 +118,7 @@ class Arranged(Protocol):
         """Release the process groups."""
 
 
-def kept_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def state_dict_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield each parameter once, then the buffers that belong to the model's state dict."""
     yield from model.named_parameters()
     names = model.state_dict(keep_vars=True).keys()
@@ -144,14 +144,14 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[Any
     return torch.autocast(device.type, dtype=dtype) if dtype else nullcontext()
 
 
-def micro_batches(layout: Layout, largest_share: int) -> int:
+def micro_batches(layout: Layout, largest_local_batch: int) -> int:
     """Return the number of micro-batches per local batch, the same on every worker.
 
     A pipeline uses a multiple of its number of workers, by default four per worker where the local
     batch is large enough. This keeps workers idle for less than a fifth of the time.
     """
     if layout.micro_batch is not None:
-        count = -(-largest_share // layout.micro_batch)
+        count = -(-largest_local_batch // layout.micro_batch)
     else:
-        count = 1 if layout.pipeline == 1 else min(largest_share, 4 * layout.pipeline)
+        count = 1 if layout.pipeline == 1 else min(largest_local_batch, 4 * layout.pipeline)
     return -(-max(count, layout.pipeline) // layout.pipeline) * layout.pipeline

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from paceline.report.drawing.chart import FAMILY_COLORS, HEIGHT_PIXELS, Picture, finish
-from paceline.report.reading.failure import plain
+from paceline.report.reading.failure_cause import plain
 from paceline.report.studies.study_tables import (
     between,
     bound_of,

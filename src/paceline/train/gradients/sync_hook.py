@@ -6,7 +6,7 @@ import torch
 
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
-from paceline.parallel.arranged import Arranged
+from paceline.parallel.parallel_model import ParallelModel
 from paceline.specs import Layout, PacelineError, SyncSettings
 from paceline.sync.flat import Held
 from paceline.sync.hook import Bound, EngineHook, Hook
@@ -19,13 +19,13 @@ def sync_hook(
     sync: SyncSettings,
     layout: Layout,
     groups: Groups,
-    arranged: Arranged,
+    parallel_model: ParallelModel,
     optimizer: torch.optim.Optimizer,
     report: Callable[[int, SyncSettings, str], None],
 ) -> Hook:
     """Return this worker's hook of a mode. All workers call this together."""
-    if arranged.shares_weights:
-        sync.check_shared_weights(type(arranged.model).__name__)
+    if parallel_model.shares_weights:
+        sync.check_shared_weights(type(parallel_model.model).__name__)
     if not sync.by_engine:
         # Servers keep their part of the weights in host memory and communicate from there.
         groups.join_replicas(layout, backend="gloo" if sync.has_servers else None)
@@ -38,7 +38,7 @@ def sync_hook(
     bound = Bound(
         held=[
             Held(stored.name, stored.tensor, local_tensor(stored.tensor).detach())
-            for stored in arranged.stored()
+            for stored in parallel_model.stored()
             if isinstance(stored.tensor, torch.nn.Parameter)
         ],
         optimizer=optimizer,

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 from statistics import fmean
 
 from paceline.report import RunState
-from paceline.specs import Learned, LearnedPoint, Point, Quality, Run, Stretch, Study
+from paceline.specs import CurvePoint, Point, PointQuality, Quality, Run, RunQuality, Study
 from paceline.specs.measurements.quality import EVALUATED_LOSS, LOSS
 from paceline.study.equivalence_test import comparisons
 from paceline.study.study_folder import States, attempts, finished
@@ -27,7 +27,7 @@ def quality(study: Study, states: States) -> Quality:
     for number, (point, mine) in enumerate(zip(study.points, runs, strict=True)):
         failed = _failed(study, point, states)
         points.append(
-            LearnedPoint(
+            PointQuality(
                 runs=tuple(mine),
                 curve=curve([state for _, state in ended[number]]),
                 comparisons=()
@@ -58,7 +58,7 @@ def mean_between(
     return _mean(losses, weights) if any(weights) else None
 
 
-def curve(states: Sequence[RunState]) -> tuple[Stretch, ...]:
+def curve(states: Sequence[RunState]) -> tuple[CurvePoint, ...]:
     """Return the loss curve of runs with equal steps, in at most a hundred intervals."""
     if not states:
         return ()
@@ -70,7 +70,7 @@ def curve(states: Sequence[RunState]) -> tuple[Stretch, ...]:
     for first, last in pairwise(edges):
         means = [_mean(state.loss[first:last], state.samples[first:last]) for state in states]
         found.append(
-            Stretch(samples=ends[last], mean=fmean(means), low=min(means), high=max(means))
+            CurvePoint(samples=ends[last], mean=fmean(means), low=min(means), high=max(means))
         )
     return tuple(found)
 
@@ -89,7 +89,7 @@ def _failed(study: Study, point: Point, states: States) -> bool:
     )
 
 
-def _learned(run: Run, state: RunState, end: int | None) -> Learned:
+def _learned(run: Run, state: RunState, end: int | None) -> RunQuality:
     seen = sum(state.samples)
     end = end or seen
     values = {}
@@ -99,4 +99,4 @@ def _learned(run: Run, state: RunState, end: int | None) -> Learned:
     if state.evaluations:
         last = state.evaluations[-1]
         values |= {EVALUATED_LOSS: last.loss, **last.metrics}
-    return Learned(run=run.path.name, seed_plus=state.job.seed_plus, samples=seen, values=values)
+    return RunQuality(run=run.path.name, seed_plus=state.job.seed_plus, samples=seen, values=values)
