@@ -4,16 +4,21 @@ VENV ?= .venv
 # Tests mostly wait: for processes to start, for links, for Slurm.
 AT_ONCE ?= 3
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-annotate --custom-compile-command "make lock"
 
-.PHONY: setup check check-all lint types contracts test test-all docs nightly clean
+.PHONY: setup check check-all lint types contracts test test-all docs nightly lock release clean
 
 setup: $(VENV)/.installed  ## a virtual environment with Paceline and its tools
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt requirements/ci.txt
 	$(PYTHON) -m venv $(VENV)
-	@# torch first, by its exact version: a range would pull another build and gigabytes with it
-	$(BIN)/pip install --quiet --disable-pip-version-check $$(cat constraints.txt)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) --require-hashes -r requirements/ci.txt
+	@# torch by its exact version: a range would pull another build and gigabytes with it
+	$(INSTALL) $$(cat constraints.txt)
+	@# nothing is left to download, unless requirements/ci.txt lacks it: a test tells
+	$(INSTALL) --no-build-isolation -c constraints.txt -e '.[dev]'
 	@if [ -d .git ] && [ -z "$$CI" ]; then $(BIN)/pre-commit install --install-hooks || true; fi
 	@touch $@
 
@@ -42,7 +47,7 @@ docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 nightly: setup  ## minutes-long tests and the benchmarks
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,peers,mlflow,wandb]'
+	$(INSTALL) --no-build-isolation -c constraints.txt -e '.[dev,peers,mlflow,wandb]'
 	PACELINE_NIGHTLY=1 $(BIN)/pytest -m nightly --rerun-show-tracebacks
 	$(BIN)/pytest tests/security -m "not nightly" --hypothesis-profile long --timeout 1200
 	$(BIN)/python -m benchmarks.overhead
@@ -69,6 +74,24 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/python -m benchmarks.report.attribution
 	$(BIN)/python -m benchmarks.scaling --out studies/scaling --directions 1gbit
 	$(BIN)/python -m benchmarks.sync.time_to_loss --model main --ratios 0.25 1 4 16
+
+lock:  ## pin new dependencies by hash; to upgrade all, delete requirements/*.txt first
+	$(LOCK) --extra dev --override requirements/torch.override \
+	  -o requirements/ci.txt pyproject.toml requirements/ci.in
+	$(LOCK) -o requirements/release.txt requirements/release.in
+
+release:  ## wheel, source distribution and their software bill of materials, in dist/
+	rm -rf dist $(VENV)-release
+	$(PYTHON) -m venv $(VENV)-release/tools
+	$(VENV)-release/tools/bin/pip install --quiet --require-hashes -r requirements/release.txt
+	$(VENV)-release/tools/bin/python -m build --no-isolation
+	@# the bill lists what an installation of the wheel consists of
+	$(PYTHON) -m venv --without-pip $(VENV)-release/installed
+	$(VENV)-release/tools/bin/pip --python $(VENV)-release/installed/bin/python install --quiet \
+	  -c constraints.txt dist/*.whl
+	$(VENV)-release/tools/bin/cyclonedx-py environment --pyproject pyproject.toml \
+	  --output-reproducible -o dist/paceline.cdx.json $(VENV)-release/installed/bin/python
+	rm -rf $(VENV)-release
 
 clean:
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
