@@ -200,3 +200,43 @@ def test_mistakes_are_explained(
         CliRunner().invoke(app, ["plan", *words], catch_exceptions=False)
     assert problem in caught.value.problem
     assert fix in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "nodes", "problem", "fix"),
+    [
+        ("llama3-8b", "1021", "8", "1021, a prime number,", "--batch 1020 or --batch 1024"),
+        (
+            "llama3-8b",
+            "1021",
+            "7,13",
+            "over 104 devices",
+            "--batch 1015 or --batch 1022 on 7 nodes",
+        ),
+        ("llama3-405b", "2048", "12500", "over 100,000 devices", "--batch 6250 on 12,500 nodes"),
+        (
+            "llama3-70b",
+            "1",
+            "1",
+            "does not fit on 8 devices",
+            "4 nodes (32 devices) with --batch 2",
+        ),
+    ],
+)
+def test_the_nearest_feasible_choice_is_shown(
+    tmp_path: Path, model: str, batch: str, nodes: str, problem: str, fix: str
+) -> None:
+    words = ("plan", "--model", model, "--batch", batch, "--device", "h100-80gb", "--nodes", nodes)
+    shown = paceline(*words, folder=tmp_path, expect=2).stderr
+    assert problem in shown
+    assert fix in shown
+
+
+def test_a_synchronization_mode_that_fits_nowhere_is_left_out(tmp_path: Path) -> None:
+    said = paceline_json(
+        *("plan", "--model", "llama3-70b", "--batch", "1024"),
+        *("--device", "h100-80gb", "--nodes", "7,8"),
+        folder=tmp_path,
+    )
+    assert said["nodes"] == 8
+    assert said["too_few"] == 7

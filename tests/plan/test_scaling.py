@@ -6,11 +6,14 @@ from hypothesis import strategies as st
 
 from paceline.plan.answer import answer, plan_of
 from paceline.plan.calibration.calibrate import guess
+from paceline.plan.limits import Limits
 from paceline.plan.reasons import bound, words
+from paceline.plan.search.best_layout import Profiles
 from paceline.plan.search.node_counts import Goal, bests_on, choose, node_counts, wasted_beyond
 from paceline.plan.training_cost import training_cost
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import Cluster, Layout, PacelineError, Plan
+from paceline.specs.units import duration
 from plan.shapes import GPT3, SMALL, cluster
 
 LLAMA_7B = decoder(Decoder(layers=32, hidden=4096, heads=32, seq=4096, vocab=32000))
@@ -20,12 +23,8 @@ SLOW = cluster(nodes=16, between=0.001)
 
 def _nodes(goal: Goal, where: Cluster, batch: int = 256) -> int:
     counts = node_counts(where.nodes)
-    return answer({"bf16": decoder(SMALL)}, where, batch, counts, guess(), goal, _always)[0].nodes
-
-
-def _always(best: object) -> bool:
-    del best
-    return True
+    profiles: Profiles = {"bf16": decoder(SMALL)}
+    return answer(profiles, where, batch, counts, guess(), goal, Limits(where))[0].nodes
 
 
 @given(st.integers(1, 5000))
@@ -58,34 +57,36 @@ def test_one_node_is_enough_where_the_network_is_slow() -> None:
 
 def test_a_deadline_takes_the_fewest_nodes_that_keep_it() -> None:
     where = cluster(nodes=8)
-    bests = bests_on({"bf16": LLAMA_7B}, where, 512, guess(), node_counts(8))
+    bests, _ = bests_on({"bf16": LLAMA_7B}, where, 512, guess(), node_counts(8))
     seconds = {
         best.nodes: training_cost(
             best, where.model_copy(update={"nodes": best.nodes}), 1000
         ).seconds.value
         for best in bests
     }
-    chosen = choose(bests, "cheapest", where, lambda best: seconds[best.nodes] <= seconds[4])
-    assert chosen.nodes == 4
+    allowed = Limits(where, 1000, deadline_seconds=seconds[4]).allowed(bests)
+    assert choose(bests, allowed, "cheapest", where).nodes == 4
     with pytest.raises(PacelineError, match="no number of nodes keeps within the limits") as caught:
-        choose(bests, "fastest", where, lambda best: False)
+        Limits(where, 1000, deadline_seconds=1.0).allowed(bests)
+    assert f"the fastest, 8 nodes, takes {duration(seconds[8])}" in caught.value.problem
     assert "--deadline" in caught.value.fix
 
 
 def test_nodes_are_wasted_where_the_curve_bends() -> None:
-    bests = bests_on({"bf16": decoder(SMALL)}, SLOW, 256, guess(), node_counts(16))
+    bests, _ = bests_on({"bf16": decoder(SMALL)}, SLOW, 256, guess(), node_counts(16))
     assert wasted_beyond(bests) == 1
     assert wasted_beyond(bests[:1]) is None
 
 
 def test_a_model_that_fits_nowhere() -> None:
-    with pytest.raises(PacelineError, match=r"none of \d+ layouts fits: the smallest needs"):
+    with pytest.raises(PacelineError, match="does not fit on 8 devices") as caught:
         bests_on({"bf16": decoder(GPT3)}, cluster(nodes=1), 8, guess(), [1])
+    assert "use 8 nodes (64 devices)" in caught.value.fix
 
 
 def test_others_lose_for_a_reason_and_the_plan_can_be_written() -> None:
     said, best = answer(
-        {"bf16": LLAMA_7B}, cluster(nodes=8), 512, [1, 8], guess(), "fastest", _always
+        {"bf16": LLAMA_7B}, cluster(nodes=8), 512, [1, 8], guess(), "fastest", Limits(cluster())
     )
     reasons = {each.what: each for each in said.alternatives}
     assert "GB on a device" in reasons["replicas only"].why
@@ -110,7 +111,9 @@ def test_words_of_a_layout() -> None:
 
 def test_a_plan_says_what_batch_normalization_does() -> None:
     profile = decoder(SMALL).model_copy(update={"batch_norm": True})
-    said, _ = answer({"bf16": profile}, cluster(nodes=1), 64, [1], guess(), "fastest", _always)
+    said, _ = answer(
+        {"bf16": profile}, cluster(nodes=1), 64, [1], guess(), "fastest", Limits(cluster())
+    )
     plan = plan_of(said)
     assert plan.layout.batch_norm == "local"
     assert plan.estimate is not None

@@ -20,6 +20,7 @@ from paceline.plan.cost.device_groups import group_of
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.cost.memory import memory
+from paceline.plan.limits import Limits
 from paceline.plan.search.best_layout import WORTH_IT, Best, best_on
 from paceline.plan.search.finalists import simulated
 from paceline.profile.families import Decoder, decoder
@@ -77,7 +78,7 @@ def planned(
     where: Cluster, sync: SyncSettings | None = None, profile: Profile = GPT
 ) -> tuple[Answer, Best]:
     return answer(
-        {"bf16": profile}, where, BATCH, [where.nodes], guess(), "fastest", lambda best: True, sync
+        {"bf16": profile}, where, BATCH, [where.nodes], guess(), "fastest", Limits(where), sync
     )
 
 

@@ -1,20 +1,22 @@
 """The planner's answer: the chosen layout, the scaling curve, the alternatives and what would
 help."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from paceline.plan.calibration.calibrate import Fit
 from paceline.plan.cost.synchronization import extra_samples
+from paceline.plan.limits import Limits
 from paceline.plan.reasons import alternatives, helps
 from paceline.plan.search.best_layout import Best, Profiles
 from paceline.plan.search.finalists import simulated
+from paceline.plan.search.infeasible import Infeasible
 from paceline.plan.search.node_counts import Goal, bests_on, choose, curve, wasted_beyond
 from paceline.plan.sync_choice import other_modes, sync_reason, sync_remarks
 from paceline.specs.measurements.cluster import Cluster
-from paceline.specs.plans.estimate import Answer
+from paceline.specs.plans.estimate import Answer, ScalingPoint
 from paceline.specs.plans.plan import Plan
 from paceline.specs.plans.sync import SyncSettings
 
@@ -24,6 +26,9 @@ BATCH_NORM_REMARK = (
 )
 FINALISTS = 50
 """Layouts on the chosen nodes to simulate event by event."""
+MOST_IN_TURN = 2048
+"""Most micro-batches and chunks that a worker computes in turn; beyond, fill and drain do not
+matter, and a simulation takes long."""
 
 
 def answer(
@@ -33,20 +38,21 @@ def answer(
     counts: Sequence[int],
     found: Fit,
     goal: Goal,
-    within: Callable[[Best], bool],
+    limits: Limits,
     sync: SyncSettings | None = None,
 ) -> tuple[Answer, Best]:
     """Search on each number of nodes, choose one by the goal, and give the reasons.
 
     `sync`: a given synchronization mode; None: the planner chooses.
     """
-    bests = bests_on(profiles, cluster, batch, found, counts, sync)
-    best = _simulated(choose(bests, goal, cluster, within), found)
+    bests, refused = bests_on(profiles, cluster, batch, found, counts, sync)
+    best = _simulated(choose(bests, limits.allowed(bests), goal, cluster), found)
     profile = profiles[best.precision]
     if profile.batch_norm:
         layout = best.estimate.layout.model_copy(update={"batch_norm": "local"})
         best = replace(best, estimate=best.estimate.model_copy(update={"layout": layout}))
     there = cluster.model_copy(update={"nodes": best.nodes})
+    points = curve(bests)
     said = Answer(
         model=profile.name,
         parameters=profile.parameters,
@@ -58,7 +64,7 @@ def answer(
         estimate=best.estimate,
         sync_reason=sync_reason(best, found, asked=sync is not None),
         alternatives=(*other_modes(best), *alternatives(best, found)),
-        curve=curve(bests),
+        curve=points,
         wasted_beyond=wasted_beyond(bests),
         too_few=max((count for count in counts if count < bests[0].nodes), default=None),
         helps=helps(best, profiles, there, found, sync),
@@ -67,15 +73,25 @@ def answer(
             *cluster.remarks,
             *sync_remarks(best),
             *([BATCH_NORM_REMARK] if profile.batch_norm else []),
+            *_skipped_remarks(refused, bests[0].nodes),
+            *_efficiency_remarks(points),
         ),
     )
     return said, best
 
 
 def _simulated(best: Best, found: Fit) -> Best:
-    """Simulate the best layouts event by event, and rank them by the result."""
+    """Simulate the best layouts event by event, and rank them by the result.
+
+    If the best one has too many micro-batches, the closed form stays.
+    """
     scored = best.found
-    number = min(FINALISTS, len(scored.seconds))
+    layouts = scored.steps.layouts
+    in_turn = layouts.micro_batches(scored.steps.batch) * layouts.chunks
+    short = in_turn[:FINALISTS] <= MOST_IN_TURN
+    number = int(np.sum(np.cumprod(short)))
+    if not number:
+        return best
     few = scored.steps.take(np.arange(number))
     seconds = np.array([each.seconds for each in simulated(few, found.model(few).numbers)])
     learning = seconds * extra_samples(few.engine.sync, few.layouts.replicas)
@@ -84,6 +100,30 @@ def _simulated(best: Best, found: Fit) -> Best:
     (estimate,) = ranked.best(found, 1, best.precision)
     told = estimate.model_copy(update={"simulated_seconds": float(seconds[places[0]])})
     return replace(best, found=ranked, estimate=told)
+
+
+def _skipped_remarks(refused: Mapping[int, Infeasible], fewest: int) -> list[str]:
+    """Return a sentence on each kind of reason that left out more nodes than the fewest."""
+    kinds: dict[type[Infeasible], list[int]] = {}
+    for nodes, reason in refused.items():
+        if nodes > fewest:
+            kinds.setdefault(type(reason), []).append(nodes)
+    return [
+        f"left out: {', '.join(f'{each:,}' for each in counts)} nodes: {refused[counts[0]].problem}"
+        for counts in kinds.values()
+    ]
+
+
+def _efficiency_remarks(points: Sequence[ScalingPoint]) -> list[str]:
+    """Return a sentence on efficiencies above 100 %."""
+    above = [f"{each.nodes:,}" for each in points if each.efficiency > 1.0 + 1e-9]
+    if not above:
+        return []
+    return [
+        f"efficiency above 100 % on {', '.join(above)} nodes: the layouts possible on"
+        f" {points[0].nodes:,} are slower per device, because they must divide the batch and fit"
+        " into memory"
+    ]
 
 
 def plan_of(said: Answer) -> Plan:

@@ -16,11 +16,12 @@ from paceline.plan.inputs import (
     requested_model,
     requested_node_counts,
 )
+from paceline.plan.limits import Limits
 from paceline.plan.search.best_layout import Best
 from paceline.plan.search.layout_estimate import estimates
 from paceline.plan.training_cost import training_cost
 from paceline.plan.training_profiles import TrainingProfiles, load_training
-from paceline.specs import Answer, Cluster, Estimate, Layout, PacelineError, Plan, SyncSettings
+from paceline.specs import Answer, Cluster, Estimate, Layout, Plan, SyncSettings
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def make_plan(
     file = cluster_file(request)
     if runs and file is not None:
         notes.append(_remember(found, len(runs), file))
-    within = _limits(request, model.steps, cluster)
+    limits = Limits(cluster, model.steps, request.deadline_seconds, request.budget)
     said, best = answer(
         model.profiles,
         cluster,
@@ -76,7 +77,7 @@ def make_plan(
         counts,
         found,
         request.goal,
-        within,
+        limits,
         _requested_sync(request.sync),
     )
     if model.steps is not None:
@@ -145,28 +146,3 @@ def _requested_sync(text: str | None) -> SyncSettings | None:
     """Return the synchronization mode; None if the planner chooses."""
     sync = SyncSettings.parse(text) if text is not None else None
     return None if sync is None or sync.undecided else sync
-
-
-def _limits(request: PlanRequest, steps: int | None, cluster: Cluster) -> Callable[[Best], bool]:
-    """Return a function that checks a choice against the deadline and the budget."""
-    deadline, budget = request.deadline_seconds, request.budget
-    if deadline is None and budget is None:
-        return lambda best: True
-    if steps is None:
-        given = "--deadline" if deadline is not None else f"--budget {budget}"
-        raise PacelineError(
-            f"{given} was given, but not the length of the training", fix="add --steps N"
-        )
-    if budget is not None and cluster.device.price_per_hour is None:
-        raise PacelineError(
-            f"--budget {budget} was given, but not the price of the devices",
-            fix="write price_per_hour, of one device, into [device] of the cluster's file",
-        )
-
-    def within(best: Best) -> bool:
-        there = cluster.model_copy(update={"nodes": best.nodes})
-        cost = training_cost(best, there, steps)
-        in_time = deadline is None or cost.seconds.value <= deadline
-        return in_time and (budget is None or (cost.money or 0.0) <= budget)
-
-    return within

@@ -7,6 +7,7 @@ import numpy as np
 from paceline.plan.calibration.calibrate import Fit
 from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
 from paceline.plan.search.best_layout import Best, Profiles, best_on
+from paceline.plan.search.infeasible import Infeasible
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.plans.estimate import Alternative, Estimate, Help
 from paceline.specs.plans.layout import Layout
@@ -149,8 +150,11 @@ def helps(
     }
     told = []
     for change, (changed, samples) in changes.items():
-        then = best_on(profiles, changed, samples, found, sync)
-        faster = then.learned_per_second / best.learned_per_second if then else 1.0
+        try:
+            then = best_on(profiles, changed, samples, found, sync)
+        except Infeasible:
+            continue
+        faster = then.learned_per_second / best.learned_per_second
         if faster > WORTH_SAYING:
             told.append(Help(change=change, faster=faster))
     return tuple(sorted(told, key=lambda each: -each.faster))

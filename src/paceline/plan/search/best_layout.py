@@ -1,11 +1,12 @@
 """The best layout on some nodes, with its synchronization mode."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from paceline.plan.calibration.calibrate import Fit
+from paceline.plan.search.infeasible import DoesNotFit, Infeasible
 from paceline.plan.search.ranking import Found, search
-from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile, TrainingPrecision
 from paceline.specs.plans.estimate import Estimate
@@ -58,15 +59,15 @@ class Best:
 
 def best_on(
     profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: SyncSettings | None = None
-) -> Best | None:
-    """Return the fastest layout on all nodes of a cluster; None if none fits or divides the batch.
+) -> Best:
+    """Return the fastest layout on all nodes of a cluster; raise `Infeasible` if there is none.
 
     Without `sync`: plain all-reduce, unless another mode is worth it.
     """
     if sync is not None:
         return _best_with(sync, profiles, cluster, batch, found)
     plain = _best_with(default_sync(), profiles, cluster, batch, found)
-    if plain is None or plain.nodes == 1 or plain.waiting <= EXPOSED:
+    if plain.nodes == 1 or plain.waiting <= EXPOSED:
         return plain
     return _worth_it(
         plain, lambda candidate: _best_with(candidate, profiles, cluster, batch, found)
@@ -75,26 +76,37 @@ def best_on(
 
 def _best_with(
     sync: SyncSettings, profiles: Profiles, cluster: Cluster, batch: int, found: Fit
-) -> Best | None:
+) -> Best:
+    """Return the fastest layout in any precision."""
     bests = []
+    refused: Infeasible | None = None
     for precision, profile in profiles.items():
         try:
             scored = search(profile, cluster, batch, found, precision, sync)
-        except PacelineError:
+            if not len(scored.seconds):
+                raise DoesNotFit(
+                    profile.name,
+                    cluster.devices,
+                    float(scored.too_large_held.min()),
+                    cluster.device.memory_bytes,
+                )
+        except Infeasible as error:
+            refused = refused or error
             continue
-        if len(scored.seconds):
-            estimate = scored.best(found, 1, precision)[0]
-            bests.append(Best(cluster.nodes, precision, scored, estimate))
-    return max(bests, key=lambda each: each.learned_per_second, default=None)
+        estimate = scored.best(found, 1, precision)[0]
+        bests.append(Best(cluster.nodes, precision, scored, estimate))
+    if refused is not None and not bests:
+        raise refused
+    return max(bests, key=lambda each: each.learned_per_second)
 
 
-def _worth_it(plain: Best, best_with: Callable[[SyncSettings], Best | None]) -> Best:
+def _worth_it(plain: Best, best_with: Callable[[SyncSettings], Best]) -> Best:
     """Return the best synchronization mode, with those that lost."""
-    found = [
-        best
-        for sync in sync_candidates()
-        if not sync.by_engine and (best := best_with(sync)) is not None
-    ]
+    found: list[Best] = []
+    for sync in sync_candidates():
+        if not sync.by_engine:
+            with suppress(Infeasible):
+                found.append(best_with(sync))
     best = max(found, key=lambda each: each.learned_per_second, default=plain)
     if best.learned_per_second < WORTH_IT * plain.learned_per_second:
         return plain

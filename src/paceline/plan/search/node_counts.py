@@ -1,19 +1,18 @@
 """The best layout on every number of nodes, and the choice among them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
-
-import numpy as np
 
 from paceline.plan.calibration.calibrate import Fit
 from paceline.plan.cost.energy import step_joules
 from paceline.plan.search.best_layout import Best, Profiles, best_on
-from paceline.plan.search.ranking import search
+from paceline.plan.search.infeasible import Infeasible
+from paceline.plan.search.nearest import Nearest
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.plans.estimate import ScalingPoint
-from paceline.specs.plans.sync import SyncSettings, default_sync
+from paceline.specs.plans.sync import SyncSettings
 
 Goal = Literal["fastest", "cheapest", "greenest", "knee"]
 WORTHWHILE = 0.5
@@ -32,34 +31,24 @@ def bests_on(
     found: Fit,
     counts: Sequence[int],
     sync: SyncSettings | None = None,
-) -> list[Best]:
-    """Return the best layout on each number of nodes that has one, in ascending order."""
-    each = (
-        best_on(profiles, cluster.model_copy(update={"nodes": count}), batch, found, sync)
-        for count in sorted(counts)
-    )
-    bests = [best for best in each if best is not None]
-    if bests:
-        return bests
-    largest = cluster.model_copy(update={"nodes": max(counts)})
-    raise _nothing_fits(profiles, largest, batch, found, sync or default_sync())
+) -> tuple[list[Best], dict[int, Infeasible]]:
+    """Return the best layout on each number of nodes that has one, in ascending order; and the
+    reason for each that has none."""
+    bests: list[Best] = []
+    refused: dict[int, Infeasible] = {}
+    for count in sorted(counts):
+        there = cluster.model_copy(update={"nodes": count})
+        try:
+            bests.append(best_on(profiles, there, batch, found, sync))
+        except Infeasible as error:
+            refused[count] = error
+    if not bests:
+        raise Nearest(profiles, cluster, batch, sync).explained(refused)
+    return bests, refused
 
 
-def choose(
-    bests: Sequence[Best],
-    goal: Goal,
-    cluster: Cluster,
-    within: Callable[[Best], bool] = lambda best: True,
-) -> Best:
-    """Return the best layout by the goal, on a number of nodes within the limits."""
-    allowed = [best for best in bests if within(best)]
-    if not allowed:
-        fastest = min(bests, key=_seconds)
-        raise PacelineError(
-            f"no number of nodes keeps within the limits: the fastest is {fastest.nodes}",
-            fix="allow other nodes with --nodes, give a later --deadline or a larger --budget, or"
-            " train for fewer steps",
-        )
+def choose(bests: Sequence[Best], allowed: Sequence[Best], goal: Goal, cluster: Cluster) -> Best:
+    """Return the best layout by the goal, among the numbers of nodes that are allowed."""
     if goal == "fastest":
         return min(allowed, key=_seconds)
     if goal == "cheapest":
@@ -111,20 +100,3 @@ def _joules(best: Best, cluster: Cluster) -> float:
             fix="write `watts`, its power limit, into [device] of the cluster's file",
         )
     return found * best.estimate.extra_samples
-
-
-def _nothing_fits(
-    profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: SyncSettings
-) -> PacelineError:
-    """Explain why nothing fits; an indivisible batch raises its own error."""
-    least = np.inf
-    scored = 0
-    for precision, profile in profiles.items():
-        some = search(profile, cluster, batch, found, precision, sync)
-        scored += some.scored
-        least = min(least, float(some.too_large_held.min()))
-    return PacelineError(
-        f"none of {scored} layouts fits: the smallest needs {least / 1e9:.1f} GB on a device"
-        f" of {cluster.device.memory_bytes / 1e9:.1f} GB, less a reserve",
-        fix="use more nodes, or a smaller model",
-    )

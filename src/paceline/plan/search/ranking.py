@@ -10,6 +10,8 @@ from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import RECOMPUTE, TWICE_AROUND, Index, Layouts
 from paceline.plan.cost.memory import memory
 from paceline.plan.cost.synchronization import extra_samples
+from paceline.plan.search.degrees import divisors, divisors_up_to, tensor_degrees
+from paceline.plan.search.infeasible import BatchIndivisible, ModeRefused
 from paceline.plan.search.layout_estimate import MEMORY_SPREAD, estimates
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
@@ -17,8 +19,6 @@ from paceline.specs.measurements.profile import Profile, TrainingPrecision
 from paceline.specs.plans.estimate import Estimate
 from paceline.specs.plans.sync import SyncSettings, default_sync
 
-MOST_TENSOR = 16
-"""Largest tensor-parallel degree: no published run exceeds two nodes of eight."""
 MOST_SAMPLES = 256
 """Most samples in a micro-batch."""
 MODES = ("none", "selective", "block")
@@ -60,18 +60,15 @@ def search(
 
     With a synchronization mode other than PyTorch's all-reduce, only layouts with replicas.
     """
-    sync = sync or default_sync()
-    engine = Engine.of_paceline(profile, cluster, precision, sync)
-    layouts = every(profile, cluster, batch)
-    if not sync.by_engine and cluster.devices > 1:
-        layouts = _with_forward_samples(layouts, sync, batch)
-        layouts = _replicated(layouts, sync, precision)
-    steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
-    held = memory(profile, layouts, float(batch), engine).total
+    steps, held = _sized(profile, cluster, batch, precision, sync or default_sync())
+    layouts = steps.layouts
     fits = held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes
     fitting = steps.take(np.flatnonzero(fits))
-    seconds = found.model(steps).times(fitting.layouts, float(batch)).total
-    order = np.argsort(seconds * extra_samples(sync, fitting.layouts.replicas), kind="stable")
+    order, seconds = np.zeros(0, dtype=np.intp), np.zeros(0)
+    if fits.any():
+        seconds = found.model(steps).times(fitting.layouts, float(batch)).total
+        learning = seconds * extra_samples(steps.engine.sync, fitting.layouts.replicas)
+        order = np.argsort(learning, kind="stable")
     return Found(
         steps=fitting.take(order),
         seconds=seconds[order],
@@ -80,23 +77,51 @@ def search(
     )
 
 
+def needed_bytes(
+    profile: Profile,
+    cluster: Cluster,
+    batch: int,
+    precision: TrainingPrecision,
+    sync: SyncSettings | None = None,
+) -> float:
+    """Return the memory that a device needs for the smallest layout, with the reserve."""
+    _, held = _sized(profile, cluster, batch, precision, sync or default_sync())
+    return float(held.min()) * (1 + MEMORY_SPREAD)
+
+
+def _sized(
+    profile: Profile,
+    cluster: Cluster,
+    batch: int,
+    precision: TrainingPrecision,
+    sync: SyncSettings,
+) -> tuple[Steps, Array]:
+    """Return all layouts that the mode accepts, and the bytes on their fullest device."""
+    engine = Engine.of_paceline(profile, cluster, precision, sync)
+    layouts = every(profile, cluster, batch)
+    if not sync.by_engine and cluster.devices > 1:
+        layouts = _with_forward_samples(layouts, sync, batch)
+        layouts = _replicated(layouts, sync, precision)
+    steps = Steps(profile, cluster, precision, engine, layouts, np.full(len(layouts), float(batch)))
+    return steps, memory(profile, layouts, float(batch), engine).total
+
+
 def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
     """Return all layouts that Paceline can run: degrees x micro-batch x recomputation x
     interleaving."""
     rows: list[Array] = []
-    for tensor in _tensor_degrees(profile, cluster):
-        left = cluster.devices // tensor
-        for pipeline in _divisors(left):
+    for tensor in tensor_degrees(profile):
+        left, rest = divmod(cluster.devices, tensor)
+        if rest:
+            continue
+        for pipeline in divisors(left):
             data = left // pipeline
             if pipeline > profile.block.count or batch % data:
                 continue
             twice = TWICE_AROUND * pipeline <= profile.block.count
             rows.append(_degrees(tensor, pipeline, data, batch // data, twice=twice))
-    if not rows:
-        raise PacelineError(
-            f"a batch of {batch} cannot be divided over {cluster.devices} devices",
-            fix="give a batch that a divisor of the devices divides",
-        )
+    if not sum(map(len, rows)):
+        raise BatchIndivisible(batch, cluster.devices)
     return Layouts(*np.concatenate(rows).T)
 
 
@@ -128,7 +153,7 @@ def _replicated(layouts: Layouts, sync: SyncSettings, precision: TrainingPrecisi
             refused[float(replicas)] = error
     kept = np.flatnonzero(~np.isin(layouts.replicas, list(refused)))
     if not len(kept):
-        raise refused[max(refused)]
+        raise ModeRefused(refused[max(refused)])
     return layouts.take(kept)
 
 
@@ -137,8 +162,8 @@ def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) 
 
     `twice`: there are enough blocks for two stages on every worker.
     """
-    shards = np.array(_divisors(data), dtype=np.float64)
-    samples = np.array([each for each in _divisors(share) if each <= MOST_SAMPLES])
+    shards = np.array(divisors(data), dtype=np.float64)
+    samples = np.array(divisors_up_to(MOST_SAMPLES, share))
     modes = np.array([RECOMPUTE.index(each) for each in MODES])
     chunks = np.array([1.0, TWICE_AROUND] if pipeline > 1 and twice else [1.0])
     sequence = np.array([0.0, 1.0] if tensor > 1 and pipeline == 1 else [0.0])
@@ -160,24 +185,3 @@ def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) 
     rows = np.stack(columns, axis=1)
     # A pipeline processes whole rounds of micro-batches.
     return np.asarray(rows[(share / sample) % pipeline == 0])
-
-
-def _tensor_degrees(profile: Profile, cluster: Cluster) -> list[int]:
-    """Return the degrees that divide the devices and the sliced dimensions."""
-    products = [each for each in profile.block.matmuls if each.sliced != "whole"]
-    if not products:
-        return [1]
-    sizes = [
-        {"columns": each.columns, "inner": each.inner, "repeats": each.repeats}[each.sliced]
-        for each in products
-    ]
-    return [
-        each
-        for each in _divisors(cluster.devices)
-        if each <= MOST_TENSOR and not any(size % each for size in sizes)
-    ]
-
-
-def _divisors(number: int) -> list[int]:
-    small = [each for each in range(1, int(number**0.5) + 1) if number % each == 0]
-    return sorted({*small, *(number // each for each in small)})
