@@ -1,9 +1,11 @@
 """Groups of some workers for a while."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -73,3 +75,48 @@ def _meets_nobody_once() -> tuple[int, float]:
 @pytest.mark.timeout(60)
 def test_a_group_that_could_not_be_made_does_not_keep_workers_apart(tmp_path: Path) -> None:
     assert run_ranks(_meets_nobody_once, 2, tmp_path) == [(2, 2.0), (2, 2.0)]
+
+
+def _listening_ports() -> set[int]:
+    return {
+        each.laddr.port
+        for each in psutil.Process().net_connections("tcp4")
+        if each.status == psutil.CONN_LISTEN
+    }
+
+
+def _regrouped() -> set[int]:
+    """Return the first generation's ports that still listen in the third one."""
+    folder = run_folder()
+    assert folder is not None
+    before, cpu = _listening_ports(), torch.device("cpu")
+    with joined_elastic(Run.open(folder), placement(), cpu, None, lambda all_: all_) as joining:
+        groups, agent = joining
+        assert agent is not None
+        first = _listening_ports() - before
+        for _ in range(2):
+            agent.regroup(groups, {}, "to see")
+            groups.sum(torch.ones(1))
+        return (first & _listening_ports()) - {agent.member.port, agent.member.memory_port}
+
+
+@pytest.mark.timeout(60)
+def test_stores_and_groups_of_old_generations_stop_listening(tmp_path: Path) -> None:
+    assert run_ranks(_regrouped, 2, tmp_path) == [set(), set()]
+
+
+def _traffic() -> tuple[str, set[str]]:
+    """Return the interface that this worker reports, and the addresses that it listens on."""
+    folder = run_folder()
+    assert folder is not None
+    os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+    with joined(Run.open(folder), placement(), torch.device("cpu"), None) as groups:
+        groups.sum(torch.ones(1))
+        assert groups.interface is not None
+        connections = psutil.Process().net_connections("tcp4")
+        return groups.interface.name, {each.laddr.ip for each in connections}
+
+
+@pytest.mark.timeout(60)
+def test_the_environment_does_not_move_a_local_run_off_loopback(tmp_path: Path) -> None:
+    assert run_ranks(_traffic, 2, tmp_path) == [("lo", {"127.0.0.1"})] * 2

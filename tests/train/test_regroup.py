@@ -189,7 +189,9 @@ def test_the_same_bits_whoever_is_lost_and_comes_back(tmp_path: Path) -> None:
 def test_lost_before_anybody_has_a_model(tmp_path: Path, layout: tuple[str, ...]) -> None:
     run, weights = trained(tmp_path / "struck", "-n", "3", *layout, BUILDS_NOTHING="1")
     first = regroups(run)[0]
-    assert (first.workers, first.lost, first.source, first.step) == (2, [1], "beginning", 0)
+    # On a busy machine, the process that replaces worker 1 arrives before the others regroup.
+    survivors = first.workers - len(first.joined)
+    assert (survivors, first.lost, first.source, first.step) == (2, [1], "beginning", 0)
     check_story(run)
     _, undisturbed = trained(tmp_path / "undisturbed", "-n", "3", *layout)
     for name, expected in undisturbed.items():

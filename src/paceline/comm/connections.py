@@ -13,6 +13,9 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+Endpoints = tuple[str, str]
+"""The two ends of a connection, this process's end first, each as `address:port`."""
+
 _ESTABLISHED = 1
 """The TCP state of a connection with two living ends, in the first byte of `TCP_INFO`."""
 
@@ -58,6 +61,18 @@ class Connections:
         with self._lock:
             established = set(self._established)
         return bool(established - self._alive())
+
+    def endpoints(self, identities: Collection[str]) -> list[Endpoints]:
+        """Return the two ends of each of these connections."""
+        foreign = set(self._foreign_ports())
+        found: list[Endpoints] = []
+        for descriptor, identity in _sockets().items():
+            if identity in identities:
+                with suppress(OSError), _connection(descriptor, foreign) as connection:
+                    if connection is not None:
+                        here, there = connection.getsockname(), connection.getpeername()
+                        found.append((f"{here[0]}:{here[1]}", f"{there[0]}:{there[1]}"))
+        return found
 
     def shut(self) -> None:
         """Shut down the connections and forget them; collectives that wait on them fail."""

@@ -12,10 +12,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from paceline.cluster.interfaces import Interface
+from paceline.cluster.interfaces import Interface, Kind
 from paceline.comm.connections import Connections
 from paceline.comm.device_kind import device_kind
 from paceline.comm.health import GroupHealth
+from paceline.comm.mesh_proof import MeshProof
 from paceline.comm.rendezvous import Rendezvous
 from paceline.comm.signed_store import SignedStore
 from paceline.comm.torch_internals import PrefixStore
@@ -38,6 +39,8 @@ class Groups:
         """Whether the groups are intact; code that communicates runs inside `communicating`."""
         self._rendezvous = rendezvous
         self._store: SignedStore | None = None
+        self._proof: MeshProof | None = None
+        self._opened: set[str] = set()
         self._mesh: DeviceMesh | None = None
         self._replicas: dist.ProcessGroup | None = None
         self._copy: dist.ProcessGroup | None = None
@@ -63,10 +66,12 @@ class Groups:
         if self._mesh is None:
             names = ("pipeline", "replicas", "shards", "tensor")
             sizes = {name: getattr(layout, name) for name in names if getattr(layout, name) > 1}
-            with self.health.connecting():
-                self._mesh = init_device_mesh(
+            with self.health.connecting() as opened:
+                mesh = init_device_mesh(
                     self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
                 )
+            self._prove(mesh.get_all_groups(), opened)
+            self._mesh = mesh
         return self._mesh
 
     def among_stages(self, layout: Layout, members: Collection[int]) -> "dist.ProcessGroup | None":
@@ -175,6 +180,7 @@ class Groups:
             return
         with self.health.connecting() as opened:
             group = dist.new_group(members, use_local_synchronization=True)
+        self._prove([group], opened)
         yield group
         self.health.connections.forget(opened)
         dist.destroy_process_group(group)
@@ -200,33 +206,54 @@ class Groups:
         with self.health.waiting():
             return self._store.get(about).decode()
 
+    def authenticate(self) -> None:
+        """Verify that only workers of this run joined; raise `Stranger` otherwise.
+
+        All workers call this together, after the rendezvous and before they communicate.
+        """
+        if dist.group.WORLD is not None:
+            self._prove([dist.group.WORLD], self._opened)
+
     def leave(self) -> None:
         """Destroy the process groups."""
         if self._store is not None:
             if dist.is_initialized():
                 dist.destroy_process_group()
-            self._store = self._mesh = self._replicas = self._copy = None
+            self._store = self._proof = self._mesh = self._replicas = self._copy = None
 
     def rejoin(self, placement: Placement, rendezvous: Rendezvous) -> None:
         """Join another generation's process groups, after `leave`."""
         self.placement, self._rendezvous = placement, rendezvous
         self._join(rendezvous, placement.generation)
+        self.authenticate()
 
     def _own_of(
         self, every: Iterable[list[int]], backend: str | None = None
     ) -> "dist.ProcessGroup | None":
         """Create groups, on all workers in the same order; return this worker's group, if any."""
-        with self.health.connecting():
+        with self.health.connecting() as opened:
             made = [(ranks, dist.new_group(ranks, backend=backend)) for ranks in every]
-        return next((group for ranks, group in made if self.placement.rank in ranks), None)
+        own = [group for ranks, group in made if self.placement.rank in ranks]
+        self._prove(own, opened)
+        return own[0] if own else None
+
+    def _prove(self, groups: Iterable[dist.ProcessGroup], opened: set[str]) -> None:
+        """Verify that only workers of this run are in new groups; all workers call it together."""
+        if self._proof is not None:
+            with self.health.waiting():
+                self._proof.prove(groups, self.health.connections.endpoints(opened))
 
     def _join(self, rendezvous: Rendezvous, generation: int) -> None:
-        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):  # unless the user has set it
-            os.environ.setdefault(name, rendezvous.interface.name)
+        # Rendezvous has respected the user's choice, except that a local run stays on loopback.
+        os.environ["GLOO_SOCKET_IFNAME"] = rendezvous.interface.name
+        if rendezvous.interface.kind is Kind.LOOPBACK:
+            os.environ["NCCL_SOCKET_IFNAME"] = rendezvous.interface.name
+        else:  # the user may list several
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", rendezvous.interface.name)
         # C++ keeps only its half of a store written in Python: this reference keeps the other
         # alive.
         self._store = SignedStore(rendezvous.store, rendezvous.secret)
-        with self.health.connecting():
+        with self.health.connecting() as self._opened:
             dist.init_process_group(
                 device_kind().backend(self.device),
                 store=PrefixStore(f"generation-{generation}", self._store),
@@ -234,3 +261,6 @@ class Groups:
                 world_size=self.placement.workers,
                 device_id=None if self.device.type == "cpu" else self.device,
             )
+        self._proof = MeshProof(
+            self._store, rendezvous.store.port, rendezvous.secret, self.placement, self.device
+        )

@@ -43,8 +43,11 @@ def joined_elastic(
     agent = elastic_agent(run, placement, rendezvous, fitting) if fitting else None
     try:
         groups = Groups(placement, device, rendezvous, agent.health if agent else None)
-        if agent and not placement.joins:
+        if agent is None:
+            groups.authenticate()
+        elif not placement.joins:
             agent.begin(_first_roster(groups, agent.member))
+        del rendezvous  # the groups close its store when they join the next generation
     except PeerLost as error:
         if not isinstance(error.__cause__, dist.DistStoreError):
             raise

@@ -86,6 +86,8 @@ class Regroup:
         """Begin with the workers of the rendezvous; return the stepper and its step."""
         try:
             with self._groups.health.communicating():
+                if self.possible:
+                    self._groups.authenticate()
                 stepper = self._build(self._layout)
                 checkpointing = self._checkpointing
                 done = checkpointing.restore_checkpoint(stepper) if checkpointing else 0

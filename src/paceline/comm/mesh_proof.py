@@ -1,0 +1,119 @@
+"""Proof that every process in a process group knows the run's secret.
+
+The store's values are signed, so nobody can redirect a worker. But a stranger that reads a worker's
+address there can connect to it before the expected worker does, and Gloo accepts the first. So
+after a group is created, its workers prove the secret to each other over the connections that the
+group will use: each sends a random nonce, then a MAC over the nonces of all workers and its rank.
+"""
+
+import hashlib
+import hmac
+import json
+from collections.abc import Collection, Iterable, Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from paceline.comm.connections import Endpoints
+from paceline.comm.group_errors import PeerLost
+from paceline.comm.signing import MAC_BYTES, new_nonce
+from paceline.comm.torch_internals import Store
+from paceline.specs import Placement
+
+PROOF_SECONDS = 20.0
+"""Time limit of each round: a stranger may be silent."""
+_NAMING_SECONDS = 2.0
+_STRANGER = "a process without the run's secret in a worker's place"
+
+
+class Stranger(PeerLost):
+    """A process without the run's secret took a worker's place in a process group."""
+
+
+class MeshProof:
+    """The proofs of one worker in one generation."""
+
+    def __init__(
+        self,
+        store: Store,
+        store_port: int,
+        secret: bytes,
+        placement: Placement,
+        device: torch.device,
+    ) -> None:
+        self._store, self._store_port = store, store_port
+        self._secret, self._placement, self._device = secret, placement, device
+        self._rounds = 0
+
+    def prove(self, groups: Iterable[dist.ProcessGroup], opened: Collection[Endpoints]) -> None:
+        """Prove the secret in these groups, and verify the proofs of their other workers.
+
+        All workers call this together, with the groups that they have just created and the
+        connections that these opened. Raises `Stranger`.
+        """
+        self._rounds += 1
+        store_end = f":{self._store_port}"
+        opened = [ends for ends in opened if not any(end.endswith(store_end) for end in ends)]
+        # Read only to name a stranger. Smaller than what Gloo itself publishes.
+        self._store.set(self._endpoints_key(self._placement.rank), json.dumps([*opened]))
+        for group in groups:
+            if dist.get_world_size(group) > 1:
+                self._prove(group, opened)
+
+    def _prove(self, group: dist.ProcessGroup, opened: Collection[Endpoints]) -> None:
+        try:
+            nonces = _exchange(new_nonce(), group, self._device)
+            own = self._answer(group, dist.get_rank(group), nonces)
+            answers = _exchange(own, group, self._device)
+        except TimeoutError as error:
+            unknown = self._unknown(opened)
+            if not unknown:
+                raise PeerLost(str(error)) from error
+            raise Stranger(f"{_STRANGER} ({', '.join(unknown)}) does not answer") from error
+        for rank, answer in enumerate(answers):
+            if not hmac.compare_digest(answer, self._answer(group, rank, nonces)):
+                where = ", ".join(self._unknown(opened)) or f"worker {rank} of the group"
+                raise Stranger(f"{_STRANGER} ({where}) gives a wrong answer")
+
+    def _answer(self, group: dist.ProcessGroup, rank: int, nonces: Sequence[bytes]) -> bytes:
+        about = f"mesh/{self._placement.generation}/{group.group_name}/{rank}/"
+        transcript = hashlib.sha256(b"".join(nonces)).digest()
+        return hmac.digest(self._secret, about.encode() + transcript, "sha256")
+
+    def _unknown(self, opened: Collection[Endpoints]) -> list[str]:
+        """Return the addresses of other ends that no worker has published as its own."""
+        keys = [self._endpoints_key(rank) for rank in range(self._placement.workers)]
+        try:
+            self._store.wait(keys, timedelta(seconds=_NAMING_SECONDS))
+            published = {tuple(each) for key in keys for each in json.loads(self._store.get(key))}
+        except RuntimeError:  # the store's worker has left already
+            return []
+        return sorted(there for here, there in opened if (there, here) not in published)
+
+    def _endpoints_key(self, rank: int) -> str:
+        return f"endpoints/{self._placement.generation}/{self._rounds}/{rank}"
+
+
+def _exchange(own: bytes, group: dist.ProcessGroup, device: torch.device) -> list[bytes]:
+    """Send a value to all workers of a group; return theirs, by rank.
+
+    In Gloo each pair of workers has a connection of its own, and every one is used here. NCCL
+    connects pairs when they first communicate: an all-gather connects no more than others do.
+    """
+    workers = dist.get_world_size(group)
+    mine = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(device)
+    theirs = torch.empty((workers, MAC_BYTES), dtype=torch.uint8, device=device)
+    if dist.get_backend(group) == "gloo":
+        everyone = mine.expand(workers, -1).contiguous()
+        work = dist.all_to_all_single(theirs, everyone, group=group, async_op=True)
+    else:
+        work = dist.all_gather_into_tensor(theirs, mine, group=group, async_op=True)
+    assert work is not None
+    try:
+        work.wait(timedelta(seconds=PROOF_SECONDS))
+    except RuntimeError as error:
+        if work.is_completed():  # the group broke
+            raise
+        raise TimeoutError(f"a worker does not answer within {PROOF_SECONDS:.0f} s") from error
+    return [bytes(row) for row in theirs.tolist()]
