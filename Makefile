@@ -81,17 +81,17 @@ lock:  ## pin new dependencies by hash; to upgrade all, delete requirements/*.tx
 	$(LOCK) -o requirements/release.txt requirements/release.in
 
 release:  ## wheel, source distribution and their software bill of materials, in dist/
-	rm -rf dist $(VENV)-release
-	$(PYTHON) -m venv $(VENV)-release/tools
-	$(VENV)-release/tools/bin/pip install --quiet --require-hashes -r requirements/release.txt
-	$(VENV)-release/tools/bin/python -m build --no-isolation
+	rm -rf dist $(VENV)/release
+	$(PYTHON) -m venv $(VENV)/release/tools
+	$(VENV)/release/tools/bin/pip install --quiet --require-hashes -r requirements/release.txt
+	$(VENV)/release/tools/bin/python -m build --no-isolation
 	@# the bill lists what an installation of the wheel consists of
-	$(PYTHON) -m venv --without-pip $(VENV)-release/installed
-	$(VENV)-release/tools/bin/pip --python $(VENV)-release/installed/bin/python install --quiet \
+	$(PYTHON) -m venv --without-pip $(VENV)/release/installed
+	$(VENV)/release/tools/bin/pip --python $(VENV)/release/installed/bin/python install --quiet \
 	  -c constraints.txt dist/*.whl
-	$(VENV)-release/tools/bin/cyclonedx-py environment --pyproject pyproject.toml \
-	  --output-reproducible -o dist/paceline.cdx.json $(VENV)-release/installed/bin/python
-	rm -rf $(VENV)-release
+	$(VENV)/release/tools/bin/cyclonedx-py environment --pyproject pyproject.toml \
+	  --output-reproducible -o dist/paceline.cdx.json $(VENV)/release/installed/bin/python
+	rm -rf $(VENV)/release
 
 clean:
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

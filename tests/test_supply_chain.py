@@ -1,4 +1,4 @@
-"""What the checks and releases run is pinned."""
+"""What the checks and releases run is pinned, and the ends of torch's range are tested."""
 
 import re
 import tomllib
@@ -46,3 +46,16 @@ def test_the_checks_install_hashed_packages() -> None:
         and not each.specifier.contains(pinned.get(canonicalize_name(each.name), "0"))
     ]
     assert unmet == [], "run `make lock`"
+
+
+def test_the_ends_of_the_range_of_torch_are_tested() -> None:
+    workflow = (ROOT / ".github/workflows/torch-range.yml").read_text()
+    found = re.search(r"^ +torch: \[(.+)\]$", workflow, re.MULTILINE)
+    assert found
+    oldest, newest = (each.strip('" ') for each in found[1].split(","))
+    (declared,) = (text for text in PROJECT["dependencies"] if text.startswith("torch"))
+    major, minor, _ = newest.split(".")
+    after_newest = f"{major}.{int(minor) + 1}"
+    assert declared == f"torch>={oldest.removesuffix('.0')},<{after_newest}"
+    usual = Requirement((ROOT / "constraints.txt").read_text().strip())
+    assert all(Requirement(declared).specifier.contains(each.version) for each in usual.specifier)

@@ -201,7 +201,11 @@ def pipeline_warmup() -> tuple[Any, str]:
     """Return the method with which pipeline stages agree on their shapes. A dry run replaces it."""
     from torch.distributed.pipelining import schedules  # noqa: PLC0415
 
-    return schedules._PipelineSchedule, "_warmup_p2p"
+    schedule = schedules._PipelineSchedule
+    until_2_14 = "_warmup_p2p"
+    return schedule, (
+        until_2_14 if hasattr(schedule, until_2_14) else "_initialize_pipeline_distributed_state"
+    )
 
 
 def use_static_shapes(stage: Any, *, has_backward: bool) -> None:

@@ -94,10 +94,10 @@ class Chunks:
 
 
 def agree_at_once(
-    schedule: object, stages: Iterable[Any], has_backward: bool, p2p_done: bool
+    schedule: object, stages: Iterable[Any], has_backward: bool, connections: bool
 ) -> None:
     """Skip the stages' vote on whether all know their shapes; ours always do."""
-    del schedule, p2p_done
+    del schedule, connections
     for stage in stages:
         use_static_shapes(stage, has_backward=has_backward)
 

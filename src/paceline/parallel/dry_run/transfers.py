@@ -21,7 +21,13 @@ NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd",
 """The namespaces of torch's communication operators."""
 
 _DIMENSIONS = ("pipeline", "replicas", "shards", "tensor")
-_SILENT = {"wait_tensor", "_wrap_tensor_autograd", "mesh_get_process_group", "check_for_nan"}
+_SILENT = {
+    "wait_tensor",
+    "wait_tensors",
+    "_wrap_tensor_autograd",
+    "mesh_get_process_group",
+    "check_for_nan",
+}
 """Operators in these namespaces that send nothing."""
 
 
@@ -52,6 +58,7 @@ _CALLS = {
     "all_gather_into_tensor_out": _Call("all-gather", each="from all"),
     "all_gather_into_tensor_coalesced": _Call("all-gather", each="from all"),
     "gather_": _Call("gather"),
+    "gather_into_tensor_": _Call("gather"),
     "_reduce_scatter_base_": _Call("reduce-scatter", 1),
     "reduce_scatter_": _Call("reduce-scatter", 1),
     "reduce_scatter_tensor_coalesced_": _Call("reduce-scatter", 1),
