@@ -17,6 +17,7 @@ from pydantic import NonNegativeInt, PositiveInt, ValidationError
 
 from paceline.specs import PacelineError
 from paceline.specs.base import Spec
+from paceline.specs.owned_files import make_folder, open_owned
 
 _Kind = TypeVar("_Kind", bound=Spec)
 
@@ -54,9 +55,9 @@ class Ledger:
     def __init__(
         self, folder: Path, *, generation: int, part: int, parts: int, resumed: int, samples: int
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, exist_ok=True)
         path = folder / f"start-{generation:05d}-part-{part:05d}.jsonl"
-        self._file = path.open("w", buffering=1)
+        self._file = open_owned(path, "w", buffering=1)
         self._write({"resumed": resumed, "parts": parts, "samples": samples})
 
     def entering(self, step: int, epoch: int, ids: tuple[int, ...]) -> None:

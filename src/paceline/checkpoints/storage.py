@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from paceline.checkpoints.manifest import MANIFEST, SEAL, seal_of
 from paceline.specs import PacelineError
+from paceline.specs.owned_files import make_folder, open_owned
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -73,10 +74,10 @@ class Storage(Readable, Protocol):
         """Delete a checkpoint."""
 
 
-def opened(place: str | Path) -> "Folder | Bucket":
-    """Return the storage at a path or URL."""
+def opened(place: str | Path, *, share: bool = False) -> "Folder | Bucket":
+    """Return the storage at a path or URL; `share`: let the group read a folder."""
     if "://" not in str(place) or str(place).startswith("file://"):
-        return Folder(Path(str(place).removeprefix("file://")))
+        return Folder(Path(str(place).removeprefix("file://")), share=share)
     return Bucket(str(place))
 
 
@@ -91,9 +92,10 @@ def _found(names: Iterable[str]) -> list[int]:
 class Folder:
     """Checkpoints in a folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, share: bool = False) -> None:
         self._path = path
-        path.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path, share=share, exist_ok=True)
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, oldest first."""
@@ -131,7 +133,7 @@ class _FolderDraft:
     def __init__(self, parent: Path, step: int, attempt: int) -> None:
         self._parent, self._step = parent, step
         self._path = parent / f".draft-{_name(step)}-{attempt}"
-        self._path.mkdir(exist_ok=True)
+        make_folder(self._path, exist_ok=True)
         if self._path.is_symlink():
             raise PacelineError(
                 f"{self._path} leads elsewhere: somebody has put a link in its place",
@@ -143,7 +145,7 @@ class _FolderDraft:
         # one.
         unfinished = self._path / f".{name}"
         unfinished.unlink(missing_ok=True)
-        with unfinished.open("xb") as file:  # never follow a link that someone placed there
+        with open_owned(unfinished, "xb") as file:  # never follow a link that someone placed there
             for chunk in chunks:
                 file.write(chunk)
             file.flush()

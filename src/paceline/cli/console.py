@@ -53,6 +53,10 @@ To = Annotated[
         help="Forward metrics to prometheus, tensorboard, mlflow or wandb; repeatable.",
     ),
 ]
+Share = Annotated[
+    bool,
+    typer.Option("--share", help="Let your group read the run folder (default: only you can)."),
+]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run folder.")]
 
 

@@ -243,7 +243,7 @@ def _finished_run(path: Path) -> "FinishedRun":
     from paceline.report import RunReader, summary
     from paceline.specs import PacelineError, Run
 
-    run = Run.open(path)
+    run = Run.open_to_read(path)
     state = RunReader(run).refresh()
     figures = summary(state)
     if run.job.train is None or figures.median_step_seconds is None or figures.batch is None:

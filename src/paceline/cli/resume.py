@@ -93,7 +93,7 @@ def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
     from paceline.checkpoints.ledger import read_ledger
     from paceline.specs import PacelineError, Run
 
-    folder = Run.open(Path(run))
+    folder = Run.open_to_read(Path(run))
     if not folder.ledger.is_dir():
         raise PacelineError(
             f"{short_path(folder.path)} has no ledger: it was started without --ledger",

@@ -13,6 +13,7 @@ from paceline.cli.console import (
     Quiet,
     RunName,
     Runs,
+    Share,
     To,
     TraceSteps,
     Train,
@@ -66,6 +67,7 @@ def run(
     ] = None,
     runs: Runs = "runs",
     name: RunName = None,
+    share: Share = False,
     port: Port = None,
     power_limit: PowerLimit = None,
     to: To = None,
@@ -139,6 +141,7 @@ def run(
         port=port,
         power_limit_watts=power_limit,
         listeners=tuple(to or ()),
+        share=share,
     )
     ended = run_here(request, workers, messages(quiet=quiet, live=not json))
     conclude(ended, json=json, quiet=quiet)

@@ -290,6 +290,7 @@ def _told(*, show: bool) -> "Iterator[Callable[[Progress], None]]":
 def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) -> None:
     from paceline.report.formats import study_report, write
     from paceline.specs import PacelineError
+    from paceline.specs.owned_files import open_owned
 
     if json:
         print_json(found.model_dump(mode="json"))
@@ -299,6 +300,7 @@ def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) ->
         show(found)
     page = folder / "report.html"
     try:
+        open_owned(page, "a").close()  # of the study's folder, whatever the umask
         write(study_report(found), "html", page)
     except PacelineError as error:  # the plotting packages are optional
         say(f"no page: {error.problem}", unless=quiet)

@@ -13,6 +13,7 @@ from paceline.cli.console import (
     Quiet,
     RunName,
     Runs,
+    Share,
     To,
     TraceSteps,
     Train,
@@ -76,6 +77,7 @@ def submit(
     ] = None,
     runs: Runs = "runs",
     name: RunName = None,
+    share: Share = False,
     port: Port = None,
     power_limit: PowerLimit = None,
     to: To = None,
@@ -128,6 +130,7 @@ def submit(
         port=port,
         power_limit_watts=power_limit,
         listeners=tuple(to or ()),
+        share=share,
     )
     cluster = cluster_run.ClusterRequest(
         nodes=nodes,

@@ -34,7 +34,7 @@ def trace(
             f"-o {output} ends in neither .json.gz nor .json, by which viewers know a trace",
             fix=f"give -o {output}.json.gz",
         )
-    found = worker_traces(Run.open(Path(run)))
+    found = worker_traces(Run.open_to_read(Path(run)))
     traced = [each.traced for each in found.values()]
     join_traces(found, output)
     if json:

@@ -27,7 +27,7 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
             f"--json prints a run once, but --to {to[0]} follows it to its end",
             fix="leave one of them out",
         )
-    folder = Run.open(Path(run))
+    folder = Run.open_to_read(Path(run))
     if json:
         print_json(report.ReportedRun.read(folder).to_dict())
         return

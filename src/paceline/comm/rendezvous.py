@@ -19,10 +19,13 @@ from paceline.comm.group_errors import PeerLost
 from paceline.comm.signed_store import ForgedValue, sign, verified
 from paceline.comm.torch_internals import TCPStore
 from paceline.specs import TOO_FEW_EXIT_CODE, Member, PacelineError, Placement, Run, RunOver
+from paceline.specs.owned_files import read_bounded, write_owned
 
 RENDEZVOUS_TIMEOUT_SECONDS = 300.0
 _CONNECTING_SECONDS, _TRY_SECONDS = 10.0, 0.5
 _POLL_SECONDS = 0.02
+_MOST_BYTES = 64 << 10
+"""Maximum size of the secret and of a signed address, which have hundreds of bytes."""
 
 
 class RendezvousTimeout(PacelineError):
@@ -42,7 +45,7 @@ class Rendezvous:
 
 def secret_of(run: Run) -> bytes:
     """Return the secret by which the workers of a run authenticate each other."""
-    return bytes.fromhex(run.secret_file.read_text())
+    return bytes.fromhex(read_bounded(run.secret_file, _MOST_BYTES, own=True).decode())
 
 
 def join_rendezvous(run: Run, placement: Placement, port: int | None) -> Rendezvous:
@@ -116,7 +119,7 @@ def found_leader(run: Run, secret: bytes) -> Member | None:
     newest = run.newest_generation
     if newest is None:
         return None
-    text = (run.rendezvous / f"leader-{newest}.json").read_bytes()
+    text = read_bounded(run.rendezvous / f"leader-{newest}.json", _MOST_BYTES)
     said = _read_signed(text, secret, _leader_key(newest))
     return Member.model_validate_json(said)
 
@@ -168,9 +171,7 @@ def _announce(run: Run, generation: int, secret: bytes, address: str, port: int)
 
 def _write_signed(path: Path, secret: bytes, key: str, where: str) -> None:
     signature = sign(secret, key, where.encode()).hex()
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps({"where": where, "signature": signature}))
-    draft.rename(path)
+    write_owned(path, json.dumps({"where": where, "signature": signature}))
 
 
 def _read_signed(text: bytes, secret: bytes, key: str) -> bytes:
@@ -196,7 +197,7 @@ def _await_announcement(run: Run, generation: int, secret: bytes) -> tuple[str, 
                 " that all nodes share",
             )
         time.sleep(_POLL_SECONDS)
-    return _announced(path.read_bytes(), generation, secret)
+    return _announced(read_bounded(path, _MOST_BYTES), generation, secret)
 
 
 def _announced(text: bytes, generation: int, secret: bytes) -> tuple[str, int]:

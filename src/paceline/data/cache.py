@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from paceline.specs import PacelineError
+from paceline.specs.owned_files import make_folder, open_owned, write_owned
 
 _GIGABYTE = 10**9
 
@@ -57,12 +58,12 @@ class Cache:
         self._check_size(size_bytes)
         path = self._path(name)
         part_path = path.with_name(f"{path.name}.{size_bytes}.part")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder(self.folder)
         while not path.exists():
             with self._alone():
                 if path.exists():
                     return
-                part = part_path.open("ab")
+                part = open_owned(part_path, "ab")
                 mine = _lock(part, wait=False)
                 room = mine and self._make_room()
                 if mine and not room:
@@ -82,14 +83,12 @@ class Cache:
         path = self.folder / "kept" / self._path(name).name
         locks = self.folder / "locks"
         for folder in (path.parent, locks):
-            folder.mkdir(parents=True, exist_ok=True)
+            self._make_folder(folder)
         if not path.exists():
-            with (locks / path.name[:2]).open("ab") as lock:
+            with open_owned(locks / path.name[:2], "ab") as lock:
                 _lock(lock, wait=True)
                 if not path.exists():
-                    part = path.with_suffix(".part")
-                    part.write_bytes(make())
-                    part.replace(path)
+                    write_owned(path, make())
         return path.read_bytes()
 
     def check_room(self, sizes: list[int], at_once: int) -> None:
@@ -102,6 +101,10 @@ class Cache:
                 f" {self.limit_bytes:,}",
                 fix=f"give Cache(limit_bytes={needed}) or more, or a smaller window",
             )
+
+    def _make_folder(self, folder: Path) -> None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, share=False, exist_ok=True)
 
     def _path(self, name: str) -> Path:
         return self.folder / hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
@@ -157,7 +160,7 @@ class Cache:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock: no other process claims, evicts or finishes a file."""
-        with (self.folder / "lock").open("ab") as lock:
+        with open_owned(self.folder / "lock", "ab") as lock:
             _lock(lock, wait=True)
             yield
 

@@ -33,6 +33,8 @@ class TrainingRequest:
     port: int | None = None
     power_limit_watts: float | None = None
     listeners: tuple[str, ...] = ()
+    share: bool = False
+    """Whether the group can read the run folder."""
 
     def job(self) -> Job:
         """Return the job on one node, with the working directory and the Python of this process."""
@@ -50,6 +52,7 @@ class TrainingRequest:
             folder=Path.cwd(),
             python=Path(sys.executable),
             listeners=self.listeners,
+            share=self.share,
         )
 
     def chosen_plan(self, workers: int | None, default_workers: int) -> Plan:

@@ -31,7 +31,7 @@ def resume(
     it has ended. Otherwise submit it to a cluster, by default as before, and return its job.
     `layout`: fields of the layout, `sync` and `faults` to change.
     """
-    run = Run.open(folder)
+    run = Run.open(folder, deep=True)
     state = RunReader(run).refresh()
     if workers is not None and cluster.nodes is not None:
         raise PacelineError(
@@ -61,8 +61,8 @@ def _resume_here(
     if warning := supervisor.check_room(plan.layout.workers, supervisor.accelerators()):
         messages.note(warning)
     with supervisor.held(run):
-        plan.write(run.plan_file)
-        job.write(run.job_file)
+        run.write_plan(plan)
+        run.write_job(job)
         train_here(run, messages)
 
 
@@ -76,6 +76,6 @@ def _resume_there(
     devices = job.devices_per_node
     job = job.model_copy(update={"nodes": cluster.nodes or job.nodes})
     job = fit_job(job, scheduler, devices, messages.warn)
-    another_layout(run.plan, job.workers, layout).write(run.plan_file)
-    job.write(run.job_file)
+    run.write_plan(another_layout(run.plan, job.workers, layout))
+    run.write_job(job)
     return SubmittedJob.submit(run, scheduler)

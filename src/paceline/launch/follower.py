@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from paceline.specs import Run
+from paceline.specs.owned_files import open_owned
 
 _UNNOTICED_SECONDS = 2.0
 _LAST_WORDS_SECONDS = 60.0
@@ -36,7 +37,7 @@ def following(run: Run, say: Callable[[str], None]) -> Iterator[None]:
 def _started(run: Run) -> "subprocess.Popen[bytes]":
     job = run.job
     words = [word for listener in job.listeners for word in ("--to", listener)]
-    with run.listeners_log.open("ab") as log:
+    with open_owned(run.listeners_log, "ab") as log:
         return subprocess.Popen(
             ["nice", str(job.python), "-m", "paceline", "watch", str(run.path), *words],
             cwd=job.folder,

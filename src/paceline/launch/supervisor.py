@@ -22,6 +22,7 @@ from paceline.specs import (
     PacelineError,
     Run,
 )
+from paceline.specs.owned_files import open_owned
 
 WORKERS_PER_CORE = 8
 """Limit for CPU workers. More workers than cores serve trials only; beyond this they thrash."""
@@ -87,7 +88,7 @@ class LocalLaunch:
         self._run = run
         self._node = socket.gethostname()
         self._writer = EventWriter(run.events, self._node)
-        self._log = (run.logs / f"{self._node}.log").open("a", buffering=1)
+        self._log = open_owned(run.logs / f"{self._node}.log", "a", buffering=1)
         self._log_lock = threading.Lock()
         self._fork_server = ForkServer(run, self._log)
         self._term_sent: float | None = None
@@ -178,7 +179,7 @@ class LocalLaunch:
         while any(worker.process.poll() is None for worker in self._workers):
             time.sleep(0.001)
         self._job = self._job.model_copy(update={"first_generation": self._newest_generation + 1})
-        self._job.write(self._run.job_file)
+        self._run.write_job(self._job)
         self._workers = self._all()
 
     def _exit_code(self) -> int:
@@ -271,7 +272,7 @@ class LocalLaunch:
 @contextmanager
 def held(run: Run) -> Iterator[None]:
     """Lock the run on this machine for the block; the lock ends with this process at the latest."""
-    with run.lock_file.open("a") as file:
+    with open_owned(run.lock_file, "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from paceline.specs import Event
+from paceline.specs.owned_files import open_owned
 
 
 class EventWriter:
@@ -16,11 +17,8 @@ class EventWriter:
     def write(self, event: Event) -> None:
         """Append one event; readers can see it when this returns."""
         # One write on a descriptor in append mode: several workers of a node share the file.
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            os.write(descriptor, self._lead + event.model_dump_json().encode() + b"\n")
-        finally:
-            os.close(descriptor)
+        with open_owned(self._path, "ab", buffering=0) as file:
+            file.write(self._lead + event.model_dump_json().encode() + b"\n")
         self._lead = b""
 
 

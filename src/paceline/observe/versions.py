@@ -7,6 +7,8 @@ from pathlib import Path
 
 import tomli_w
 
+from paceline.specs.owned_files import write_owned
+
 PACKAGES = ("paceline", "torch", "numpy", "pydantic")
 
 
@@ -18,7 +20,7 @@ def write_versions(path: Path, train: Path | None) -> None:
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
         "training": _revision(train) if train else {},
     }
-    path.write_text(tomli_w.dumps(versions))
+    write_owned(path, tomli_w.dumps(versions))
 
 
 def _version(package: str) -> str | None:

@@ -79,6 +79,7 @@ class Pool:
 
 def _new(size: int) -> tuple[int, mmap.mmap]:
     descriptor = os.memfd_create("paceline")
+    os.fchmod(descriptor, 0o600)  # 0777 by default
     os.ftruncate(descriptor, size)
     return descriptor, mmap.mmap(descriptor, size)
 

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from paceline.schedulers.scheduler import Scheduler
 from paceline.specs import BATCH_ALIVE_SECONDS, STOPPED_EXIT_CODE, Faults, Job, PacelineError, Run
+from paceline.specs.owned_files import private_umask
 
 
 def render(template: Path, job: Job, run: Run, faults: Faults, scheduler: Scheduler) -> str:
@@ -31,6 +32,7 @@ def render(template: Path, job: Job, run: Run, faults: Faults, scheduler: Schedu
         run=run,
         script_file=run.path / scheduler.script_name,
         goes_on=faults.regroup and not job.probe,
+        umask=f"{private_umask(share=job.share):03o}",
         alive_seconds=BATCH_ALIVE_SECONDS,
         stopped_code=STOPPED_EXIT_CODE,
     )

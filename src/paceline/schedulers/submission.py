@@ -9,9 +9,11 @@ from paceline.observe.event_writer import EventWriter
 from paceline.schedulers.scheduler import JobState, Scheduler
 from paceline.schedulers.site import Site, Unreachable
 from paceline.specs import Ended, Job, PacelineError, Plan, Run
+from paceline.specs.owned_files import open_owned, read_bounded, write_owned
 
 _ASK_SECONDS = 2.0
 """Seconds between two queries about a job: the scheduler serves all users."""
+_MOST_ID_BYTES = 1024
 
 
 def check_shared(paths: list[Path], site: Site) -> None:
@@ -68,9 +70,11 @@ class SubmittedJob:
     def submit(cls, run: Run, scheduler: Scheduler) -> "SubmittedJob":
         """Write the run's batch script into its folder and submit it."""
         script = run.path / scheduler.script_name
-        script.write_text(scheduler.script(run.job, run, run.plan.faults))
+        write_owned(script, scheduler.script(run.job, run, run.plan.faults))
+        # The scheduler appends to it, and would create it with the modes of the user's umask.
+        open_owned(run.batch_log, "a").close()
         job_id = scheduler.submit(script)
-        run.job_id_file.write_text(job_id)
+        write_owned(run.job_id_file, job_id)
         return cls(run, scheduler, job_id)
 
     @classmethod
@@ -78,7 +82,7 @@ class SubmittedJob:
         """Return the run's job if it has not ended."""
         if not run.job_id_file.exists():
             return None
-        job = cls(run, scheduler, run.job_id_file.read_text().strip())
+        job = cls(run, scheduler, _job_id(run))
         return None if job.state.is_over else job
 
     @property
@@ -119,6 +123,10 @@ class SubmittedJob:
                 exit_code=0 if state is JobState.COMPLETED else 1,
             )
         )
+
+
+def _job_id(run: Run) -> str:
+    return read_bounded(run.job_id_file, _MOST_ID_BYTES).decode().strip()
 
 
 def check_over(run: Run, scheduler: Scheduler) -> None:

@@ -8,6 +8,10 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from paceline.specs.errors import PacelineError
+from paceline.specs.owned_files import read_bounded
+
+MOST_BYTES = 4 << 20
+"""Maximum size of a spec's file: a study of ten thousand points has less."""
 
 
 class WrongValue(ValueError):
@@ -32,15 +36,18 @@ class Spec(BaseModel):
         path.write_text(self.to_toml())
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read a spec from a TOML file; errors name the wrong keys."""
-        return cls.checked(cls.read_toml(path), path)
+    def read(cls, path: Path, *, own: bool = False) -> Self:
+        """Read a spec from a TOML file; errors name the wrong keys.
+
+        `own`: refuse a file that another user owns or can write.
+        """
+        return cls.checked(cls.read_toml(path, own=own), path)
 
     @classmethod
-    def read_toml(cls, path: Path) -> dict[str, Any]:
+    def read_toml(cls, path: Path, *, own: bool = False) -> dict[str, Any]:
         """Return the contents of a TOML file, not yet validated as a spec."""
         try:
-            return tomllib.loads(path.read_text())
+            return tomllib.loads(read_bounded(path, MOST_BYTES, own=own).decode())
         except FileNotFoundError:
             raise PacelineError(
                 f"{path} does not exist", fix=f"give the path of a {cls.__name__.lower()} file"

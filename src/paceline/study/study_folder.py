@@ -6,6 +6,7 @@ from pathlib import Path
 
 from paceline.report import RunReader, RunState
 from paceline.specs import Job, PacelineError, Plan, Point, Run, Study
+from paceline.specs.owned_files import check_owned_folder, make_folder, write_owned
 from paceline.study.points import key
 
 States = dict[str, list[tuple[Run, RunState]]]
@@ -58,7 +59,8 @@ class StudyFolder:
         settings must be the same."""
         folder = cls(path.absolute())
         if folder.study_file.exists():
-            before = folder.study
+            check_owned_folder(folder.path)
+            before = Study.read(folder.study_file, own=True)
             for name in _SAME:
                 had, asked = getattr(before, name), getattr(study, name)
                 if had != asked:
@@ -75,8 +77,10 @@ class StudyFolder:
                     "margin": study.margin,
                 }
             )
-        folder.runs.mkdir(parents=True, exist_ok=True)
-        study.write(folder.study_file)
+        folder.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.path, share=False, exist_ok=True)
+        make_folder(folder.runs, exist_ok=True)
+        write_owned(folder.study_file, study.to_toml())
         return folder
 
     def repetitions(self) -> Iterator[Repetition]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.specs.errors import PacelineError
+from paceline.specs.owned_files import write_owned
 from paceline.testbed import slurm_daemons, testbed_spec
 from paceline.testbed.commands import KEEP, run
 from paceline.testbed.network import Link, create_switch
@@ -45,6 +46,7 @@ def _end_unless_kept() -> None:
 
 
 def _hold(state: StateFolder) -> None:
+    os.umask(0o077)  # only the owner may use the sockets, and read what the daemons write
     asked = testbed_spec.TestbedSpec(**json.loads((state.path / "spec.json").read_text()))
     os.environ["SLURM_CONF"] = str(state.slurm_conf)
     socket.sethostname(testbed_spec.HEAD)
@@ -78,19 +80,18 @@ def _bind_name_lookup(state: StateFolder, nodes: int) -> None:
     lines += [
         f"{testbed_spec.node_address(name)} {name}" for name in testbed_spec.node_names(nodes)
     ]
-    hosts.write_text("\n".join(lines) + "\n")
+    write_owned(hosts, "\n".join(lines) + "\n")
     sources = state.path / "nsswitch.conf"
     system_sources = Path("/etc/nsswitch.conf")
     if system_sources.exists():
         kept = re.sub(r"(?m)^hosts:.*$", "hosts: files", system_sources.read_text())
-        sources.write_text(kept)
+        write_owned(sources, kept)
         run(["mount", "--bind", str(sources), str(system_sources)])
     run(["mount", "--bind", str(hosts), "/etc/hosts"])
 
 
 def _serve(state: StateFolder, nodes: dict[str, Node]) -> None:
     with socket.socket(socket.AF_UNIX) as server:
-        os.umask(0o077)  # only the owner may use the socket
         server.bind(str(state.socket))
         server.listen()
         while True:

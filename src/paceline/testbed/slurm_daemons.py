@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from paceline.specs.errors import PacelineError
+from paceline.specs.owned_files import make_folder, open_owned, write_owned
 from paceline.testbed.commands import run
 from paceline.testbed.state_folder import StateFolder
 from paceline.testbed.testbed_spec import HEAD, HEAD_ADDRESS, node_address, node_names
@@ -23,11 +24,9 @@ _GRACE_SECONDS = 30
 def write_settings(state: StateFolder, nodes: int) -> None:
     """Write slurm.conf and munge's key, and create the folders of the daemons."""
     for folder in ("controller", "spool"):
-        (state.path / folder).mkdir()
-    key = state.path / "munge.key"
-    key.touch(mode=0o600)
-    key.write_bytes(os.urandom(128))
-    state.slurm_conf.write_text(_settings(state, nodes, _machine_memory_megabytes()))
+        make_folder(state.path / folder)
+    write_owned(state.path / "munge.key", os.urandom(128))
+    write_owned(state.slurm_conf, _settings(state, nodes, _machine_memory_megabytes()))
 
 
 def start_controller(state: StateFolder) -> None:
@@ -130,7 +129,7 @@ def _machine_memory_megabytes() -> int:
 
 def _start_daemon(command: list[str], state: StateFolder, *, is_ready: Callable[[], bool]) -> None:
     program = command[0]
-    with state.log(program).open("ab") as log:
+    with open_owned(state.log(program), "ab") as log:
         daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     deadline = time.monotonic() + _START_SECONDS
     while not is_ready():

@@ -12,6 +12,7 @@ from typing import Self
 
 import paceline
 from paceline.specs.errors import PacelineError
+from paceline.specs.owned_files import open_owned, write_owned
 from paceline.testbed.commands import (
     HOLDER_MODULE,
     KEEP,
@@ -50,7 +51,7 @@ class HolderStart:
                 )
             self._state.remove()  # leftovers of an `up` that was killed halfway
             self._state.create()
-            (self._state.path / "spec.json").write_text(json.dumps(asdict(self._spec)))
+            write_owned(self._state.path / "spec.json", json.dumps(asdict(self._spec)))
             self._lifeline = _start_holder(self._state)
         return self
 
@@ -105,7 +106,7 @@ def _start_holder(state: StateFolder) -> int:
     holder = [sys.executable, "-P", "-m", HOLDER_MODULE, str(state.path)]
     its_end, our_end = os.pipe()
     try:
-        with state.log("holder").open("ab") as log:
+        with open_owned(state.log("holder"), "ab") as log:
             subprocess.run(
                 [*in_namespaces, *holder],
                 stdin=its_end,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.specs.errors import PacelineError
+from paceline.specs.owned_files import make_folder
 from paceline.testbed.testbed_spec import check_name
 
 _LONGEST_SOCKET_PATH_BYTES = 107
@@ -53,8 +54,8 @@ class StateFolder:
 
     def create(self) -> None:
         """Create the folder, accessible only to its owner."""
-        self.path.mkdir(mode=0o700)
-        self.logs.mkdir()
+        make_folder(self.path, share=False)
+        make_folder(self.logs)
 
     def remove(self) -> None:
         """Remove the folder."""
@@ -126,7 +127,7 @@ def remove_empty_parent_folder() -> None:
 def _claimed_parent_folder() -> Path:
     """Create the parent folder; refuse one that another user owns or can access."""
     parent = parent_folder()
-    parent.mkdir(mode=0o700, exist_ok=True)
+    make_folder(parent, share=False, exist_ok=True)
     if not _is_ours(parent) or stat.S_IMODE(parent.lstat().st_mode) & 0o077:
         raise PacelineError(
             f"{parent} belongs to another user, or others can open it",

@@ -178,7 +178,9 @@ class Trainer:
             }
             with stepper.mode.shared_weights(), stepper.parallel_model.evaluating():
                 writes = self._groups.placement.rank == 0
-                export(stepper.parallel_model.weights(), Path(path), settings, writes=writes)
+                share = self._checkpointing is not None and self._checkpointing.share
+                weights = stepper.parallel_model.weights()
+                export(weights, Path(path), settings, writes=writes, share=share)
 
         self._persist(exported)
 

@@ -23,7 +23,9 @@ def follow(run: "Run", to: Sequence[str], console: "Console") -> None:
 
     from paceline import report
     from paceline.observe.audience import Audience
+    from paceline.specs.owned_files import private_umask
 
+    os.umask(private_umask(share=run.job.share))  # their packages create files by it
     launcher = os.environ.get("PACELINE_FOLLOWER_OF")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     audience = Audience(run, to, say)

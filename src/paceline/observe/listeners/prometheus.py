@@ -1,7 +1,6 @@
 """An endpoint for Prometheus to scrape: one address, protected by the run's token."""
 
 import hmac
-import os
 import secrets
 import stat
 import threading
@@ -16,10 +15,12 @@ import psutil
 from paceline.observe.digest import FIGURES, Observation
 from paceline.observe.listener import ListenerKind
 from paceline.specs import PacelineError, Run
+from paceline.specs.owned_files import open_owned, read_bounded
 
 DEFAULT_PLACE = "127.0.0.1:9464"
 _EVERYWHERE = ("", "*", "0.0.0.0", "::")  # noqa: S104 -- refused
 _REQUEST_SECONDS = 10.0
+_MOST_TOKEN_BYTES = 1024
 _LOOK_SECONDS = 0.05
 """How often the server checks whether to shut down."""
 
@@ -119,15 +120,15 @@ def _address(place: str | None) -> tuple[str, int]:
 def _token(file: Path) -> str:
     """Return the run's token; create it if there is none."""
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        stream = open_owned(file, "x", share=False)
     except FileExistsError:
         if stat.S_IMODE(file.stat().st_mode) & 0o077:
             raise PacelineError(
                 f"{file} can be read by others",
                 fix="delete it: a new token is made",
             ) from None
-        return file.read_text()
-    with os.fdopen(descriptor, "w") as stream:
+        return read_bounded(file, _MOST_TOKEN_BYTES, own=True).decode()
+    with stream:
         token = secrets.token_hex(32)
         stream.write(token)
     return token

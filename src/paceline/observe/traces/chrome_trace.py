@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from paceline.observe.traces.overlap import TraceEvent
 from paceline.specs import PacelineError, Run, Traced
 from paceline.specs.base import Spec
+from paceline.specs.owned_files import make_folder, open_owned
 
 _LEVEL = 5
 """gzip level: nearly as small as the highest, in a fraction of the time."""
@@ -34,9 +35,10 @@ class WorkerTrace(Spec):
 
 def write_worker_trace(run: Run, about: WorkerTrace, events: Iterable[TraceEvent]) -> None:
     """Write a worker's trace into the run's folder; rename it into place once complete."""
-    run.trace.mkdir(exist_ok=True)
+    make_folder(run.trace, exist_ok=True)
     path = run.trace / f"{about.traced.node}-{about.traced.rank}.json.gz"
     draft = path.with_suffix(".draft")
+    open_owned(draft, "w").close()
     _write(draft, about.model_dump(mode="json"), events)
     draft.rename(path)
 

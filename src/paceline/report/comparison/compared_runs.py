@@ -131,10 +131,10 @@ def runs_in(paths: Sequence[Path]) -> list[Run]:
     found: dict[Path, Run] = {}
     for path in paths:
         if Run(path).job_file.is_file() or not path.is_dir():
-            runs = [Run.open(path)]
+            runs = [Run.open_to_read(path)]
         else:
             inside = sorted(path.iterdir(), key=lambda each: by_number(each.name))
-            runs = [Run.open(each) for each in inside if Run(each).job_file.is_file()]
+            runs = [Run.open_to_read(each) for each in inside if Run(each).job_file.is_file()]
         if not runs:
             raise PacelineError(
                 f"{path} is neither a run's folder nor has it any in it",

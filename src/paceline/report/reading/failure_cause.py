@@ -56,7 +56,7 @@ def cause(state: RunState, run: Run) -> FailureCause | None:
     code = state.ended.exit_code if state.ended else "unknown"
     when = " after the last step" if state.finished else ""
     message = f"the job ended with exit code {code}{when}; no worker said why"
-    log = _batch_log(run)
+    log = run.batch_log
     return FailureCause(None, None, message, list(_tail(log))[-LOG_LINES:], _existing(log))
 
 
@@ -71,7 +71,7 @@ def _from_batch_log(run: Run, victims: set[int]) -> FailureCause | None:
     if name is None or name not in SCHEDULERS:  # the report may be made on another machine
         return None
     scheduler = SCHEDULERS.get(name)
-    for line in _tail(_batch_log(run)):
+    for line in _tail(run.batch_log):
         failure = scheduler.task_failure(line)
         if failure is None:
             continue
@@ -95,10 +95,6 @@ def _with_log(run: Run, node: str, rank: int | None, message: str) -> FailureCau
         elif (JOINS if match[1] == "joins" else int(match[1])) == rank:
             lines.append(match[2])
     return FailureCause(node, rank, plain(message), lines[-LOG_LINES:], _existing(log))
-
-
-def _batch_log(run: Run) -> Path:
-    return run.logs / "batch.log"
 
 
 def _existing(log: Path) -> Path | None:

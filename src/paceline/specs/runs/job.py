@@ -60,6 +60,8 @@ class Job(Spec):
     listeners: tuple[str, ...] = ()
     """Listeners to which the run's events are forwarded, as in `--to`."""
 
+    share: bool = False
+    """Whether the group can read the run's folder; nobody else can write there in any case."""
     spares: int = Field(default=0, ge=0)
     """Additional spare nodes, or spare workers if all are on this machine."""
 

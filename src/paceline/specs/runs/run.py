@@ -1,19 +1,17 @@
 """A run's folder: the interface between the packages that train and those that report."""
 
-import os
 import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.specs.errors import PacelineError
+from paceline.specs.owned_files import check_owned_folder, make_folder, write_owned
 from paceline.specs.plans.plan import Plan
 from paceline.specs.runs.job import Job
 
 BATCH_ALIVE_SECONDS = 2
 """Seconds between heartbeats of a batch script."""
-_MODE = 0o755
-"""Mode of a run's folders: even if a group shares files, no other user can plant a secret there."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +19,8 @@ class Run:
     """The folder of one run and the paths in it."""
 
     path: Path
+    own: bool = False
+    """Whether to refuse a plan and a job that another user owns or can write: they are followed."""
 
     @property
     def name(self) -> str:
@@ -51,6 +51,11 @@ class Run:
     def logs(self) -> Path:
         """Output of the workers: one file per node, each line prefixed with `rank: `."""
         return self.path / "logs"
+
+    @property
+    def batch_log(self) -> Path:
+        """Output of the batch script, to which its scheduler appends."""
+        return self.logs / "batch.log"
 
     @property
     def checkpoints(self) -> Path:
@@ -129,29 +134,46 @@ class Run:
     @property
     def plan(self) -> Plan:
         """The plan, read from the folder."""
-        return Plan.read(self.plan_file)
+        return Plan.read(self.plan_file, own=self.own)
 
     @property
     def job(self) -> Job:
         """The job, read from the folder."""
-        return Job.read(self.job_file)
+        return Job.read(self.job_file, own=self.own)
 
     @classmethod
     def create(cls, parent: Path, job: Job, plan: Plan) -> "Run":
         """Create the folder `<name>-<time>` under `parent`, with the plan, the job and a secret."""
-        run = cls(_new_folder(parent, job.name))
+        run = cls(_new_folder(parent, job.name, share=job.share), own=True)
         for folder in (run.events, run.logs, run.rendezvous):
-            folder.mkdir(_MODE)
-        plan.write(run.plan_file)
-        job.write(run.job_file)
-        descriptor = os.open(run.secret_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(32))
+            make_folder(folder)
+        run.write_plan(plan)
+        run.write_job(job)
+        write_owned(run.secret_file, secrets.token_hex(32), share=False)
         return run
 
+    def write_plan(self, plan: Plan) -> None:
+        """Write the plan that the run follows."""
+        write_owned(self.plan_file, plan.to_toml())
+
+    def write_job(self, job: Job) -> None:
+        """Write the job to start."""
+        write_owned(self.job_file, job.to_toml())
+
     @classmethod
-    def open(cls, path: Path) -> "Run":
-        """Return the run in an existing folder."""
+    def open(cls, path: Path, *, deep: bool = False) -> "Run":
+        """Return the user's own run in an existing folder, to start or continue it.
+
+        Refuse a folder if another user owns or can write it or an entry of it, before anything in
+        it is followed; `deep`: at any depth.
+        """
+        run = cls.open_to_read(path)
+        check_owned_folder(run.path, deep=deep)
+        return cls(run.path, own=True)
+
+    @classmethod
+    def open_to_read(cls, path: Path) -> "Run":
+        """Return the run in an existing folder, anybody's, to read what it records."""
         run = cls(path.absolute())
         if not run.job_file.is_file():
             raise PacelineError(
@@ -162,7 +184,7 @@ class Run:
         return run
 
 
-def _new_folder(parent: Path, name: str) -> Path:
+def _new_folder(parent: Path, name: str, *, share: bool) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     parent = parent.absolute()
     try:
@@ -171,7 +193,7 @@ def _new_folder(parent: Path, name: str) -> Path:
             suffix = f"-{attempt + 1}" if attempt else ""
             path = parent / f"{name}-{stamp}{suffix}"
             try:
-                path.mkdir(_MODE)
+                make_folder(path, share=share)
             except FileExistsError:
                 continue
             return path

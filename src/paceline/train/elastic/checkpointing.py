@@ -17,6 +17,7 @@ from paceline.membership.service import Begin
 from paceline.observe.event_writer import EventWriter
 from paceline.schedulers.task_placement import is_preempted
 from paceline.specs import Damaged, NotSaved, Outcome, Placement, Resumed, Run, Saved, Source
+from paceline.specs.owned_files import write_owned
 from paceline.train.elastic.agent import ElasticAgent
 from paceline.train.elastic.peer_copies import PeerCopies
 from paceline.train.elastic.snapshot import check_same_data, data_identity, snapshot_of
@@ -41,7 +42,10 @@ class Checkpointing:
         self._writer, self._telemetry, self._agent = writer, telemetry, agent
         self._settings = run.plan.saving
         folder = self._settings.folder
-        self._storage = opened(f"{folder}/{run.name}" if folder else run.checkpoints)
+        place = f"{folder}/{run.name}" if folder else run.checkpoints
+        self.share = run.job.share
+        """Whether the group can read what the run writes."""
+        self._storage = opened(place, share=self.share)
         self._saver = self._new_saver()
         self._ledger: Ledger | None = None
         self._saved_at = time.monotonic()
@@ -171,7 +175,7 @@ class Checkpointing:
         if self._placement.rank == 0:
             self._run.requeue_file.unlink(missing_ok=True)  # left by workers that were cut off
             if requeue:
-                self._run.requeue_file.touch()
+                write_owned(self._run.requeue_file, "")
         if requeue:
             return "preempted" if preempted else "interrupted"
         return "stopped" if stopped else "finished"

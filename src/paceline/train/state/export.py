@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from paceline.specs import PacelineError
+from paceline.specs.owned_files import write_owned
 
 
 def export(
@@ -16,8 +17,11 @@ def export(
     settings: dict[str, Any],
     *,
     writes: bool,
+    share: bool,
 ) -> None:
     """Write the weights to `path` (safetensors), and the settings to `path` with suffix .json.
+
+    Only the user can write and read them; with `share`, the group can read the settings.
 
     All workers call this together, to gather their parts; only the worker with `writes` keeps the
     whole weights and writes the files.
@@ -40,7 +44,7 @@ def export(
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, path)
     described = settings | {"torch": torch.__version__, "parameters": _described(tensors)}
-    path.with_suffix(".json").write_text(json.dumps(described, indent=2))
+    write_owned(path.with_suffix(".json"), json.dumps(described, indent=2), share=share)
 
 
 def _described(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:

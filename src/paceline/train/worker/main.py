@@ -47,6 +47,8 @@ def work(folder: Path) -> NoReturn:
 
 def _run(folder: Path) -> int:
     """Train or probe as the run's job says, and return the exit code."""
+    if umask := os.environ.get("PACELINE_UMASK"):  # the user's, for files of the training itself
+        os.umask(int(umask, 8))
     run = Run.open(folder)
     os.environ["PACELINE_RUN"] = str(run.path)
     die_with_launcher()
@@ -58,7 +60,7 @@ def _run(folder: Path) -> int:
     limit_threads(here, job.cpus_per_worker)
     try:
         code = _train(job, here, job.train) if job.train and not job.probe else _probe(run)
-        outcome.tell(run, here, code)
+        outcome.tell(run, code)
         generation = _generation(run, here)
     except RunOver:
         return 0

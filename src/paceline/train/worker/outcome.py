@@ -22,17 +22,16 @@ from paceline.specs import (
     Placement,
     Run,
 )
+from paceline.specs.owned_files import open_owned, read_bounded, write_owned
 
 _BEATS = 4
 """Missed heartbeats after which the batch script counts as gone; a shared folder may be late."""
+_MOST_BEAT_BYTES = 1024
 
 
-def tell(run: Run, here: Placement, code: int) -> None:
+def tell(run: Run, code: int) -> None:
     """Write the outcome of a training that finished, or stopped on request."""
-    # Workers on two nodes may have the same process id.
-    draft = run.outcome_file.with_suffix(f".{here.node}-{os.getpid()}")
-    draft.write_text(f"{code}\n")
-    draft.rename(run.outcome_file)
+    write_owned(run.outcome_file, f"{code}\n")
 
 
 def tell_failure(run: Run, here: Placement, code: int) -> None:
@@ -41,11 +40,11 @@ def tell_failure(run: Run, here: Placement, code: int) -> None:
     Too few workers are not a failure, since more may join: request a requeue instead.
     """
     if code == TOO_FEW_EXIT_CODE:
-        run.requeue_file.touch()
+        write_owned(run.requeue_file, "")
         return
     if here.joins:
         return
-    with suppress(FileExistsError), run.outcome_file.open("x") as file:
+    with suppress(FileExistsError), open_owned(run.outcome_file, "x") as file:
         file.write(f"{code}\n")
 
 
@@ -113,4 +112,4 @@ def _has_node(scheduler: Scheduler, job: str, node: str) -> bool:
 
 def _last_beat(run: Run) -> bytes:
     # Opening the file makes a network file system revalidate its cache.
-    return run.alive_file.read_bytes() if run.alive_file.exists() else b""
+    return read_bounded(run.alive_file, _MOST_BEAT_BYTES) if run.alive_file.exists() else b""
