@@ -21,6 +21,26 @@ def test_help_has_an_example_and_the_common_options(command: list[str]) -> None:
     assert "--quiet" in text
 
 
+@pytest.mark.parametrize(
+    ("command", "groups"),
+    [
+        ("run", ["Options", "Checkpoints", "Job", "Layout", "Output"]),
+        ("submit", ["Options", "Cluster", "Checkpoints", "Job", "Layout", "Output"]),
+        ("resume", ["Options", "Cluster", "Layout", "Output"]),
+        ("plan", ["Model", "Cluster", "Goal and limits", "Output"]),
+        ("study", ["Options", "Cluster", "Layout", "Output"]),
+    ],
+)
+def test_help_shows_options_in_groups(command: str, groups: list[str]) -> None:
+    lines = CliRunner().invoke(app, [command, "--help"]).stdout.splitlines()
+    assert set(groups) <= {line.removesuffix(":") for line in lines if line.endswith(":")}
+    for title, option in {"Layout": "--shards", "Output": "--json"}.items():
+        if title in groups:
+            start = lines.index(f"{title}:")
+            end = lines.index("", start) if "" in lines[start:] else len(lines)
+            assert any(line.strip().startswith(option) for line in lines[start:end])
+
+
 def test_no_command_is_forgotten_here() -> None:
     top = get_command(app)
     found = {

@@ -9,22 +9,41 @@ import typer
 
 from paceline.jobs.messages import Messages
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
+JOB, OUTPUT = "Job", "Output"
+"""Groups of options in `--help`."""
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", rich_help_panel=OUTPUT, help="Print one JSON object instead of text."),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="Print only errors.")
+]
 Train = Annotated[
     str, typer.Argument(metavar="TRAIN", help="train.py, or train.py:function (default: training).")
 ]
 Runs = Annotated[
-    str, typer.Option("--runs", metavar="DIR", help="Parent directory of the run folder.")
+    str,
+    typer.Option(
+        "--runs", metavar="DIR", rich_help_panel=JOB, help="Parent directory of the run folder."
+    ),
 ]
 RunName = Annotated[
     str | None,
-    typer.Option("--name", help="Name of the run (default: from the file or its directory)."),
+    typer.Option(
+        "--name",
+        rich_help_panel=JOB,
+        help="Name of the run (default: from the file or its directory).",
+    ),
 ]
 Port = Annotated[
     int | None,
     typer.Option(
-        "--port", min=1, max=65535, help="Port of the rendezvous (default: any free port)."
+        "--port",
+        min=1,
+        max=65535,
+        rich_help_panel=JOB,
+        help="Port of the rendezvous (default: any free port).",
     ),
 ]
 PowerLimit = Annotated[
@@ -33,6 +52,7 @@ PowerLimit = Annotated[
         "--power-limit",
         min=1,
         metavar="WATTS",
+        rich_help_panel=JOB,
         help="Cap each GPU's power, in watts, for the duration of the run.",
     ),
 ]
@@ -42,6 +62,7 @@ TraceSteps = Annotated[
         "--trace",
         min=1,
         metavar="STEPS",
+        rich_help_panel=JOB,
         help="Profile this many steps on up to 16 workers (default: off).",
     ),
 ]
@@ -50,6 +71,7 @@ To = Annotated[
     typer.Option(
         "--to",
         metavar="LISTENER[:PLACE]",
+        rich_help_panel=JOB,
         help="Forward metrics to prometheus, tensorboard, mlflow or wandb; repeatable.",
     ),
 ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, print_json, say
+from paceline.cli.grouped_command import GroupedCommand
 
 if TYPE_CHECKING:
     from paceline.plan.planner import FinishedRun
@@ -277,4 +278,4 @@ def _draw(said: "Answer", file: Path) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command()(plan)
+    app.command(cls=GroupedCommand)(plan)

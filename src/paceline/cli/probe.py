@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from paceline.cli.console import Json, Port, Quiet, Runs, messages, print_json, say
+from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options.cluster_options import (
     AssumeShared,
     Devices,
@@ -109,4 +110,4 @@ def _refuse_folder(output: Path) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command()(probe)
+    app.command(cls=GroupedCommand)(probe)

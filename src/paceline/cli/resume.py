@@ -7,6 +7,7 @@ import typer
 
 from paceline.cli.conclusion import conclude, conclude_submitted
 from paceline.cli.console import Json, Quiet, RunFolder, messages, print_json
+from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options.cluster_options import SchedulerName, Testbed, Wait
 from paceline.cli.options.layout_options import (
     BatchNorm,
@@ -127,5 +128,5 @@ def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    app.command()(resume)
+    app.command(cls=GroupedCommand)(resume)
     app.command()(ledger)

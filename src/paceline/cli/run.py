@@ -19,6 +19,7 @@ from paceline.cli.console import (
     Train,
     messages,
 )
+from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options.checkpoint_options import Checkpoints, KeepLedger, SaveEvery, given_saving
 from paceline.cli.options.layout_options import (
     BatchNorm,
@@ -149,4 +150,4 @@ def run(
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command()(run)
+    app.command(cls=GroupedCommand)(run)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
+from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options import cluster_options, layout_options
 from paceline.cli.options.study_checks import check_measuring, check_where
 from paceline.jobs.messages import short_path
@@ -310,4 +311,4 @@ def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) ->
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command()(study)
+    app.command(cls=GroupedCommand)(study)

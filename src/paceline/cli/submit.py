@@ -19,6 +19,7 @@ from paceline.cli.console import (
     Train,
     messages,
 )
+from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options.checkpoint_options import Checkpoints, KeepLedger, SaveEvery, given_saving
 from paceline.cli.options.cluster_options import (
     AssumeShared,
@@ -149,4 +150,4 @@ def submit(
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command()(submit)
+    app.command(cls=GroupedCommand)(submit)

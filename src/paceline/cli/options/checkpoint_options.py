@@ -4,12 +4,15 @@ from typing import Annotated, Any
 
 import typer
 
+_PANEL = "Checkpoints"
+
 SaveEvery = Annotated[
     int | None,
     typer.Option(
         "--save-every",
         min=0,
         metavar="STEPS",
+        rich_help_panel=_PANEL,
         help="Steps between checkpoints (default: every ten minutes; 0: none).",
     ),
 ]
@@ -18,12 +21,16 @@ Checkpoints = Annotated[
     typer.Option(
         "--checkpoints",
         metavar="PLACE",
+        rich_help_panel=_PANEL,
         help="Where to store checkpoints: a shared directory or s3://bucket/path (default: the run"
         " folder).",
     ),
 ]
 KeepLedger = Annotated[
-    bool, typer.Option("--ledger", help="Record which samples entered each step.")
+    bool,
+    typer.Option(
+        "--ledger", rich_help_panel=_PANEL, help="Record which samples entered each step."
+    ),
 ]
 
 
