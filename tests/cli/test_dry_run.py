@@ -155,7 +155,7 @@ def test_mistakes(words: tuple[str, ...], said: str, fix: str, tmp_path: Path) -
     [
         (OWN_LOOP, "train.py:loop", "loop() of train.py has a loop of its own"),
         (OWN_LOOP, "train.py:nothing", "nothing() of train.py returned"),
-        (ASKS, "train.py", "in forward: `if x.abs().max() > 3:` asks for the number in a tensor"),
+        (ASKS, "train.py", "in forward: `if x.abs().max() > 3:` reads a tensor's value"),
     ],
 )
 def test_trainings_that_cannot_be_tried(more: str, train: str, said: str, tmp_path: Path) -> None:

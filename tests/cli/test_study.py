@@ -112,7 +112,7 @@ def test_a_point_that_fails_is_named_and_not_tried_again(tmp_path: Path) -> None
         (["--workers", "1", "--steps", "5"], "leaves nothing to measure after --warm-up 10"),
         (["--workers", "1", "--vary", "link=1gbit"], "is not KEY=A,B"),
         (["--workers", "1", "--vary", "shards=x"], "--vary shards=x"),
-        (["--workers", "1", "--vary", "batch=half"], "no multiple of the training's batch"),
+        (["--workers", "1", "--vary", "batch=half"], "not a multiple of the training's batch"),
         (["--workers", "1,3", "--shards", "2"], "cannot be divided into copies of 2"),
     ],
 )

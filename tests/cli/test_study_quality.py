@@ -24,7 +24,7 @@ def test_two_workers_learn_the_same(tmp_path: Path) -> None:
     words = ["study", "train.py:evaluates", "--kind", "quality", "--workers", "1,2"]
     words += ["--out", "s", "--at-once", "2"]
     done = paceline(*words, "--seeds", "1", folder=tmp_path, seconds=400)
-    assert "2 workers: loss one seed says nothing; evaluated loss one seed" in done.stdout
+    assert "2 workers: loss one seed is too few; evaluated loss one seed" in done.stdout
     # The same study goes on: what it has is used again, and it may judge otherwise.
     runs = tmp_path / "s" / "runs"
     before = {path.name for path in runs.iterdir()}
@@ -80,7 +80,7 @@ def test_larger_batches_see_as_many_samples(tmp_path: Path) -> None:
         (["--margin", "0.1"], "--margin 0.1 needs --kind quality, but the kind is strong"),
         (["--vary", "lr=scaled"], "is not KEY=A,B with a key that can vary"),
         (["--kind", "quality", "--vary", "lr=big"], "lr=big is neither naive nor scaled"),
-        (["--kind", "quality", "--vary", "lr=scaled"], "no batch is larger than the training's"),
+        (["--kind", "quality", "--vary", "lr=scaled"], "no point has a larger batch"),
         (
             [*("--kind", "quality", "--vary", "lr=scaled", "--vary", "batch=8"), "--sync", "stale"],
             "lr=scaled was given together with sync=stale",

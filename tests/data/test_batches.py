@@ -122,7 +122,7 @@ def test_parts_hold_the_same_samples_whoever_has_them(
 
 
 def test_a_batch_smaller_than_the_number_of_parts() -> None:
-    with pytest.raises(PacelineError, match="global batch is 3, but it is to be divided into 4"):
+    with pytest.raises(PacelineError, match="global batch is 3, but it is divided into 4"):
         Batches(Shuffled(9, seed=0), batch=3, steps=1, workers=2, rank=0, parts=4)
 
 

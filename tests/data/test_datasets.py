@@ -136,7 +136,9 @@ def test_mistakes_in_paths(tmp_path: Path) -> None:
 
 def test_mistakes_in_token_files(tmp_path: Path) -> None:
     (tmp_path / "odd.bin").write_bytes(b"123")
-    with pytest.raises(PacelineError, match="3 bytes, which is no whole number of uint16 tokens"):
+    with pytest.raises(
+        PacelineError, match="3 bytes, not a multiple of the 2 bytes of a uint16 token"
+    ):
         Tokens(tmp_path / "odd.bin", length=4)
     write_tokens(tmp_path / "short.bin", range(4))
     with pytest.raises(PacelineError, match="the 1 shards of Tokens hold no sample"):
@@ -169,7 +171,7 @@ def test_mistakes_in_tars(tmp_path: Path) -> None:
 
 def test_mistakes_in_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"no such thing as this")
-    with pytest.raises(PacelineError, match="is no Parquet file"):
+    with pytest.raises(PacelineError, match="is not a Parquet file"):
         Parquet(tmp_path / "a.parquet")
     write_parquet(tmp_path / "a.parquet", range(3), rows_per_group=2)
     with pytest.raises(PacelineError, match="has no column cube") as error:

@@ -94,7 +94,7 @@ def test_samples_come_from_their_sources_in_a_loader() -> None:
         ([(range(3), 0)], r"share of dataset 0 of the Mixture \(range\) is 0"),
         ([(range(3), 1), (range(3), 0.5)], "share of dataset 1 .* is 0.5"),
         ([(range(3), 1), (range(0), 1)], r"dataset 1 of the Mixture \(range\) is empty"),
-        ([(range(3), 9_999), (range(3), 2)], "come out even only every 10001 samples"),
+        ([(range(3), 9_999), (range(3), 2)], "the shares of the Mixture sum to 10001"),
     ],
 )
 def test_mistakes(sources: list[Any], message: str) -> None:

@@ -57,10 +57,10 @@ def test_epochs_are_as_long_as_the_order_says() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([0, 1, 2, 4], "positions 0 to 3, gave sample 4, but the dataset has 4"),
-        ([0, -1, 2, 3], "gave sample -1, but the dataset has 4"),
-        ([0, 1, 2], r"gave an array of int64 with the shape \(3,\)"),
-        ([0.0, 1, 2, 3], "gave an array of float64"),
+        ([0, 1, 2, 4], "positions 0 to 3, returned sample 4, but the dataset has 4"),
+        ([0, -1, 2, 3], "returned sample -1, but the dataset has 4"),
+        ([0, 1, 2], r"returned an array of int64 with the shape \(3,\)"),
+        ([0.0, 1, 2, 3], "returned an array of float64"),
     ],
 )
 def test_an_order_that_leads_out_of_the_dataset(given: list[float], message: str) -> None:
@@ -70,7 +70,7 @@ def test_an_order_that_leads_out_of_the_dataset(given: list[float], message: str
 
 
 def test_what_is_no_order() -> None:
-    with pytest.raises(PacelineError, match="gave a list, which is no order"):
+    with pytest.raises(PacelineError, match="returned a list, not a sample order"):
         order_of(None, 4, 0, True, lambda seed: [1, 2])  # type: ignore[arg-type,return-value]
-    with pytest.raises(PacelineError, match="an order of 0 samples"):
+    with pytest.raises(PacelineError, match="a sample order of 0 samples"):
         order_of(None, 4, 0, True, lambda seed: Giving([], samples=0))

@@ -161,7 +161,7 @@ def test_a_shard_that_changed_after_the_start(tmp_path: Path) -> None:
     system.pipe_file("/changing.bin", b"12345678")
     data = Tokens("memory://changing.bin", length=1, cache=Cache(tmp_path))
     system.pipe_file("/changing.bin", b"1234")
-    with pytest.raises(PacelineError, match="had 8 bytes when the training began, and now 4"):
+    with pytest.raises(PacelineError, match="had 8 bytes when the training began, and has now 4"):
         data[0]
     system.rm("/changing.bin")
     with pytest.raises(PacelineError, match=r"memory:///changing\.bin cannot be fetched"):

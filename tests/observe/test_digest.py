@@ -37,8 +37,8 @@ def test_a_run_of_three_starts(tmp_path: Path) -> None:
     assert steps_in(news) == [*range(1, 39), *range(21, 71), *range(71, 101)]
     again = [(seen.step, seen.note) for seen in news if seen.kind == "again"]
     assert again == [
-        (20, "the run went on from step 20; steps up to 38 are taken again"),
-        (70, "the run went on from step 70"),
+        (20, "the run continued from step 20; steps up to 38 are repeated"),
+        (70, "the run continued from step 70"),
     ]
     assert [seen.note for seen in news if seen.kind == "ended"] == ["failed", "finished"]
     notes = [seen.note for seen in news if seen.kind == "happened"]

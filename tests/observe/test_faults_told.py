@@ -44,10 +44,10 @@ def test_regroups_are_counted_and_are_no_restarts(tmp_path: Path, together: bool
     )
     assert (figures["restarts"], figures["workers"], figures["exit_code"]) == (0, 3, 0)
     again = [(seen.step, seen.note) for seen in news if seen.kind == "again"]
-    assert again[-1] == (55, "the run went on from step 55; steps up to 60 are taken again")
+    assert again[-1] == (55, "the run continued from step 55; steps up to 60 are repeated")
     notes = [seen.note for seen in news if seen.kind == "happened"]
     assert "worker 2 on n3 was lost: its connection ended" in notes
-    assert "3 workers go on from step 55: a worker was lost" in notes
+    assert "3 workers continue from step 55: a worker was lost" in notes
     # The launcher's last word names the start's first generation, and is still the last.
     assert [seen.note for seen in news if seen.kind == "ended"] == ["finished"]
     assert news[-1].kind == "ended"

@@ -54,7 +54,11 @@ def test_one_that_fails_is_named_once_and_the_others_go_on(
     ("words", "problem", "fix"),
     [
         ("grafana", "unknown listener 'grafana'", "mlflow, prometheus, tensorboard, wandb"),
-        ("prometheus:9464", "would listen on all interfaces", "name the address of one of them"),
+        (
+            "prometheus:9464",
+            "would listen on all interfaces",
+            "give the address or the name of one interface",
+        ),
         ("prometheus:0.0.0.0:9464", "would listen on all interfaces", "such as eth0"),
         ("prometheus:localhost", "is not HOST:PORT", "127.0.0.1:9464"),
         ("prometheus:localhost:70000", "is not HOST:PORT", "give both"),

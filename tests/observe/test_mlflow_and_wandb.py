@@ -39,7 +39,7 @@ def test_mlflow_has_every_step_once_however_often_it_is_told(tmp_path: Path) -> 
         assert list(times) == sorted(times)
         assert failures == (1.0,)
         assert found == (run.name, "FINISHED")
-        assert "steps up to 38 are taken again" in notes[0]
+        assert "steps up to 38 are repeated" in notes[0]
 
 
 @pytest.mark.skipif(find_spec("wandb") is None, reason="W&B is not installed")
@@ -65,7 +65,7 @@ def test_wandb_has_every_step_once_however_often_it_is_told(
         ]
         assert [row["step"] for row in rows if "loss" in row] == FORWARD
         assert all(row["_timestamp"] < run.job_file.stat().st_mtime + 10 for row in rows)
-        assert any("steps up to 38 are taken again" in each.run.notes for each in written)
+        assert any("steps up to 38 are repeated" in each.run.notes for each in written)
         assert written[-1].exit.exit_code == 0
 
 

@@ -49,7 +49,7 @@ def test_what_cannot_be_limited_is_said(
         pass
     assert message in str(caught.value)
     assert f"--power-limit {watts} was given" in str(caught.value)
-    assert "leave it out" in str(caught.value) or "give a limit between" in str(caught.value)
+    assert "leave it out" in str(caught.value) or "give a limit in this range" in str(caught.value)
     assert device.limit_milliwatts == 700_000
 
 

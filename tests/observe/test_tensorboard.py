@@ -58,7 +58,7 @@ def test_steps_taken_again_are_there_once(tmp_path: Path) -> None:
     assert [each.step for each in losses] == list(range(1, 101))
     assert [each.wall_time for each in losses] == pytest.approx(state.time)
     notes = dict(notes_in(found))
-    assert "worker 2 on n3 failed: killed by SIGKILL; failed; the run went on from" in notes[20]
+    assert "worker 2 on n3 failed: killed by SIGKILL; failed; the run continued from" in notes[20]
 
 
 def test_a_follower_that_begins_anew_repeats_nothing(tmp_path: Path) -> None:
@@ -104,4 +104,4 @@ def test_a_run_that_is_stopped_and_resumed(tmp_path: Path) -> None:
     paceline("resume", run, "--quiet", folder=tmp_path)
     found = read_back(run / "tensorboard")
     assert [each.step for each in found.Scalars("loss")] == list(range(1, 41))
-    assert (len(before), f"the run went on from step {len(before)}") in notes_in(found)
+    assert (len(before), f"the run continued from step {len(before)}") in notes_in(found)

@@ -57,18 +57,18 @@ class TestMistakes:
             (
                 Layout(shards=2),
                 lambda x: x * 2 if x.sum() > 0 else x,
-                "asks for the number in a tensor",
+                "reads a tensor's value",
             ),
-            (Layout(pipeline=2), lambda x: x * x.max().item(), "asks for the number in a tensor"),
+            (Layout(pipeline=2), lambda x: x * x.max().item(), "reads a tensor's value"),
             (
                 Layout(tensor=2),
                 lambda x: x + x[x > 0].mean(),
-                "gives a tensor whose shape depends on numbers",
+                "returns a tensor whose shape depends on values",
             ),
             (
                 Layout(),
                 lambda x: x * float(x.detach().numpy().mean()),
-                "asks for an array of NumPy",
+                "converts a tensor to NumPy",
             ),
         ],
     )

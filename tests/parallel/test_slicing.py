@@ -81,7 +81,7 @@ def test_a_bias_that_comes_to_the_scores_is_no_leak() -> None:
 
 def test_a_leak_into_the_stream_stays_whole() -> None:
     found = sliced(Leaky())
-    assert found.whole == {"mix": "what it returns is combined with what comes from embed"}
+    assert found.whole == {"mix": "its output is combined with that of embed"}
     assert (found.columns, found.rows) == ({"up": (2 * WIDTH,)}, frozenset({"down"}))
 
 
@@ -101,7 +101,7 @@ def test_sizes_that_cannot_be_divided() -> None:
     found = sliced(GPT(), tensor=3)
     assert found.whole["blocks.0.attention.out"] == "its 32 inputs cannot be divided by 3"
     assert found.whole["blocks.0.attention.qkv"] == (
-        "blocks.0.attention.out, which takes what it returns, is not sliced along its inputs"
+        "blocks.0.attention.out, which uses its output, is not sliced along its inputs"
     )
     assert found.columns == {}
     assert (found.head, found.embeddings) == ("head", frozenset({"embed"}))
@@ -113,11 +113,10 @@ def test_sizes_that_cannot_be_divided() -> None:
 def test_heads_that_cannot_be_divided_leave_their_attention_whole() -> None:
     found = sliced(Llama(), tensor=4)
     assert {name: why for name, why in found.whole.items() if name.startswith("blocks.0")} == {
-        "blocks.0.query": "blocks.0.out, which takes what it returns, is not sliced along its"
-        " inputs",
+        "blocks.0.query": "blocks.0.out, which uses its output, is not sliced along its inputs",
         "blocks.0.key": "its 2 heads cannot be divided by 4",
         "blocks.0.value": "its 2 heads cannot be divided by 4",
-        "blocks.0.out": "it takes what blocks.0.key returns, which stays whole",
+        "blocks.0.out": "its input comes from blocks.0.key, which is not sliced",
     }
     assert found.rows == {"blocks.0.down", "blocks.1.down"}
 
@@ -140,7 +139,7 @@ def test_a_chain_is_taken_in_pairs_and_again_where_a_pair_fails() -> None:
     assert (found.columns, found.rows) == ({"0": (8,), "2": (8,)}, frozenset({"1", "3"}))
     found = sliced(chain(4, 7, 8, 8, 8), inputs=torch.ones(2, 4))
     assert (found.columns, found.rows, found.head) == ({"1": (8,)}, frozenset({"2"}), "3")
-    assert found.whole == {"0": "1, which takes what it returns, is not sliced along its inputs"}
+    assert found.whole == {"0": "1, which uses its output, is not sliced along its inputs"}
 
 
 class Reused(nn.Module):
@@ -254,7 +253,7 @@ def test_nothing_to_slice() -> None:
         sliced(nn.Sequential(*layers), inputs=torch.ones(2, 3), slices={"6": "whole"})
     assert error.value.problem == (
         "tensor=2 was given, but no layer of Sequential can be sliced:\n"
-        "    0: 1, which takes what it returns, is not sliced along its inputs\n"
+        "    0: 1, which uses its output, is not sliced along its inputs\n"
         "    1: its 3 inputs cannot be divided by 2\n"
         "    2: its 3 inputs cannot be divided by 2\n"
         "    3: its 3 inputs cannot be divided by 2\n"

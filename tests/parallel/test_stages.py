@@ -227,7 +227,7 @@ def test_parameters_of_other_stages_take_no_memory() -> None:
 
 def test_a_value_that_passes_beside_the_blocks_is_refused() -> None:
     torch.manual_seed(0)
-    with pytest.raises(PacelineError, match="WithBypass does not compute the same when it is cut"):
+    with pytest.raises(PacelineError, match="WithBypass computes different results when it is cut"):
         checked_in_stages(WithBypass(), numbers, 2)
 
 

@@ -177,11 +177,11 @@ def _wire(connection: socket.socket) -> Wire:
 
 def test_what_is_not_there_is_refused_and_the_connection_stays(crew: Crew) -> None:
     source = Source(crew.peers["member 0"], SECRET, 0, 5)
-    with pytest.raises(PeerFailed, match="that of step 11 of generation 0 is not here"):
+    with pytest.raises(PeerFailed, match="no copy of step 11 of generation 0 here"):
         source.description(MOMENT.model_copy(update={"step": 11}), 0)
     wire = source._wire
     wire.say(AskBytes(generation=0, moment=MOMENT, of=0, begin=10**15, bytes=1))
-    with pytest.raises(PeerFailed, match="is not here"):
+    with pytest.raises(PeerFailed, match="no copy of step"):
         source.take(memoryview(bytearray(1)))
     assert source.description(MOMENT, 0).head.step == 10
     source.close()

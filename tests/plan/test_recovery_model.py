@@ -168,6 +168,8 @@ def test_a_plan_recovers_as_its_layout_and_faults_say() -> None:
 
 
 def test_a_share_that_is_none() -> None:
-    with pytest.raises(PacelineError, match=r"1\.5 of the failures") as caught:
+    with pytest.raises(
+        PacelineError, match=r"failures that only a checkpoint covers is 1\.5"
+    ) as caught:
         replace(PEERS, uncovered=1.5)
     assert "between 0 and 1" in str(caught.value)

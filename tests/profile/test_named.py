@@ -82,10 +82,10 @@ def test_a_well_known_model_with_another_dimension() -> None:
             "a width of 12288 is not divided by heads=97",
             "a multiple of the heads",
         ),
-        (GPT.replace("96 w", "0 w"), "layers=0 cannot be: .* greater than 0", "another layers"),
+        (GPT.replace("96 w", "0 w"), "layers=0 is not valid: .* greater than 0", "another layers"),
         (
             "resnet: depth=49 image=224 classes=10",
-            "depth=49 cannot be: .* 50, 101",
+            "depth=49 is not valid: .* 50, 101",
             "another depth",
         ),
         (f"{GPT} layers=1", "layers is given twice", "leave one of them out"),

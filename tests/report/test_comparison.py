@@ -32,7 +32,7 @@ def test_who_is_ahead(tmp_path: Path) -> None:
     page = render_comparison(found)
     said = first_screen(page)
     assert "Fastest: run 3 (gpt-four-local), 2.00 times as fast as the slowest, run 1" in said
-    assert "Lowest loss after 19,200 samples, which all of them have seen: run" in said
+    assert "Lowest loss after 19,200 samples, which all runs have seen: run" in said
     assert set(specs(page)) == {"loss", "throughput", "parts"}
     assert len({row["run"] for row in rows(specs(page)["throughput"])}) == 3
     text = body(page)
@@ -45,7 +45,7 @@ def test_none_has_the_lowest_loss_where_all_have_the_same(tmp_path: Path) -> Non
     run = divided_run(tmp_path, "one")
     shutil.copytree(run.path, tmp_path / "another")
     said = first_screen(render_comparison(compared(runs_in([tmp_path]))))
-    assert "Lowest loss after 19,200 samples, which all of them have seen: all alike." in said
+    assert "Lowest loss after 19,200 samples, which all runs have seen: all alike." in said
     assert "after 19,200 samples, all alike" in said
 
 
@@ -67,7 +67,7 @@ def test_runs_that_never_trained_or_lost_their_loss(tmp_path: Path) -> None:
     found = compared([idle, broken, lost])
     page = render_comparison(found)
     said = first_screen(page)
-    assert "Without a step, and in no picture: run 1." in said
+    assert "Without a step, and not drawn: run 1." in said
     assert "Failed: run 2." in said
     assert found.losses[3] is None
     assert found.best is found.runs[1]
@@ -91,7 +91,7 @@ def test_a_folder_of_runs(tmp_path: Path) -> None:
     assert [run.name for run in runs_in([tmp_path])] == ["gpt-four", "gpt-four-local", "gpt-two"]
     twice = [tmp_path / "gpt-two", tmp_path]
     assert [run.name for run in runs_in(twice)] == ["gpt-two", "gpt-four", "gpt-four-local"]
-    with pytest.raises(PacelineError, match="notes is neither a run's folder nor has it any in it"):
+    with pytest.raises(PacelineError, match="notes is neither a run's folder nor a folder of runs"):
         runs_in([tmp_path / "notes"])
     with pytest.raises(PacelineError, match="is not a run's folder"):
         runs_in([tmp_path / "gpt-two", tmp_path / "nowhere"])

@@ -182,7 +182,7 @@ def test_trouble_with_checkpoints_is_said(tmp_path: Path) -> None:
     text = body(html)
     assert message in text
     assert "worker 1: No space left &lt;/script&gt;" in text
-    assert "2 checkpoints could not be written or trusted" in text
+    assert "2 checkpoints could not be written or failed verification" in text
     assert "Interruptions" not in text
     assert Outline(html).scripts == ["application/json"] * 4 + ["module"] * 2
 

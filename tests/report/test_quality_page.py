@@ -35,13 +35,13 @@ def test_what_is_said_first() -> None:
     assert "Does train.py learn as well? Measured here: 20 of 20 runs finished, 5 seeds" in text
     same, worse, unknown = (found(result, point) for point in (1, 2, 3))
     assert [one.verdict for one in (same, worse, unknown)] == ["same", "worse", "unknown"]
-    assert f"Held against 1 worker: loss {same.base.value:.4f} ± " in text
+    assert f"Compared with 1 worker: loss {same.base.value:.4f} ± " in text
     assert "The same: within 1 % of that." in text
     assert f"4 workers: loss the same within ±{same.margin:.3g}; accuracy the same" in text
     half = (worse.difference.high or 0) - worse.difference.value
     words = f"1 worker, batch=8 lr=naive: loss worse by {worse.difference.value:.3g} ± {half:.3g};"
     assert words in text
-    assert "lr=scaled: loss not enough seeds to say: " in text
+    assert "lr=scaled: loss too few seeds for a verdict: " in text
     # Nobody has said whether more of it is better.
     assert "accuracy lower by " in text
     assert "Different 2 1 worse, 1 lower" in text
@@ -74,14 +74,14 @@ def test_differences_stand_beside_the_margin() -> None:
 
 def test_a_run_that_failed_leaves_it_unsaid() -> None:
     html = render_quality(quality_result(failed=True))
-    assert "4 workers: loss not said, since a run failed" in first_screen(html)
+    assert "4 workers: loss unknown, since a run failed" in first_screen(html)
     assert "the loss became nan" in body(html)
 
 
 def test_one_seed_says_nothing() -> None:
     result = quality_result(seeds=1)
-    assert said(found(result, 1)) == "one seed says nothing"
-    assert "one seed says nothing" in first_screen(render_quality(result))
+    assert said(found(result, 1)) == "one seed is too few"
+    assert "one seed is too few" in first_screen(render_quality(result))
 
 
 def test_nothing_has_finished() -> None:

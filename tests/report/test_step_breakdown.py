@@ -65,8 +65,8 @@ def test_who_makes_the_others_wait_is_named_with_the_reason(tmp_path: Path) -> N
     assert [(each.rank, each.node, each.reason) for each in said.slow] == [(2, "n3", "data")]
     assert breakdown_sentence(said) == (
         "Of a step's 109 ms, 60 % computed, 30 % waited for other workers and 10 % waited for data."
-        " 3 ms of the waiting is the communication itself, which the last worker to arrive waits"
-        " for as well. Worker 2 on n3 is a straggler: busy 1.61 × as long as the median worker,"
+        " 3 ms of the waiting is the communication itself, which even the last worker to arrive"
+        " waits for. Worker 2 on n3 is a straggler: busy 1.61 × as long as the median worker,"
         " because of data."
     )
     state = RunReader(run).refresh()

@@ -169,7 +169,7 @@ def test_congestion_control_is_pinned(box: str) -> None:
 def test_a_change_must_make_sense(box: str) -> None:
     with pytest.raises(PacelineError, match="at least one of --rate"):
         testbed.link(box, "n1")
-    with pytest.raises(PacelineError, match="both down and up"):
+    with pytest.raises(PacelineError, match="--down and --up were given together"):
         testbed.link(box, "n1", down=True, up=True)
     with pytest.raises(PacelineError, match="'fast' is not a link rate"):
         testbed.link(box, "n1", rate="fast")

@@ -180,7 +180,7 @@ def test_clocks_of_other_nodes_are_found(tmp_path: Path) -> None:
 def _fit_profiled() -> None:
     with torch.profiler.profile(), pytest.raises(PacelineError) as caught:
         paceline.fit(classification())
-    assert "the training runs a profiler of its own" in caught.value.problem
+    assert "the training runs its own profiler" in caught.value.problem
     assert caught.value.fix == "leave out --trace, or the profiler"
 
 

@@ -66,13 +66,13 @@ def train(where: str, slow_rank: int | None, workers: int) -> None:
     [
         ("data", Layout(replicas=3), "allreduce", "it waits for its data"),
         ("compute", Layout(replicas=2), "local:every=5", "its device computes slowly"),
-        ("loop", Layout(replicas=2, shards=2), "allreduce", "the training's own loop"),
+        ("loop", Layout(replicas=2, shards=2), "allreduce", "the code between its steps"),
         pytest.param(
             *("compute", Layout(replicas=2), "allreduce", "its device computes slowly"),
             marks=pytest.mark.nightly,
         ),
         pytest.param(
-            *("loop", Layout(shards=2), "allreduce", "the training's own loop"),
+            *("loop", Layout(shards=2), "allreduce", "the code between its steps"),
             marks=pytest.mark.nightly,
         ),
     ],

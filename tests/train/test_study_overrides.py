@@ -111,6 +111,6 @@ def test_a_schedule_is_led_through_by_fewer_steps() -> None:
 def test_the_rule_is_the_optimizers() -> None:
     assert rate_times(torch.optim.SGD(parameters(), lr=0.1), 9) == 9
     assert rate_times(torch.optim.AdamW(parameters(), lr=0.1), 9) == 3
-    with pytest.raises(PacelineError, match="no rule by which the rate of LBFGS grows") as error:
+    with pytest.raises(PacelineError, match="no rule to scale the learning rate of LBFGS") as error:
         rate_times(torch.optim.LBFGS(parameters()), 9)
     assert "leave lr=scaled out" in str(error.value)

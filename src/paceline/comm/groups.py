@@ -202,7 +202,7 @@ class Groups:
 
     def heard(self, about: str) -> str:
         """Wait for a text that another worker publishes, and return it."""
-        assert self._store is not None, "a single worker has nobody to hear"
+        assert self._store is not None, "a single worker has no other to wait for"
         with self.health.waiting():
             return self._store.get(about).decode()
 

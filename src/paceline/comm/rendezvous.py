@@ -132,7 +132,7 @@ def awaited_leader(run: Run, secret: bytes) -> Member:
             raise RunOver
         if time.monotonic() > deadline:
             raise RendezvousTimeout(
-                f"no workers were found to join within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s",
+                f"found no workers to join within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s",
                 fix=f"see the workers' logs in {run.logs}",
             )
         time.sleep(_POLL_SECONDS)
@@ -155,7 +155,7 @@ def _listen(interface: Interface, port: int | None) -> socket.socket:
             raise
         raise PacelineError(
             f"port {port} of {interface.address} ({interface.name}) is taken by another program",
-            fix="leave --port out, so that a free one is taken, or give another",
+            fix="leave --port out to use a free one, or give another",
         ) from None
     return listener
 
@@ -180,7 +180,7 @@ def _read_signed(text: bytes, secret: bytes, key: str) -> bytes:
         said = json.loads(text)
         signed = bytes.fromhex(said["signature"]) + said["where"].encode()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ForgedValue("what should say where a worker is was not written by one") from None
+        raise ForgedValue("a worker's address file is malformed") from None
     return verified(secret, key, signed)
 
 
@@ -192,9 +192,8 @@ def _await_announcement(run: Run, generation: int, secret: bytes) -> tuple[str, 
     while path not in run.rendezvous.iterdir():
         if time.monotonic() > deadline:
             raise RendezvousTimeout(
-                f"worker 0 did not say where it is within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s",
-                fix=f"see worker 0's log in {run.logs}; check that {run.path} is on a folder"
-                " that all nodes share",
+                f"worker 0 did not announce its address within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s",
+                fix=f"see worker 0's log in {run.logs}; check that all nodes share {run.path}",
             )
         time.sleep(_POLL_SECONDS)
     return _announced(read_bounded(path, _MOST_BYTES), generation, secret)

@@ -49,13 +49,13 @@ class Batches:
         if self.batch < self.workers:
             raise PacelineError(
                 f"the global batch is {self.batch}, but there are {self.workers} workers:"
-                " some would have no sample at all",
+                " some would get no samples",
                 fix=f"use at most {self.batch} workers, or a batch of at least {self.workers}",
             )
         if self.batch < (self.parts or 0):
             raise PacelineError(
-                f"the global batch is {self.batch}, but it is to be divided into {self.parts}"
-                " parts: some would have no sample at all",
+                f"the global batch is {self.batch}, but it is divided into {self.parts}"
+                " parts: some would get no samples",
                 fix=f"use parts={self.batch} or fewer, or a batch of at least {self.parts}",
             )
 

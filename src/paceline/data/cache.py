@@ -96,7 +96,7 @@ class Cache:
         needed = sum(sorted(sizes)[-at_once:])
         if needed > self.limit_bytes:
             raise PacelineError(
-                f"{min(at_once, len(sizes))} shards are in use or read ahead at once and can have"
+                f"{min(at_once, len(sizes))} shards are in use or read ahead at once and can take"
                 f" {needed:,} bytes, but the cache {self.folder} is limited to"
                 f" {self.limit_bytes:,}",
                 fix=f"give Cache(limit_bytes={needed}) or more, or a smaller window",
@@ -134,7 +134,7 @@ class Cache:
                 raise PacelineError(
                     f"the disk of the cache {self.folder} is full, before its limit of"
                     f" {self.limit_bytes:,} bytes was reached",
-                    fix="make room there, or give a limit_bytes that fits beside what else it has",
+                    fix="free some space there, or give a smaller limit_bytes",
                 ) from error
             raise
 

@@ -83,7 +83,7 @@ class Files:
         except (ImportError, ValueError) as error:
             raise PacelineError(
                 f"{pattern} cannot be read: {error}",
-                fix="install what it names; S3 needs: pip install 'paceline[s3]'",
+                fix="install the missing package; for S3: pip install 'paceline[s3]'",
             ) from error
         try:
             found = system.glob(path, detail=True)
@@ -126,9 +126,9 @@ class Files:
             raise PacelineError(f"{file.url} cannot be fetched: {error}", fix=_REACH) from error
         if path.stat().st_size != file.size_bytes:
             raise PacelineError(
-                f"{file.url} had {file.size_bytes:,} bytes when the training began, and now"
+                f"{file.url} had {file.size_bytes:,} bytes when the training began, and has now"
                 f" {path.stat().st_size:,}",
-                fix="leave shards as they are while they are trained on, and start again",
+                fix="start again, and do not change shards during a training",
             )
 
 

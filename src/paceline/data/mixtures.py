@@ -35,7 +35,7 @@ class Mixture(Dataset[Any]):
             if not isinstance(share, int) or share < 1:
                 raise PacelineError(
                     f"the share of {named} is {share!r}",
-                    fix="give whole numbers from 1 on; 0.75 and 0.25 are 3 and 1",
+                    fix="give integers of at least 1, such as 3 and 1 for 0.75 and 0.25",
                 )
             if len(source) == 0:
                 raise PacelineError(f"{named} is empty", fix="check its path, or leave it out")
@@ -44,8 +44,8 @@ class Mixture(Dataset[Any]):
         self.shares = tuple(share // divisor for _, share in sources)
         if sum(self.shares) > _MOST:
             raise PacelineError(
-                f"the shares of the Mixture come out even only every {sum(self.shares)} samples",
-                fix=f"give coarser shares, which sum to {_MOST} at the most",
+                f"the shares of the Mixture sum to {sum(self.shares)}",
+                fix=f"give coarser shares, with a sum of at most {_MOST}",
             )
         self._ends = np.cumsum([len(source) for source in self.sources])
         self.deterministic = not any(draws_numbers(source) for source in self.sources)

@@ -24,14 +24,14 @@ def order_of(
 def _checked(order: Any, giver: str, samples: int) -> Order:
     if not (callable(getattr(order, "at", None)) and isinstance(order.samples, int)):
         raise PacelineError(
-            f"{giver} gave a {type(order).__name__}, which is no order",
-            fix="give an object with `samples` and `at(epoch, positions)`, such as"
+            f"{giver} returned a {type(order).__name__}, not a sample order",
+            fix="return an object with `samples` and `at(epoch, positions)`, such as"
             " paceline.data.Shuffled(samples, seed)",
         )
     if order.samples < 1:
         raise PacelineError(
-            f"{giver} gave an order of {order.samples} samples, which trains nothing",
-            fix="give an order of at least one sample",
+            f"{giver} returned a sample order of {order.samples} samples",
+            fix="return an order of at least one sample",
         )
     return _Checked(order, giver, samples)
 
@@ -53,13 +53,13 @@ class _Checked:
         asked = f"{self.giver}, asked for positions {positions.start} to {positions.stop - 1}"
         if indices.shape != (len(positions),) or indices.dtype.kind not in "iu":
             raise PacelineError(
-                f"{asked}, gave an array of {indices.dtype} with the shape {indices.shape}",
-                fix=f"return {len(positions)} whole numbers in a row, one for each position",
+                f"{asked}, returned an array of {indices.dtype} with the shape {indices.shape}",
+                fix=f"return a flat array of {len(positions)} integers, one per position",
             )
         if indices.size and not (indices.min() >= 0 and indices.max() < self.available):
             wrong = indices[(indices < 0) | (indices >= self.available)][0]
             raise PacelineError(
-                f"{asked}, gave sample {wrong}, but the dataset has {self.available}",
+                f"{asked}, returned sample {wrong}, but the dataset has {self.available}",
                 fix=f"return numbers from 0 to {self.available - 1}",
             )
         return indices.astype(np.uint64, copy=False)

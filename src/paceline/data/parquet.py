@@ -71,7 +71,7 @@ class Parquet(Sharded):
                 metadata = pq.read_metadata(file)
         except pa.ArrowInvalid as error:
             raise PacelineError(
-                f"{url} is no Parquet file: {error}", fix="check the path"
+                f"{url} is not a Parquet file: {error}", fix="check the path"
             ) from error
         names = metadata.schema.to_arrow_schema().names
         if missing := set(self._columns or ()) - set(names):

@@ -115,13 +115,13 @@ def members_of(file: IO[bytes], url: str) -> Members:
                 if field in members[-1][1]:
                     raise PacelineError(
                         f"{url} has the field {field!r} of sample {key!r} twice",
-                        fix="write the shard again, with one file of each kind for each sample",
+                        fix="write the shard again, with one file per field of a sample",
                     )
                 members[-1][1][field] = (member.offset_data, member.size)
             file.seek(tar.offset)
             if file.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
                 # tarfile itself accepts a cut between members, or in a header, as the end.
-                raise tarfile.ReadError("it ends without the mark that ends a tar")
+                raise tarfile.ReadError("its end-of-archive mark is missing")
     except tarfile.TarError as error:
         raise PacelineError(
             f"{url} cannot be read as a tar without compression: {error}",

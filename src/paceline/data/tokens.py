@@ -33,7 +33,7 @@ class Tokens(Sharded):
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if length < 1:
-            raise PacelineError(f"Tokens(length={length}) is no stretch", fix="give at least 1")
+            raise PacelineError(f"Tokens(length={length}) is too short", fix="give at least 1")
         self._files = Files(paths, cache, storage_options)
         self._length = length
         self._dtype = np.dtype(dtype)
@@ -53,8 +53,8 @@ class Tokens(Sharded):
         file, size = self._files[number], self._dtype.itemsize
         if file.size_bytes % size:
             raise PacelineError(
-                f"{file.url} has {file.size_bytes} bytes, which is no whole number of"
-                f" {self._dtype} tokens of {size} bytes",
+                f"{file.url} has {file.size_bytes} bytes, not a multiple of the {size} bytes"
+                f" of a {self._dtype} token",
                 fix="give the dtype that it was written with: Tokens(…, dtype=…)",
             )
         return max(0, file.size_bytes // size - 1) // self._length

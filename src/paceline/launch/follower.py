@@ -56,7 +56,7 @@ def _wait_for(follower: "subprocess.Popen[bytes]", say: Callable[[str], None]) -
         try:
             follower.wait(_UNNOTICED_SECONDS)
         except subprocess.TimeoutExpired:
-            say("the run is over; its listeners are being told (Ctrl-C leaves that)")
+            say("the run has ended; sending its last events to the listeners (Ctrl-C to skip)")
             follower.wait(_LAST_WORDS_SECONDS)
 
 

@@ -46,11 +46,11 @@ def check_room(workers: int, accelerators: int) -> str | None:
     if workers > cores * WORKERS_PER_CORE:
         raise PacelineError(
             f"{workers} workers were asked for, but this machine has {cores} CPU cores and no"
-            f" accelerator, which carries at most {cores * WORKERS_PER_CORE}",
+            f" accelerator, enough for at most {cores * WORKERS_PER_CORE}",
             fix=f"use -n {cores}, or `paceline submit --nodes N` for more machines",
         )
     if workers > cores:
-        return f"{workers} workers share {cores} CPU cores: good for trying out, not for speed"
+        return f"{workers} workers share {cores} CPU cores: fine for trying things out, but slow"
     return None
 
 
@@ -278,7 +278,7 @@ def held(run: Run) -> Iterator[None]:
         except BlockingIOError:
             raise PacelineError(
                 f"{run.path} is being trained by another process",
-                fix="wait for it or stop it (Ctrl-C); `paceline watch` shows how far it is",
+                fix="wait for it or stop it (Ctrl-C); `paceline watch` shows its progress",
             ) from None
         yield
 

@@ -25,7 +25,7 @@ def parse(body: bytes) -> Message:
     try:
         return MESSAGES.validate_json(body)
     except ValueError:
-        raise Forged("received bytes that are no message") from None
+        raise Forged("received an invalid message") from None
 
 
 class Channel:
@@ -66,7 +66,7 @@ class Channel:
         """Return the next message, or raise a ConnectionError."""
         length = int.from_bytes(await _read(self._reader, _LENGTH_BYTES), "big")
         if length > (MAX_BYTES if self._signing.heard else MAX_FIRST_BYTES):
-            raise Forged(f"a message of {length} bytes was announced")
+            raise Forged(f"a message of {length} bytes exceeds the limit")
         mac = await _read(self._reader, MAC_BYTES)
         body = await _read(self._reader, length)
         self._signing.check(mac, body)
@@ -88,9 +88,9 @@ def _decompressed(body: bytes) -> bytes:
     try:
         found = decompressor.decompress(body, MAX_DECOMPRESSED_BYTES)
     except zlib.error:
-        raise Forged("received bytes that are no message") from None
+        raise Forged("received an invalid message") from None
     if not decompressor.eof:
-        raise Forged("a message is longer than any valid one")
+        raise Forged("a decompressed message exceeds the limit")
     return found
 
 

@@ -30,30 +30,30 @@ from paceline.specs.runs.events import own_seconds
 
 FIGURES: dict[str, str] = {
     "step": "Optimizer steps taken.",
-    "loss": "Mean over the global batch of a step.",
-    "step_seconds": "How long a step took.",
-    "samples_per_second": "Samples of a step over its seconds.",
-    "workers": "Workers that train.",
-    "nodes": "Their nodes.",
-    "planned_steps": "Steps that the run will take.",
-    "restarts": "How often the run was started again.",
-    "failures": "Workers that ended by an error of their own.",
-    "faults/lost_workers": "How often a worker was lost while the others went on.",
-    "faults/regroups": "How often those who were left went on inside their living processes.",
-    "faults/regroup_seconds": "What the regroups took, all together.",
-    "faults/slow_workers": "How often a worker was said to hold the others up.",
-    "faults/refused_steps": "Steps that were not counted, because of what a worker brought.",
-    **{f"mean/{part}_seconds": f"Of a step, mean over the workers: {part}." for part in PARTS},
-    **{f"slowest/{part}_seconds": f"Of a step, the slowest worker: {part}." for part in PARTS},
-    "slowest/busy_seconds": "Of a step, the slowest worker, without waiting for others.",
-    "slowest/rank": "Which worker is the slowest.",
-    "checkpoints/complete": "Checkpoints that were completed.",
-    "checkpoints/step": "The step of the last one.",
-    "checkpoints/bytes": "Its bytes.",
-    "checkpoints/seconds": "From the edge of the step until it was complete.",
-    "checkpoints/stall_seconds": "How long training stood still for it.",
-    "checkpoints/bad": "Checkpoints that could not be written or not be trusted.",
-    "exit_code": "Of the job, once it has ended.",
+    "loss": "Mean loss over a step's global batch.",
+    "step_seconds": "Duration of a step.",
+    "samples_per_second": "Samples trained per second.",
+    "workers": "Workers that are training.",
+    "nodes": "Nodes of these workers.",
+    "planned_steps": "Steps planned for the run.",
+    "restarts": "Restarts of the run.",
+    "failures": "Workers that ended with their own error.",
+    "faults/lost_workers": "Workers lost while the others continued.",
+    "faults/regroups": "Regroups of the surviving workers, without a restart.",
+    "faults/regroup_seconds": "Total duration of all regroups.",
+    "faults/slow_workers": "Stragglers reported.",
+    "faults/refused_steps": "Steps refused because of a worker's bad values.",
+    **{f"mean/{part}_seconds": f"Time per step, mean of the workers: {part}." for part in PARTS},
+    **{f"slowest/{part}_seconds": f"Time per step, slowest worker: {part}." for part in PARTS},
+    "slowest/busy_seconds": "Time per step, slowest worker, without waiting for others.",
+    "slowest/rank": "Rank of the slowest worker.",
+    "checkpoints/complete": "Completed checkpoints.",
+    "checkpoints/step": "Step of the last checkpoint.",
+    "checkpoints/bytes": "Size of the last checkpoint.",
+    "checkpoints/seconds": "Time from the end of the step until the checkpoint was complete.",
+    "checkpoints/stall_seconds": "Time that the checkpoint stalled training.",
+    "checkpoints/bad": "Checkpoints that were not written or failed verification.",
+    "exit_code": "Exit code of the job, once it has ended.",
 }
 """All metrics of a run and their meanings; times of steps and checkpoints are in seconds."""
 
@@ -184,9 +184,9 @@ class Digest:
         end_time = event.time - sum(event.seconds)
         if event.generation > self._trained_generation or event.first <= self._step:
             self._trained_generation = event.generation
-            note = f"the run went on from step {event.first - 1}"
+            note = f"the run continued from step {event.first - 1}"
             if self._step >= event.first:
-                note += f"; steps up to {self._step} are taken again"
+                note += f"; steps up to {self._step} are repeated"
             yield Observation("again", end_time, event.first - 1, {}, note)
         rows = zip(event.loss, event.seconds, event.samples, strict=False)
         for step, (loss, seconds, samples) in enumerate(rows, start=event.first):
@@ -213,5 +213,5 @@ class Digest:
             note = f"the checkpoint of step {event.step} is complete"
             return Observation("happened", event.time, event.step, figures, note)
         self._bad += 1
-        note = f"the checkpoint of step {event.step} is not good: {event.message}"
+        note = f"the checkpoint of step {event.step} is unusable: {event.message}"
         return Observation("happened", event.time, self._step, {"checkpoints/bad": self._bad}, note)

@@ -23,7 +23,7 @@ class FaultCounts:
                 return {"faults/lost_workers": len(self._lost)}, note
             case Regrouped():
                 self._regroup_seconds += event.seconds
-                note = f"{event.workers} workers go on from step {event.step}: {event.why}"
+                note = f"{event.workers} workers continue from step {event.step}: {event.why}"
                 seconds = {"faults/regroup_seconds": self._regroup_seconds}
                 return self._one_more("regroups") | seconds, note
             case Slow():
@@ -31,7 +31,7 @@ class FaultCounts:
                 return self._one_more("slow_workers"), note
             case Refused():
                 ranks = ", ".join(map(str, event.ranks))
-                note = f"step {event.step} was refused ({event.what}), by workers {ranks}"
+                note = f"step {event.step} was refused ({event.what}) because of workers {ranks}"
                 return self._one_more("refused_steps"), f"{note}: {event.message}"
 
     def _one_more(self, name: str) -> dict[str, float]:

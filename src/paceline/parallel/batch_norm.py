@@ -135,16 +135,15 @@ def _check(layers: dict[str, BatchNormLayer], layout: Layout, micro_batches: int
         )
     if micro_batches > 1:
         raise PacelineError(
-            f"batch_norm='synchronized' in {_listed(layers)}, but a worker's share passes as"
-            f" {micro_batches} micro-batches, one after the other: the first cannot use the"
-            " statistics of the last",
+            f"batch_norm='synchronized' in {_listed(layers)}, but a local batch is divided into"
+            f" {micro_batches} micro-batches: the first cannot use the statistics of the last",
             fix=f"train {undivided}, or give {local}",
         )
     own = {name: layer for name, layer in layers.items() if not _is_known(layer)}
     if own:
         raise PacelineError(
-            f"batch_norm='synchronized', but a forward of their own keeps {_listed(own)} from"
-            " sharing statistics",
+            f"batch_norm='synchronized', but {_listed(own)} cannot share statistics, because of"
+            " a custom forward",
             fix=f"use torch's nn.BatchNorm layers as they are, or give {local}",
         )
 
@@ -185,9 +184,9 @@ def _forward(layer: BatchNormLayer, name: str, norms: BatchNorms, input: Tensor)
 def _over_own_rows(layer: BatchNormLayer, name: str, input: Tensor) -> Tensor:
     if input.numel() == input.shape[1]:
         raise PacelineError(
-            f"{name} has a single value per channel to normalize over: one sample of a batch",
-            fix="choose a batch of which every part has 2 samples or more, also of an epoch's last"
-            " batch, or give `--batch-norm synchronized`",
+            f"{name} has a single value per channel to normalize over: one sample",
+            fix="choose a batch size that gives every part at least 2 samples, also in an epoch's"
+            " last batch, or give `--batch-norm synchronized`",
         )
     if not _recomputing():
         return BatchNormLayer.forward(layer, input)

@@ -48,10 +48,10 @@ class Reference:
         if wrong:
             more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             raise PacelineError(
-                f"{type(model).__name__} does not compute the same when it is {how}:"
+                f"{type(model).__name__} computes different results when it is {how}:"
                 f" {', '.join(wrong[:3])}{more} differ from the whole model's on two samples",
-                fix="use --shards, which asks nothing of the model; or look in its forward for what"
-                " reaches these other than through the arguments of blocks and layers",
+                fix="use --shards, which works with any model; or look in its forward for values"
+                " that reach these other than through arguments of blocks and layers",
             )
 
 

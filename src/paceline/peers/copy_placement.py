@@ -57,13 +57,13 @@ def groups(nodes: Sequence[str], parity_group: int, parity: int) -> list[tuple[i
     """
     if parity >= parity_group:
         raise PacelineError(
-            f"faults.parity is {parity} in groups of {parity_group}, of which nobody would be left",
+            f"faults.parity is {parity}, but a parity group has only {parity_group} workers",
             fix="set faults.parity_group to more than faults.parity, or to 0 for whole copies",
         )
     if parity_group > MOST_IN_GROUP:
         raise PacelineError(
-            f"faults.parity_group is {parity_group}, but parity is over at most {MOST_IN_GROUP}",
-            fix="set faults.parity_group to 16, say: larger ones save hardly any memory",
+            f"faults.parity_group is {parity_group}, but the maximum is {MOST_IN_GROUP}",
+            fix="use a smaller one, such as 16: larger groups save hardly any memory",
         )
     order = _node_by_node(nodes)
     count = max(1, min(ceil(len(order) / parity_group), len(order) // (parity + 1)))

@@ -44,7 +44,7 @@ class HeldCopies:
         """Store this member's own part."""
         with self._changed:
             if moment.generation != self.generation:
-                raise ConnectionAbortedError(f"the copy of step {moment.step} was given up")
+                raise ConnectionAbortedError(f"the copy of step {moment.step} was abandoned")
             kept = self._kept.setdefault(moment, _Kept())
             kept.own, kept.parts[rank] = rank, part
             self._drop_oldest()
@@ -72,7 +72,7 @@ class HeldCopies:
     def _going_on(self, moment: Moment) -> _Kept:
         """Return the entry of a copy in progress; raise an error if a new generation began."""
         if moment.generation != self.generation or moment not in self._kept:
-            raise ConnectionAbortedError(f"the copy of step {moment.step} was given up")
+            raise ConnectionAbortedError(f"the copy of step {moment.step} was abandoned")
         return self._kept[moment]
 
     @property

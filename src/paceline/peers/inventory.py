@@ -47,7 +47,7 @@ class Row(Spec):
         if self.parity >= size or self.stripe >= size or self.row >= self.parity:
             raise ValueError("there is no such row")
         if len(set(self.group)) < size:
-            raise ValueError("a worker is twice in the group")
+            raise ValueError("a worker appears twice in the group")
         return self
 
     @property

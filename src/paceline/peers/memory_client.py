@@ -72,15 +72,15 @@ class Source:
             )
             answer = self._heard()
             if answer.bytes > _MOST_DESCRIPTION_BYTES:
-                raise Forged(f"a description of {answer.bytes} bytes was announced")
+                raise Forged(f"a description of {answer.bytes} bytes exceeds the limit")
             body = bytearray(answer.bytes)
             self._receive(answer, memoryview(body))
             try:
                 found = PartDescription.model_validate_json(bytes(body))
             except ValidationError as error:
-                raise Forged(f"{error.error_count()} flaws in what a part says of itself") from None
+                raise Forged(f"a part's description has {error.error_count()} errors") from None
             if found.head.step != moment.step:
-                raise Forged(f"a part of step {found.head.step} came for one of {moment.step}")
+                raise Forged(f"received a part of step {found.head.step}, not {moment.step}")
             return found
 
     def copied(self, moment: Moment, rank: int, part: PartDescription, pool: Pool) -> PartFiles:
@@ -96,7 +96,7 @@ class Source:
         self.ask(moment, ByteRange(rank, begin, into.size))
         with self._told_of(), into.view as view:
             if self._taken(view) != blake3:
-                raise Forged("a file is not what its owner says that it is")
+                raise Forged("a file does not match its owner's hash")
 
     def ask(self, moment: Moment, byte_range: ByteRange) -> None:
         """Request bytes; `take` receives them later."""
@@ -128,7 +128,7 @@ class Source:
     def _taken(self, into: memoryview) -> str:
         answer = self._heard()
         if answer.bytes != len(into):
-            raise Forged(f"{answer.bytes} bytes were announced for {len(into)}")
+            raise Forged(f"{answer.bytes} bytes were announced instead of {len(into)}")
         return self._receive(answer, into)
 
     def _heard(self) -> Answer:
@@ -136,13 +136,13 @@ class Source:
         if isinstance(answer, Refusal):
             raise PeerFailed(self._peer, answer.why)
         if not isinstance(answer, Answer):
-            raise Forged(f"a {answer.kind} came in place of an answer")
+            raise Forged(f"received {answer.kind} instead of an answer")
         return answer
 
     def _receive(self, answer: Answer, into: memoryview) -> str:
         found = self._wire.receive(into)
         if found != answer.blake3:
-            raise Forged("bytes are not those that were announced")
+            raise Forged("received bytes do not match their announced hash")
         return found
 
     @contextmanager

@@ -85,7 +85,7 @@ class Server:
                     self._strangers.release()
                     wire.trust(_IDLE_SECONDS)
                 if not isinstance(question, AskPart | AskBytes):
-                    raise Forged(f"a {question.kind} came in place of a question")
+                    raise Forged(f"received {question.kind} instead of a question")
                 self._answer(wire, question)
         except OSError:
             pass  # the client notices and tries another member
@@ -108,9 +108,7 @@ class Server:
         if found is None:
             moment = question.moment
             wire.say(
-                Refusal(
-                    why=f"that of step {moment.step} of generation {moment.generation} is not here"
-                )
+                Refusal(why=f"no copy of step {moment.step} of generation {moment.generation} here")
             )
             return
         answer, parts = found

@@ -96,14 +96,14 @@ class Wire:
         """Receive the next message; raise a connection error if the other end has closed."""
         length = int.from_bytes(self._exactly(_LENGTH_BYTES), "big")
         if length > MOST_MESSAGE_BYTES:
-            raise Forged(f"a message of {length} bytes was announced")
+            raise Forged(f"a message of {length} bytes exceeds the limit")
         mac = self._exactly(MAC_BYTES)
         body = self._exactly(length)
         self._signing.check(mac, body)
         try:
             return _ADAPTER.validate_json(body)
         except ValidationError as error:
-            raise Forged(f"{error.error_count()} flaws in what should be a message") from None
+            raise Forged(f"received an invalid message ({error.error_count()} errors)") from None
 
     def send(self, parts: Iterable[memoryview]) -> None:
         """Send the announced bytes."""

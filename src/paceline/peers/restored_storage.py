@@ -97,7 +97,7 @@ class _PeersState:
                 self._sources = Sources(self._moment, self._holdings)
                 if self._sources.missing():
                     raise PartLost(
-                        f"too few are left for the state of step {self._moment.step}: {failed}"
+                        f"too few peers are left to restore step {self._moment.step}: {failed}"
                     ) from failed
 
     def _description(self, rank: int) -> PartDescription:
@@ -125,7 +125,7 @@ class _PeersState:
             return file
         found = self._sources.rebuilding_group(rank)
         if found is None:
-            raise PartLost(f"the part of worker {rank} cannot be had any more")
+            raise PartLost(f"the part of worker {rank} is no longer available")
         group, parity = found
         rebuild(
             rank,
@@ -140,7 +140,7 @@ class _PeersState:
             into=file,
         )
         if not _is(file, record):
-            raise PartLost(f"{name} could not be computed from what the others of its group have")
+            raise PartLost(f"{name} could not be rebuilt from its parity group")
         return file
 
     def _leave_out_own(self, rank: int) -> None:
@@ -180,7 +180,7 @@ class _PeersState:
     def _source(self, names: Sequence[str]) -> Source:
         others = [name for name in names if name != self._me]
         if not others:
-            raise PartLost(f"this member no longer has what it had of step {self._moment.step}")
+            raise PartLost(f"this worker no longer holds its part of step {self._moment.step}")
         return self._calls.source(self._peers[others[0]])
 
 

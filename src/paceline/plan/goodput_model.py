@@ -92,7 +92,7 @@ class Recovery:
     def __post_init__(self) -> None:
         if not 0 <= self.uncovered <= 1:
             raise PacelineError(
-                f"{self.uncovered} of the failures are said to leave the state only on disk",
+                f"the share of failures that only a checkpoint covers is {self.uncovered}",
                 fix="give a share between 0 and 1",
             )
 

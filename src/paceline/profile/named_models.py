@@ -72,7 +72,7 @@ def _pairs(written: str) -> dict[str, str]:
         key, equals, value = piece.partition("=")
         if not (key and equals and value):
             raise PacelineError(
-                f"{piece!r} is not a dimension", fix="write key=value, with a space between two"
+                f"{piece!r} is not a dimension", fix="write key=value, separated by spaces"
             )
         if key in found:
             raise PacelineError(f"{key} is given twice", fix="leave one of them out")
@@ -126,7 +126,7 @@ def _explained(kind: str, dimensions: dict[str, str], error: ValidationError) ->
             fix=f"write {key}=2048 or {key}=2k",
         )
     return PacelineError(
-        f"{key}={dimensions[key]} cannot be: {item['msg']}", fix=f"give another {key}"
+        f"{key}={dimensions[key]} is not valid: {item['msg']}", fix=f"give another {key}"
     )
 
 

@@ -116,7 +116,7 @@ def write(report: Report, form: Form, output: Path | None = None) -> Path:
                 output.write_text(to_latex(report.table()))
     except OSError as error:
         raise PacelineError(
-            f"{output} cannot be written: {error.strerror}", fix="give another place with -o"
+            f"{output} cannot be written: {error.strerror}", fix="give another path with -o"
         ) from None
     return output
 
@@ -135,7 +135,8 @@ def _check(output: Path, form: Form) -> None:
         )
     elif not output.parent.is_dir():
         raise PacelineError(
-            f"-o {output}: there is no folder {output.parent}", fix="make it, or give another place"
+            f"-o {output}: there is no folder {output.parent}",
+            fix="create it, or give another path",
         )
 
 

@@ -67,7 +67,7 @@ class Site:
             output = (done.stderr or done.stdout).strip()
             raise CommandFailed(
                 f"{name} refused `{command[0]}`: {last_line(output)}",
-                fix="change what it names and try again",
+                fix="correct the option that it names, and try again",
                 output=output,
             )
         return done.stdout

@@ -96,8 +96,8 @@ def _check_rates(varying: Mapping[str, Sequence[str]]) -> None:
         )
     if rates and not any(_times(each) > 1 for each in varying.get(BATCH, [])):
         raise PacelineError(
-            f"--vary lr={','.join(rates)} was given, but no batch is larger than the training's"
-            " own, with which the learning rate would grow",
+            f"--vary lr={','.join(rates)} was given, but no point has a larger batch, for which"
+            " the learning rate would be scaled",
             fix="add --vary batch=1,8",
         )
 
@@ -105,7 +105,7 @@ def _check_rates(varying: Mapping[str, Sequence[str]]) -> None:
 def _times(text: str) -> int:
     if not text.isdigit() or not int(text):
         raise PacelineError(
-            f"--vary batch={text} is no multiple of the training's batch",
+            f"--vary batch={text} is not a multiple of the training's batch",
             fix="write --vary batch=1,2,4: the training's own, twice and four times as large",
         )
     return int(text)

@@ -67,7 +67,7 @@ class StudyFolder:
                     raise PacelineError(
                         f"{path} has a study with {name} = {had}, but {name} = {asked} was asked"
                         " for",
-                        fix="give another folder with --out DIR, or the same settings to go on",
+                        fix="give another folder with --out DIR, or the same settings to continue",
                     )
             new = [point for point in study.points if point not in before.points]
             study = before.model_copy(

@@ -152,10 +152,10 @@ def link(
     """Change a node's link while jobs run: set its rate, its delay in each direction or its loss
     (fraction of frames), or take it down or up."""
     if down and up:
-        raise PacelineError("a link can't go both down and up", fix="give --down or --up")
+        raise PacelineError("--down and --up were given together", fix="give --down or --up")
     if rate is None and delay is None and loss is None and not (down or up):
         raise PacelineError(
-            "nothing was said to change about the link",
+            "no change of the link was given",
             fix="give at least one of --rate 100mbit, --delay 20ms, --loss 2%, --down, --up",
         )
     change = {
@@ -216,8 +216,8 @@ def _not_up(name: str, state: StateFolder) -> PacelineError:
         )
     if state.exists():
         return PacelineError(
-            f"the testbed {name!r} is not up; its last start or run was cut off",
-            fix=f"clear it away: paceline testbed down --name {name}",
+            f"the testbed {name!r} is not up; its last start or run was interrupted",
+            fix=f"remove it: paceline testbed down --name {name}",
         )
     others = running()
     return PacelineError(

@@ -45,8 +45,8 @@ def run(command: Sequence[str], *, feed: str | None = None) -> str:
         )
     except subprocess.TimeoutExpired:
         raise PacelineError(
-            f"`{' '.join(command)}` gave no answer in {_COMMAND_SECONDS:g} s",
-            fix="see whether the machine is overloaded, then try again",
+            f"`{' '.join(command)}` did not answer within {_COMMAND_SECONDS:g} s",
+            fix="check whether the machine is overloaded, then try again",
         ) from None
     if done.returncode != 0:
         raise PacelineError(

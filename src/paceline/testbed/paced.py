@@ -34,11 +34,11 @@ class PacedCost:
     def __post_init__(self) -> None:
         if min(self.forward_seconds, self.backward_seconds, self.parameter_bytes) < 0:
             raise PacelineError(
-                f"a layer can't cost less than nothing: {self}", fix="give costs of 0 or more"
+                f"a layer has a negative cost: {self}", fix="give costs of 0 or more"
             )
         if self.parameter_bytes % _BYTES_PER_PARAMETER:
             raise PacelineError(
-                f"{self.parameter_bytes} bytes are no whole number of float32 parameters",
+                f"{self.parameter_bytes} bytes are not a whole number of float32 parameters",
                 fix="give parameter_bytes as a multiple of 4",
             )
 

@@ -33,7 +33,7 @@ def request(address: Path, message: dict[str, Any]) -> Any:
         line = ""
     if not line:
         raise PacelineError(
-            f"the testbed gave no answer to {message['do']!r}",
+            f"the testbed did not answer {message['do']!r}",
             fix="it may have been taken down just now; else take it down and up again",
         )
     reply = json.loads(line)

@@ -59,7 +59,7 @@ def require(*, delay: bool) -> None:
     lacking = [each for each in missing() if delay or not each.only_for_delay]
     if lacking:
         raise PacelineError(
-            "this machine can't hold a testbed: " + "; ".join(each.what for each in lacking),
+            "this machine cannot run a testbed: " + "; ".join(each.what for each in lacking),
             fix="\n     ".join(dict.fromkeys(each.fix for each in lacking)),
         )
 
@@ -172,6 +172,6 @@ def _refused(complaint: str) -> Missing:
         )
     return Missing(
         f"namespaces are refused here: {complaint}",
-        "in a container: start it with --privileged; else ask who runs this machine to allow "
-        "user namespaces",
+        "in a container: start it with --privileged; else ask the administrator to allow user "
+        "namespaces",
     )

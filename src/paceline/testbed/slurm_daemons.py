@@ -86,20 +86,20 @@ MpiDefault=none
 SwitchType=switch/none
 PropagateResourceLimits=NONE
 
-# No cgroups: a namespace of an ordinary user may not have any.
+# No cgroups: an ordinary user's namespace cannot create any.
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 
-# Slots and memory as set below, whatever slurmd finds.
+# Use the slots and memory set below instead of what slurmd detects.
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 DefMemPerCPU={node_megabytes // _SLOTS_PER_NODE}
 
-# A power cut is noticed soon, and a node that comes back is used at once.
+# Detect a power cut quickly, and use a returning node at once.
 SlurmdTimeout=10
 SlurmctldTimeout=10
 MessageTimeout=5
@@ -109,7 +109,7 @@ ReturnToService=2
 JobRequeue=1
 RequeueExit=75
 
-# Whoever is in a hurry has others make room; these are warned, and go back into the queue.
+# Jobs of the urgent partition preempt others, which are warned and requeued.
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 

@@ -60,8 +60,8 @@ def rate_times(optimizer: torch.optim.Optimizer, batch_times: int) -> float:
         return math.sqrt(batch_times)
     known = ", ".join(each.__name__ for each in (*LINEAR, *SQUARE_ROOT))
     raise PacelineError(
-        f"lr=scaled was given, but there is no rule by which the rate of"
-        f" {type(optimizer).__name__} grows with the batch",
+        f"lr=scaled was given, but there is no rule to scale the learning rate"
+        f" of {type(optimizer).__name__} with the batch",
         fix=f"leave lr=scaled out, or use one of {known}",
     )
 

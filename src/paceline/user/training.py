@@ -22,8 +22,8 @@ def samples_of(data: "Dataset[Any]") -> int:
     """Return the length of a map-style dataset; raise if it has none or is empty."""
     if isinstance(data, IterableDataset) or not isinstance(data, Sized):
         raise PacelineError(
-            f"the dataset ({type(data).__name__}) has no length, so no worker can know which"
-            " samples are its own",
+            f"the dataset ({type(data).__name__}) has no length, so its samples cannot be"
+            " divided among workers",
             fix="give a map-style dataset: one with __len__ and __getitem__",
         )
     if len(data) == 0:

@@ -26,7 +26,7 @@ def cluster_of(probed: Probed, day: datetime.date) -> Cluster:
         name="memory",
         latency_seconds=0.0,
         bytes_per_second=median(each.memory_bytes_per_second for each in probed.workers),
-        source="assumed: memory bandwidth; there was nobody to send to",
+        source="assumed: memory bandwidth; there was only one worker",
     )
     interfaces = None
     if between is not None:

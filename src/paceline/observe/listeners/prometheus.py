@@ -109,7 +109,7 @@ def _address(place: str | None) -> tuple[str, int]:
     if host in _EVERYWHERE:
         raise PacelineError(
             f"--to prometheus:{place} would listen on all interfaces of the machine",
-            fix="name the address of one of them, or one of them, such as eth0",
+            fix="give the address or the name of one interface, such as eth0",
         )
     for one in psutil.net_if_addrs().get(host, ()):
         if one.family.name == "AF_INET":
@@ -125,7 +125,7 @@ def _token(file: Path) -> str:
         if stat.S_IMODE(file.stat().st_mode) & 0o077:
             raise PacelineError(
                 f"{file} can be read by others",
-                fix="delete it: a new token is made",
+                fix="delete it; the next start creates a new token",
             ) from None
         return read_bounded(file, _MOST_TOKEN_BYTES, own=True).decode()
     with stream:

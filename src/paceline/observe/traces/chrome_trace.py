@@ -100,7 +100,7 @@ def _head(path: Path) -> WorkerTrace:
     except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
         raise PacelineError(
             f"{path} can't be read as a worker's trace: {type(error).__name__}",
-            fix="remove that file, to join the others",
+            fix="remove that file to merge the others",
         ) from None
 
 

@@ -22,7 +22,7 @@ def limited_power(watts: float, gpu: int | None, node: str) -> Iterator[None]:
     if nvml is None or not handle:
         raise PacelineError(
             f"{asked} was given, but this worker on {node} has no GPU whose power NVML could limit",
-            fix='leave it out; where there is one, `pip install "paceline[energy]"` brings NVML',
+            fix='leave it out; if there is one, install NVML: pip install "paceline[energy]"',
         )
     (device,) = handle
     low, high = nvml.ask("nvmlDeviceGetPowerManagementLimitConstraints", device) or (0, None)
@@ -36,14 +36,14 @@ def limited_power(watts: float, gpu: int | None, node: str) -> Iterator[None]:
     if not low <= milliwatts <= high:
         raise PacelineError(
             f"{asked} was given, but GPU {gpu} of {node} takes {low / 1000:g} to {high / 1000:g} W",
-            fix="give a limit between these",
+            fix="give a limit in this range",
         )
     try:
         nvml.module.nvmlDeviceSetPowerManagementLimit(device, milliwatts)
     except nvml.module.NVMLError as error:
         raise PacelineError(
             f"{asked} was given, but the limit of GPU {gpu} of {node} cannot be set: {error}",
-            fix="most sites let only administrators do it: ask them (`nvidia-smi --power-limit`),"
+            fix="most sites allow only administrators to: ask them (`nvidia-smi --power-limit`),"
             " or leave it out",
         ) from None
     try:

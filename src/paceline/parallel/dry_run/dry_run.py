@@ -148,9 +148,9 @@ def explained() -> Iterator[None]:
         if lacking is None:
             raise
         raise PacelineError(
-            f"{_users_line(error)} {lacking}, and in a dry run tensors have shapes only",
-            fix="write it without (torch.where instead of if, a mask instead of indices), or try"
-            " this layout on real workers: paceline run TRAIN -n 2",
+            f"{_users_line(error)} {lacking}, but tensors of a dry run have no values",
+            fix="avoid that (torch.where instead of if, a mask instead of indices), or try this"
+            " layout on real workers: paceline run TRAIN -n 2",
         ) from error
 
 

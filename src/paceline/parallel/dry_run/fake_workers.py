@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from paceline.comm.signed_store import SignedStore
 
 _OTHER_WORDS = {
-    ".numpy() is not supported for tensor subclasses": "asks for an array of NumPy",
-    "passed to FakeTensor.__format__": "writes the number in a tensor",
+    ".numpy() is not supported for tensor subclasses": "converts a tensor to NumPy",
+    "passed to FakeTensor.__format__": "formats a tensor's value",
 }
 """torch's messages where code needs values in other ways, and their meaning."""
 
@@ -48,11 +48,11 @@ _OTHER_WORDS = {
 def what_is_lacking(error: Exception) -> str | None:
     """Describe the value that code needed from a fake tensor; None for any other error."""
     if isinstance(error, DataDependentOutputException):
-        return "asks for the number in a tensor"
+        return "reads a tensor's value"
     if isinstance(error, DynamicOutputShapeException):
-        return "gives a tensor whose shape depends on numbers"
+        return "returns a tensor whose shape depends on values"
     if isinstance(error, UnsupportedOperatorException):
-        return f"uses {error.func}, which does not say what shape it gives"
+        return f"uses {error.func}, which does not define the shape of its result"
     return next((means for words, means in _OTHER_WORDS.items() if words in str(error)), None)
 
 

@@ -65,13 +65,13 @@ def cut(model: nn.Module, few: Trace, more: Trace, stages: int) -> Cut:
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
         raise PacelineError(
-            f"{kind} calls its block {repeated} several times, so that it belongs to no one stage",
+            f"{kind} calls its block {repeated} several times, so it cannot belong to one stage",
             fix="use --tensor or --shards instead of --pipeline",
         )
     if len(names) < stages:
         raise PacelineError(
             f"{stages} pipeline stages need as many blocks, but {kind} has {len(names)} in its"
-            " nn.ModuleList or nn.Sequential rows",
+            " nn.ModuleList or nn.Sequential",
             fix=f"use at most {max(1, len(names))} stages (an interleaved or zero-bubble schedule"
             " has two on every worker)",
         )

@@ -112,7 +112,7 @@ class _Search:
             self._no_columns |= flaws
             for row, columns in roles.rows.items():
                 if flawed := flaws.keys() & columns:
-                    self._no_rows[row] = f"it takes what {min(flawed)} returns, which stays whole"
+                    self._no_rows[row] = f"its input comes from {min(flawed)}, which is not sliced"
 
     def _roles(self) -> _Roles:
         roles = _Roles({name for name, to in self._told.items() if to == "columns"})
@@ -157,13 +157,13 @@ class _Search:
     def _leak(self, column: str, roles: _Roles, columns: set[str]) -> str | None:
         """Return where a column's output is used unsliced, or None."""
         if column in self._seen.output:
-            return "what it returns leaves the model"
+            return "its output leaves the model"
         guests = [roles.guests[row] for row, taken in roles.rows.items() if column in taken]
         if reason := self._combined(column, columns.union(*guests)):
             return reason
         for name, sources in self._sources.items():
             if column in sources and name in self._layers and name not in roles.rows:
-                return f"{name}, which takes what it returns, stays whole"
+                return f"{name}, which uses its output, is not sliced"
         return None
 
     def _indivisible(self, column: str, roles: _Roles) -> str | None:
@@ -218,20 +218,20 @@ class _Search:
                 return reasons[name]
         for row in self._no_rows:
             if name in self._sources[row]:
-                return f"{row}, which takes what it returns, is not sliced along its inputs"
-        return self._combined(name, {name}) or "no other linear layer takes what it returns"
+                return f"{row}, which uses its output, is not sliced along its inputs"
+        return self._combined(name, {name}) or "no other linear layer uses its output"
 
     def _combined(self, name: str, known: set[str]) -> str | None:
         """Return the reason if a layer's output is combined with layers outside `known`, or
         None."""
         strangers = (mix - known for mix in self._seen.mixtures if name in mix)
         first = min(filter(None, strangers), key=lambda each: (len(each), min(each)), default=None)
-        return f"what it returns is combined with what comes from {min(first)}" if first else None
+        return f"its output is combined with that of {min(first)}" if first else None
 
     def _refuse_told(self, name: str, why: str) -> None:
         raise PacelineError(
             f"`slices` says {self._told[name]} for {name}, but {why}",
-            fix=f"say whole for {name}, or use another number for --tensor",
+            fix=f"set {name} to whole, or use another number for --tensor",
         )
 
     def _refuse(self, reasons: dict[str, str]) -> None:
@@ -241,6 +241,5 @@ class _Search:
             f"tensor={self._ways} was given, but no layer of {self._kind} can be sliced"
             f"{':' if lines else ': it has no linear layers'}{''.join(lines[:NAMES_SHOWN])}"
             + (f"\n    and {more} more" if more > 0 else ""),
-            fix="leave --tensor out, or say with `slices` in the plan which layers are columns and"
-            " which are rows",
+            fix="leave --tensor out, or set columns and rows with `slices` in the plan",
         )

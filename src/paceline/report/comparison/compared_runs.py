@@ -137,7 +137,7 @@ def runs_in(paths: Sequence[Path]) -> list[Run]:
             runs = [Run.open_to_read(each) for each in inside if Run(each).job_file.is_file()]
         if not runs:
             raise PacelineError(
-                f"{path} is neither a run's folder nor has it any in it",
+                f"{path} is neither a run's folder nor a folder of runs",
                 fix="give runs, a folder of runs such as runs/, or STUDY/runs",
             )
         found |= {run.path.resolve(): run for run in runs}

@@ -52,7 +52,7 @@ def comparison_brief(found: Comparison) -> Brief:
 def _sentence(found: Comparison) -> str:
     fastest, best = found.fastest, found.best
     if fastest is None:
-        return "None of them has taken a step."
+        return "No run has taken a step."
     slowest = min(found.trained, key=lambda each: each.figures.samples_per_second)
     words = f"Fastest: {_named(fastest)}"
     if slowest.figures.samples_per_second and slowest is not fastest:
@@ -60,7 +60,7 @@ def _sentence(found: Comparison) -> str:
         words += f", {times:.2f} times as fast as the slowest, {_named(slowest)}"
     words += "."
     if best is not None:
-        words += f" Lowest loss after {found.equal_samples:,} samples, which all of them have seen:"
+        words += f" Lowest loss after {found.equal_samples:,} samples, which all runs have seen:"
         words += f" {_best(found, best)}."
     return words
 
@@ -104,14 +104,14 @@ def _notes(found: Comparison) -> list[str]:
     notes = []
     idle = [each for each in found.runs if not each.figures.steps]
     if idle:
-        notes.append(f"Without a step, and in no picture: {_numbers(idle)}.")
+        notes.append(f"Without a step, and not drawn: {_numbers(idle)}.")
     broken = [each for each in found.trained if each.figures.status == "failed"]
     if broken:
-        notes.append(f"Failed: {_numbers(broken)}. Their figures are those up to there.")
+        notes.append(f"Failed: {_numbers(broken)}. Their figures end at the failure.")
     if len({each.figures.parameters for each in found.trained}) > 1:
-        notes.append("Their models have different numbers of parameters.")
+        notes.append("The models have different numbers of parameters.")
     if len({each.settings.get("train") for each in found.trained}) > 1:
-        notes.append("They do not train the same file: losses and samples may not compare.")
+        notes.append("The runs train different files: losses and samples may not be comparable.")
     return notes
 
 
@@ -210,10 +210,10 @@ def _settings_table(found: Comparison) -> Table:
         said = [f"{value} ({_list(numbers)})" for value, numbers in values.items()]
         more = [f"{len(said) - MOST_VALUES} other values"] * (len(said) > MOST_VALUES)
         rows.append((key, "; ".join(said[:MOST_VALUES] + more)))
-    caption = "Settings of job.toml and plan.toml that are not the same in all runs; in brackets,"
-    caption += " which runs have them."
+    caption = "Settings of job.toml and plan.toml that differ between runs; in brackets,"
+    caption += " the runs that have them."
     if not rows:
-        caption = "The runs were all started with the same settings."
+        caption = "All runs have the same settings."
     if len(found.differs) > MOST_SETTINGS:
         caption += f" {MOST_SETTINGS} of {len(found.differs)} settings."
     return Table("What differs", ("Setting", "Values"), rows, ("Setting", "Values"), caption)

@@ -212,10 +212,10 @@ def _problem(state: RunState) -> str | None:
         code = state.ended.exit_code if state.ended else "unknown"
         return f"the job ended with exit code {code}"
     if state.step and not math.isfinite(state.loss[-1]):
-        return f"the loss is {units.loss(state.loss[-1])}: see the learning rate and the data"
+        return f"the loss is {units.loss(state.loss[-1])}: check the learning rate and the data"
     if state.status == "running" and state.quiet_seconds > 6 * SILENT_SECONDS:
         return (
-            f"nothing heard from any node for {units.duration(state.quiet_seconds)};"
+            f"no events from any node for {units.duration(state.quiet_seconds)};"
             " the scheduler's queue and logs/ show whether the job still runs"
         )
     return None

@@ -55,7 +55,7 @@ def cause(state: RunState, run: Run) -> FailureCause | None:
         return _with_log(run, failures[0].node, failures[0].rank, failures[0].message)
     code = state.ended.exit_code if state.ended else "unknown"
     when = " after the last step" if state.finished else ""
-    message = f"the job ended with exit code {code}{when}; no worker said why"
+    message = f"the job ended with exit code {code}{when}; no worker reported a cause"
     log = run.batch_log
     return FailureCause(None, None, message, list(_tail(log))[-LOG_LINES:], _existing(log))
 

@@ -170,7 +170,7 @@ def _cause_of_end(start: Sequence[Start]) -> str:
     done = finished(start)
     if done is not None:
         causes = {"interrupted": "time limit", "preempted": "preempted", "stopped": "stopped"}
-        return causes.get(done.outcome, "started again after its end")
+        return causes.get(done.outcome, "restarted after its end")
     first = first_failure(start[-1].failures)
     if first is not None and not first.lost_peer:
         return f"{worker_in_words(first.rank)}: {(first.message.splitlines() or ['failed'])[0]}"

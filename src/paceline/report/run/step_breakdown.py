@@ -37,7 +37,7 @@ MEANINGS: dict[Part, str] = {
     "pipeline": "worked in the pipeline or waited for its other stages",
     "communication": "waited for other workers",
     "optimizer": "updated the weights",
-    "checkpoint": "stood still for checkpoints",
+    "checkpoint": "was stalled by checkpoints",
     "other": "went to the rest",
 }
 _REASONS: dict[Part, str] = {
@@ -159,7 +159,7 @@ def breakdown_sentence(found: Breakdown) -> str:
     if found.share("communication") >= WORTH_SAYING:
         words += (
             f" {units.duration(found.network_seconds)} of the waiting is the communication"
-            " itself, which the last worker to arrive waits for as well."
+            " itself, which even the last worker to arrive waits for."
         )
     for each in found.slow[:1]:
         words += (
@@ -192,7 +192,7 @@ def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> 
         for worker in shown
         for part in order
     ]
-    label = "A bar for each worker, divided by what the time of its steps goes to"
+    label = "A bar for each worker, divided into the parts of its step time"
     chart = (
         altair.Chart(altair.Data(values=rows))
         .mark_bar(height={"band": 0.75})

@@ -120,7 +120,7 @@ def _sentence(result: StudyResult) -> str:
     words = (
         f"{study.kind.capitalize()} scaling ({batch[study.kind]}) of {what}, measured"
         f" {where(study)}: {finished:,} of {_planned(result):,} runs finished, {study.steps:,}"
-        f" steps each, of which the first {study.warm_up:,} do not count."
+        f" steps each; figures exclude the first {study.warm_up:,}."
     )
     best = _headline(result)
     if best and len({each.point.family for each in result.points}) > 1:
@@ -239,9 +239,7 @@ def _notes(result: StudyResult) -> list[str]:
         more = f" and {others}" * (len(absent) > MOST_FAILURES)
         notes.append(f"Not run yet: {'; '.join(absent[:MOST_FAILURES])}{more}.")
     if len({each.point.workers for each in result.points if each.runs}) == 1:
-        notes.append(
-            "Only one number of workers was measured: speed-up and efficiency say nothing."
-        )
+        notes.append("Only one number of workers was measured: there is no speed-up to compute.")
     return notes
 
 
@@ -271,7 +269,7 @@ def _parts_picture(result: StudyResult, altair: ModuleType) -> list[Picture]:
         for part, seconds in means.items()
     ]
     tooltip = {"point": "on", "part": "part", "meaning": "which", "ms": "ms of a step"}
-    label = "A bar for each point, divided by what the time of its steps goes to"
+    label = "A bar for each point, divided into the parts of its step time"
     chart = altair.Chart(altair.Data(values=rows)).encode(
         x=altair.X("share:Q", title="Share of a step", stack="zero")
         .scale(domain=[0, 1])

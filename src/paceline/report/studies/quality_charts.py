@@ -54,7 +54,7 @@ def quality_pictures(result: StudyResult, altair: ModuleType) -> list[Picture]:
     left_out = len(measures) - MOST_MEASURES
     if left_out > 0:
         last = differences[-1]
-        more = f" {units.count(left_out, 'other measure')} stand in the table only."
+        more = f" {units.count(left_out, 'other measure')} in the table only."
         differences[-1] = Picture(last.key, last.title, last.caption + more, last.label, last.spec)
     return [*differences[:1], *_curves(names, quality, altair), *differences[1:]]
 
@@ -77,7 +77,7 @@ def _differences(
     ticks = _ticks(margin, edge)
     x_scale = altair.Scale(type="symlog", constant=margin, domain=[-edge, edge], nice=False)
     axis = altair.Axis(values=ticks, tickCount=len(ticks), labelExpr=TICK_WORDS)
-    title = f"Difference, by the {measure} of {base}"
+    title = f"Difference, relative to the {measure} of {base}"
 
     def x(field: str) -> Any:
         return altair.X(f"{field}:Q", title=title, scale=x_scale, axis=axis)
@@ -115,7 +115,7 @@ def _differences(
     if len(found) > len(rows):
         caption += f" Drawn: the first {len(rows)} of {len(found):,} points."
     label = f"{measure.capitalize()}: how much each point differs from {base}"
-    title_words = f"{measure.capitalize()}, beside {base}"
+    title_words = f"{measure.capitalize()} relative to {base}"
     key = "differences" if number == 0 else f"differences-{number}"
     return Picture(key, title_words, caption, label, finish(chart, label))
 
@@ -199,8 +199,8 @@ def _curves(names: Sequence[str], quality: Quality, altair: ModuleType) -> list[
         base.mark_line(strokeWidth=2).encode(y=y("mean"), strokeDash=dash, tooltip=tooltip),
     ).properties(width="container", height=HEIGHT_PIXELS)
     caption = (
-        "As it was trained on. Line: mean over the seeds; band: from the lowest to the highest"
-        f" seed.{' Logarithmic.' * log} Each curve has at most 100 stretches of steps."
+        "Training loss. Line: mean over the seeds; band: from the lowest to the highest seed."
+        f"{' Logarithmic.' * log} Each curve has at most 100 points, means of successive steps."
     )
     if len(shown) < len(known):
         caption += f" Drawn: {len(shown)} of {len(known):,} points."

@@ -75,7 +75,7 @@ def _sentence(result: StudyResult) -> str:
     planned = len(study.points) * study.repeat
     return (
         f"Does {what} learn as well? Measured {where(study)}: {finished:,} of {planned:,} runs"
-        f" finished, {units.count(study.repeat, 'seed')} at each point, as many samples at all."
+        f" finished, {units.count(study.repeat, 'seed')} per point, with equal samples."
     )
 
 
@@ -99,8 +99,8 @@ def _tiles(result: StudyResult, quality: Quality) -> list[Tile]:
             ", ".join(f"{count} {key}" for key, count in differ.items()) or whole,
             "failed" if found["worse"] else "",
         ),
-        ("Not said", str(unsaid), "too few seeds, or a run failed", "slow" if unsaid else ""),
-        ("Seeds", str(result.study.repeat), "of each point", ""),
+        ("Undecided", str(unsaid), "too few seeds, or a run failed", "slow" if unsaid else ""),
+        ("Seeds", str(result.study.repeat), "per point", ""),
     ]
     if samples:
         tiles.append(("Samples", f"{fmean(samples):,.0f}", "in each run", ""))

@@ -39,9 +39,10 @@ def quality_table(result: StudyResult) -> Table:
         for one in each.comparisons
     ]
     caption = (
-        f"{study.name}: how well {study.train.name} learns beside {names[quality.base]}, measured"
-        f" {where(study)}, {units.count(study.repeat, 'seed')} of each point; ± is half of a 95 %"
-        f" interval, paired by seed; the same: within {units.percent(quality.margin)} by two"
+        f"{study.name}: how well {study.train.name} learns compared with"
+        f" {names[quality.base]}, measured {where(study)},"
+        f" {units.count(study.repeat, 'seed')} of each point; ± is half of a 95 % interval, paired"
+        f" by seed; the same: within {units.percent(quality.margin)} by two"
         " one-sided tests."
     )
     headings = ["Where", "Measure", "Value", "Difference", "Verdict"]

@@ -5,17 +5,17 @@ from paceline.specs import Comparison, Interval, StudyResult, units
 
 
 def said(found: Comparison) -> str:
-    """Return `the same within ±0.0005`, `worse by 0.21 ± 0.03` or `not enough seeds to say: …`."""
+    """Return `the same within ±0.0005`, `worse by 0.21 ± 0.03` or `too few seeds …`."""
     half = found.difference.half
     match found.verdict:
         case "same":
             return f"the same within ±{short(found.margin)}"
         case "failed":
-            return "not said, since a run failed"
+            return "unknown, since a run failed"
         case "unknown" if half is None:
-            return "one seed says nothing"
+            return "one seed is too few"
         case "unknown":
-            return f"not enough seeds to say: {difference(found.difference)}"
+            return f"too few seeds for a verdict: {difference(found.difference)}"
         case verdict:
             return f"{verdict} by {short(abs(found.difference.value))} ± {short(half or 0.0)}"
 
@@ -45,7 +45,7 @@ def quality_findings(result: StudyResult) -> list[str]:
         return []
     values = ", ".join(f"{name} {value(found)}" for name, found in quality.of_base.items())
     words = [
-        f"Held against {names[quality.base]}: {values}. The same: within"
+        f"Compared with {names[quality.base]}: {values}. The same: within"
         f" {units.percent(quality.margin)} of that."
     ]
     for name, each in zip(names, quality.points, strict=True):

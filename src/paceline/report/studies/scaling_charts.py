@@ -223,10 +223,10 @@ def _speedup(drawing: _Drawing) -> Picture:
     caption = f"Filled: measured.{drawing.intervals(rows)} Dashed: ideal"
     caption += f"; on {units.count(min(measured), 'worker')} by definition."
     if predicted:
-        caption += " Hollow: predicted, by the measured rate of one worker."
+        caption += " Hollow: predicted, relative to the measured rate of one worker."
     if curves:
         names = " and ".join(LAWS[name][0] for name in curves)
-        caption += f" Thin: fitted laws, {names}; beyond the last point they are guesses."
+        caption += f" Thin: fitted laws, {names}; extrapolated beyond the last point."
     best = max(rows, key=lambda row: float(row["value"]))
     label = f"Speed-up over the workers, up to {best['said']} on {best['where']}"
     layers = [
@@ -244,7 +244,9 @@ def _efficiency(drawing: _Drawing) -> Picture:
     axes = drawing.axes([*rows, {**rows[0], "value": 1.0}], "Efficiency", percents=True)
     rule = drawing.data([{"bound": bound}]).mark_rule(color="currentColor", strokeDash=[2, 3])
     joined = drawing.data(rows).mark_line(strokeWidth=1.5)
-    caption = f"Speed-up by workers.{drawing.intervals(rows)} Dotted: {units.percent(bound)}."
+    caption = (
+        f"Speed-up divided by workers.{drawing.intervals(rows)} Dotted: {units.percent(bound)}."
+    )
     label = f"Efficiency over the workers, down to {min(row['value'] for row in rows):.0%}"
     layers = [
         rule.encode(y=axes.y("bound")),
@@ -262,13 +264,13 @@ def _prediction(drawing: _Drawing) -> list[Picture]:
     axes = drawing.axes(rows + predicted, "Samples per second")
     worst = max(predicted, key=lambda row: abs(float(row["off"])))
     caption = (
-        f"Filled: measured.{drawing.intervals(rows)} Hollow: what the planner said, off by"
+        f"Filled: measured.{drawing.intervals(rows)} Hollow: the planner's prediction, off by"
         f" {units.percent(fmean(abs(row['off']) for row in predicted))} on average and by"
         f" {units.percent(abs(worst['off']))} at most, on {worst['where']}."
     )
-    label = "Samples per second over the workers, predicted beside measured"
+    label = "Samples per second over the workers, predicted and measured"
     layers = [drawing.predicted(predicted, axes), *drawing.measured(rows, axes)]
-    return [drawing.picture("prediction", "Predicted beside measured", caption, label, layers)]
+    return [drawing.picture("prediction", "Prediction and measurement", caption, label, layers)]
 
 
 def _isoefficiency(drawing: _Drawing) -> list[Picture]:
@@ -281,9 +283,9 @@ def _isoefficiency(drawing: _Drawing) -> list[Picture]:
             rows += [_row(*each, reach.family) for each in known]
     if not rows:
         return []
-    axes = drawing.axes(rows, "Batch, by the study's own", log=True)
+    axes = drawing.axes(rows, "Batch, relative to the study's", log=True)
     caption = (
-        f"How many times the study's own batch would keep efficiency at {units.percent(bound)},"
+        f"Multiple of the study's batch that would keep efficiency at {units.percent(bound)},"
         " by the Universal Scalability Law, if overhead does not grow with the batch"
         " (isoefficiency: Grama, Gupta and Kumar 1993)."
     )

@@ -82,20 +82,20 @@ class Layout(Spec):
         piped = self.pipeline > 1
         if self.compile and (piped or self.tensor > 1):
             raise PacelineError(
-                f"compile=true was given together with {'pipeline' if piped else 'tensor'}, under"
-                " which the model is called in parts that differ from call to call",
+                f"compile=true was given together with {'pipeline' if piped else 'tensor'}, which"
+                " calls the model in varying parts",
                 fix="leave compile out, or use replicas and shards",
             )
         if piped and self.schedule == "zero-bubble" and self.shards > 1:
             raise PacelineError(
-                "schedule=zero-bubble was given together with shards: PyTorch's backward in two"
-                " halves leaves out part of the gradients of shards",
+                "schedule=zero-bubble was given together with shards: PyTorch's split"
+                " backward omits part of the gradients of shards",
                 fix="use --schedule interleaved with shards, or replicas with zero-bubble",
             )
         if piped and self.schedule == "zero-bubble" and self.recompute == "selective":
             raise PacelineError(
-                "schedule=zero-bubble was given together with recompute=selective: its backward has"
-                " two halves, and what was kept for the first is gone in the second",
+                "schedule=zero-bubble was given together with recompute=selective: its backward"
+                " has two halves, and the kept activations are freed after the first",
                 fix="use --recompute block, or another --schedule",
             )
         if piped and self.sequence:

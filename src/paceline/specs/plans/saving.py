@@ -40,9 +40,8 @@ class Saving(Spec):
     def _check_best(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"(min|max) \S+", value):
             raise PacelineError(
-                f"keep_best is {value!r}, which does not say which figure, and whether less is"
-                " better",
-                fix='write "min loss" or "max accuracy", with a figure of trainer.evaluate',
+                f"keep_best is {value!r}, not min or max and a metric",
+                fix='write "min loss" or "max accuracy", with a metric of trainer.evaluate',
             )
         return value
 

@@ -187,7 +187,7 @@ def read_sync(given: dict[str, Any]) -> SyncSettings:
     mode = given.get("mode", DEFAULT_MODE)
     if not isinstance(mode, str):
         raise PacelineError(
-            f"[sync] has mode={mode!r}, which is no name",
+            f"[sync] has mode={mode!r}, which is not a name",
             fix=f"use one of {', '.join(SYNC_MODES.names)}",
         )
     kind = type(SYNC_MODES.get(mode))

@@ -202,4 +202,6 @@ def _new_folder(parent: Path, name: str, *, share: bool) -> Path:
             f"no run folder can be made in {parent}: {error.strerror}",
             fix="give another parent with --runs DIR",
         ) from None
-    raise PacelineError(f"{parent} has 100 runs of this second", fix="give another --name")
+    raise PacelineError(
+        f"{parent} has 100 runs that started in this second", fix="give another --name"
+    )

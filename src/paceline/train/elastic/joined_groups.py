@@ -52,8 +52,8 @@ def joined_elastic(
         if not isinstance(error.__cause__, dist.DistStoreError):
             raise
         raise RendezvousTimeout(
-            f"the workers did not all meet within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s: {error}",
-            fix=f"see in {run.logs} which of them said nothing, and how its node is",
+            f"some workers did not arrive within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s: {error}",
+            fix=f"find the worker without a log in {run.logs}, and check its node",
         ) from error
     try:
         yield groups, agent

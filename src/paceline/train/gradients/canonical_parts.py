@@ -42,7 +42,7 @@ def _check_size(layout: Layout, batches: Batches) -> None:
     if size > (layout.micro_batch or size):
         raise PacelineError(
             f"micro_batch={layout.micro_batch} was given together with canonical:parts="
-            f"{batches.parts}, but a part of a batch is one forward, of up to {size} samples here",
+            f"{batches.parts}, but each part is one forward, of up to {size} samples here",
             fix=f"use parts={-(-batches.batch // (layout.micro_batch or 1))} or more, or leave"
             " micro_batch out",
         )

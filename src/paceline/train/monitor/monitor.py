@@ -91,8 +91,8 @@ class Monitor:
                 step=step,
                 ranks=corrupt,
                 what="corrupt",
-                message=f"the weights or the optimizer's state of worker {workers} had changed by"
-                " themselves; taken from the majority of the replicas",
+                message=f"the weights or the optimizer's state of worker {workers} were corrupted;"
+                " restored from the majority of the replicas",
             )
 
     def _say_slow(self, step: int, times: float, cause: Cause, why: str) -> None:

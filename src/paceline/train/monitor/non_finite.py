@@ -147,7 +147,7 @@ def _knows(layout: Layout, sync: SyncSettings, *, clips: bool) -> bool:
 
 
 def _what_happened(ranks: list[int], loss: float) -> str:
-    again = "and finite when the step was computed again, which counts"
+    again = "but finite when the step was repeated; the repeated step counts"
     if not ranks:
         return f"the gradient was not finite, though every loss was, {again}"
     what = "gradient was not finite" if math.isfinite(loss) else f"loss was {loss}"

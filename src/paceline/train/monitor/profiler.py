@@ -114,7 +114,7 @@ class _Recorder:
         self._step: Any = None
         if profiler_runs():
             raise PacelineError(
-                "--trace was given, but the training runs a profiler of its own, and torch has one",
+                "--trace was given, but the training runs its own profiler, and torch allows one",
                 fix="leave out --trace, or the profiler",
             )
         device_kind().synchronize(device)

@@ -32,9 +32,9 @@ class ReplicasDisagree(PacelineError):
         workers = ", ".join(map(str, ranks))
         super().__init__(
             f"after step {step} the weights or the optimizer's state of workers {workers} differ,"
-            " and no majority of them says which are right",
-            fix="`paceline resume` goes on from the last checkpoint; have the memory of their nodes"
-            " tested, and use at least 3 replicas, of which two repair the third",
+            " and no majority of replicas agrees",
+            fix="continue from the last checkpoint with `paceline resume`, and test the memory of"
+            " their nodes; with 3 replicas or more, a majority repairs the others",
         )
         self.step, self.ranks = step, list(ranks)
 
@@ -43,8 +43,8 @@ def check_comparable(check_every: int, sync: SyncSettings) -> None:
     """Raise if replicas differ by design, so that a comparison makes no sense."""
     if check_every and sync.replicas_differ:
         raise PacelineError(
-            f"check_every={check_every} was given together with mode={sync.mode}, in which replicas"
-            " have weights of their own, so that there is nothing to compare",
+            f"check_every={check_every} was given together with mode={sync.mode}, in which the"
+            " weights of replicas differ by design",
             fix="use --sync allreduce, or leave check_every out",
         )
 

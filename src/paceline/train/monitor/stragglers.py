@@ -42,8 +42,8 @@ _PARTS_OF: dict[Cause, tuple[Part, ...]] = {
 _WORDS: dict[Cause, str] = {
     "data": "it waits for its data",
     "computing": "its device computes slowly, or is shared",
-    "saving": "it stands still to save",
-    "loop": "the training's own loop is slow on it",
+    "saving": "it is stalled by checkpoints",
+    "loop": "the code between its steps is slow",
 }
 
 

@@ -219,8 +219,8 @@ class TrainingState:
             return Extent.everything(tuple(value.shape)).among(extent.copies, extent.copy)
         raise PacelineError(
             f"{type(self.optimizer).__name__} keeps {key} of shape {list(value.shape)} for"
-            f" {stored.name}, of which this worker holds {list(stored.tensor.shape)}: which part of"
-            " the whole that belongs to is not known, so it cannot be saved",
+            f" {stored.name}, of which this worker holds {list(stored.tensor.shape)}: it cannot be"
+            " saved, since its place in the whole tensor is unknown",
             fix="use another optimizer, or a layout without shards and tensor",
         )
 

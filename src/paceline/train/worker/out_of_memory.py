@@ -20,7 +20,7 @@ def advice(error: BaseException) -> str:
     return (
         f"out of memory{': ' + said if said else ''}\n  -> give a smaller --micro-batch,"
         " --recompute block, or --shards N to divide the model; `paceline plan` shows what fits."
-        " It is not started again: that would end the same way"
+        " The worker is not restarted, since it would fail again"
     )
 
 

@@ -39,7 +39,7 @@ class _Checkpoints(Section[Figures]):
         notes = []
         if trouble:
             bad = units.count(len(trouble), "checkpoint")
-            notes.append(f"{bad} could not be written or trusted: see Checkpoints.")
+            notes.append(f"{bad} could not be written or failed verification: see Checkpoints.")
         return Content(
             title="Checkpoints",
             words=[sentence] if sentence else [],

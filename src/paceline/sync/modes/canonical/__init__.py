@@ -66,7 +66,7 @@ class Canonical(SyncMode):
         if self.parts is not None and self.parts < layout.replicas:
             raise PacelineError(
                 f"canonical:parts={self.parts} was given for {layout.replicas} replicas: some would"
-                " have no part of a batch",
+                " get no part of a batch",
                 fix=f"use at most {self.parts} replicas; a resumed run keeps its number of parts",
             )
         divided = [name for name in ("shards", "tensor", "pipeline") if getattr(layout, name) > 1]
