@@ -23,6 +23,7 @@ from benchmarks.common.rounds import Rounds, blocks
 from benchmarks.common.workers import on_workers, process_groups
 from paceline.comm.groups import Groups
 from paceline.specs import Layout, SyncSettings
+from paceline.specs.plans.traffic import ReplicatedPart
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.canonical import Canonical
 from paceline.train.monitor.telemetry import Telemetry
@@ -95,7 +96,7 @@ def main() -> None:
         name: {
             "step_seconds": found.median(name),
             "ratio": found.ratio(name, PLAIN),
-            "sent_bytes_per_step": sync.traffic(most, parameters).bytes_per_step,
+            "sent_bytes_per_step": sync.traffic(ReplicatedPart(most, parameters)).bytes_per_step,
         }
         for name, sync in modes(most).items()
     }

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 import paceline
 from paceline.specs import SYNC_MODES, Layout, PacelineError, Plan, SyncSettings
 from paceline.specs.plans.sync import DEFAULT_MODE
+from paceline.specs.plans.traffic import ReplicatedPart
 from paceline.sync.mode import SyncMode
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.diloco import DiLoCo
@@ -96,7 +97,7 @@ def test_every_mode_has_words_costs_and_candidates_of_its_own(mode: SyncSettings
     assert isinstance(mode, SyncMode)
     assert SYNC_MODES.get(mode.mode) is mode
     assert mode.words
-    assert mode.traffic(4, 1000).bytes_per_step > 0
+    assert mode.traffic(ReplicatedPart(4, 1000)).bytes_per_step > 0
     assert mode.extra_samples(1) == 1.0
     assert all(type(each) is type(mode) for each in mode.candidates())
 

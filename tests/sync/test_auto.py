@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import paceline
 from paceline.schedulers.task_placement import run_folder
 from paceline.specs import Run, SyncChanged, SyncSettings, event_adapter
+from paceline.specs.plans.traffic import ReplicatedPart
 from paceline.sync.modes._local_steps import LocalSteps
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.auto import Auto
@@ -45,7 +46,7 @@ def test_a_link_that_takes_long_to_answer_asks_for_few_messages() -> None:
 @given(st.floats(0.001, 1000), st.floats(1.1, 100), st.integers(2, 64))
 def test_a_slower_link_never_asks_for_more_bytes(ratio: float, slower: float, workers: int) -> None:
     fast, slow = (
-        chosen(each, workers).traffic(workers, PARAMETERS).bytes_per_step
+        chosen(each, workers).traffic(ReplicatedPart(workers, PARAMETERS)).bytes_per_step
         for each in (ratio, ratio * slower)
     )
     assert slow <= fast * (1 + 1e-9)

@@ -13,6 +13,7 @@ from torch import nn
 from paceline.comm.device_kind import device_kind
 from paceline.schedulers.task_placement import placement
 from paceline.specs import Layout, SyncSettings
+from paceline.specs.plans.traffic import ReplicatedPart
 from paceline.sync.encodings import encoding
 from paceline.sync.modes._local_steps import LocalSteps
 from paceline.sync.modes._local_steps_hook import LocalStepsHook
@@ -94,7 +95,7 @@ def test_modes_send_and_keep_what_they_declare(tmp_path: Path, workers: int) -> 
     shapes = [tuple(each.shape) for each in model().parameters()]
     parameters = sum(torch.Size(shape).numel() for shape in shapes)
     for sync, of_ranks in zip(syncs, zip(*by_rank, strict=True), strict=True):
-        said = sync.traffic(workers, parameters, shapes=shapes)
+        said = sync.traffic(ReplicatedPart(workers, parameters, shapes=shapes))
         sent = sum(each for each, _ in of_ranks)
         assert STEPS * said.busiest * said.bytes_per_step == pytest.approx(sent, rel=0.01), sync
         assert all(each.dimension == "replicas" for each in said.transfers)

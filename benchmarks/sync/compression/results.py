@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.sync.compression.candidates import BY_NAME, LAYERS, UNCOMPRESSED, WIDTH, Candidate
 from paceline.specs import SyncSettings
+from paceline.specs.plans.traffic import ReplicatedPart
 
 
 def message_ratio(candidate: Candidate, workers: int) -> float:
@@ -13,7 +14,9 @@ def message_ratio(candidate: Candidate, workers: int) -> float:
     shapes = [(WIDTH, WIDTH), (WIDTH,)] * LAYERS
     parameters = LAYERS * (WIDTH * WIDTH + WIDTH)
     whole, less = (
-        SyncSettings.parse(each.sync).traffic(workers, parameters, shapes=shapes).bytes_per_step
+        SyncSettings.parse(each.sync)
+        .traffic(ReplicatedPart(workers, parameters, shapes=shapes))
+        .bytes_per_step
         for each in (UNCOMPRESSED, candidate)
     )
     return whole / less

@@ -77,17 +77,12 @@ def is_layer(module: nn.Module) -> bool:
 
 def is_linear(module: nn.Module) -> bool:
     """Whether a module is a matrix product and nothing else."""
-    return isinstance(module, nn.Linear) or _is_conv1d(module)
-
-
-def _is_conv1d(module: nn.Module) -> bool:
-    """Whether a module is the linear layer of Hugging Face's GPT-2, with a transposed weight."""
-    return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
+    return isinstance(module, nn.Linear) or transposed(module)
 
 
 def transposed(module: nn.Module) -> bool:
-    """Whether a linear layer's weight has the shape inputs x outputs."""
-    return _is_conv1d(module)
+    """Whether a linear layer's weight has the shape inputs x outputs: Hugging Face's in GPT-2."""
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
 
 
 def trace(model: nn.Module, run: Callable[[], Any]) -> Trace:

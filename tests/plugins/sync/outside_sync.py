@@ -1,11 +1,11 @@
 """`outside-mode`: replicas average their weights every few steps, and wait for it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, copied, transfer
+from paceline.specs.plans.traffic import NUMBER_BYTES, ReplicatedPart, Traffic, copied, transfer
 from paceline.sync.hook import Bound, Hook
 from paceline.sync.mode import SyncMode
 
@@ -30,16 +30,9 @@ class EveryFewSteps(SyncMode):
         """What replicas do."""
         return f"averaging their weights every {self.every} steps, from outside"
 
-    def traffic(
-        self,
-        workers: int,
-        parameters: int,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> Traffic:
+    def traffic(self, part: ReplicatedPart) -> Traffic:
         """Return an all-reduce of the weights every few steps."""
-        del bucket_bytes, shapes
+        workers, parameters = part.workers, part.parameters
         mean = transfer("all-reduce", workers, NUMBER_BYTES * parameters)
         return Traffic((mean,), workers, 1 / self.every, 0, copied(parameters, 2.0))
 

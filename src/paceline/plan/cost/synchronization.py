@@ -8,6 +8,7 @@ import numpy as np
 from paceline.cluster.collectives import COLLECTIVES, UNPROBED, Array, Group
 from paceline.plan.cost.engine import Engine
 from paceline.specs.plans.sync import SyncSettings
+from paceline.specs.plans.traffic import ReplicatedPart
 
 _SECONDS = {**COLLECTIVES, **UNPROBED, "receive": COLLECTIVES["send"]}
 
@@ -36,7 +37,7 @@ def rounds(
     key, place = np.unique(replicas + 1j * np.round(parameters), return_inverse=True)
     bucket_bytes = engine.bucket_bytes or int(engine.gradient_bytes * np.max(parameters))
     cases = [
-        engine.sync.traffic(int(each.real), int(each.imag), bucket_bytes=bucket_bytes)
+        engine.sync.traffic(ReplicatedPart(int(each.real), int(each.imag), bucket_bytes))
         for each in key
     ]
     copied, launches, crossing = (

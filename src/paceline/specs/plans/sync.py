@@ -5,7 +5,7 @@ This room cannot import the modes, which are in a higher layer. Reading `[sync]`
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
@@ -14,7 +14,7 @@ from paceline.specs.base import Spec, WrongValue
 from paceline.specs.errors import PacelineError
 from paceline.specs.key_value_settings import check_keys, first_error, with_settings
 from paceline.specs.plans.layout import Layout
-from paceline.specs.plans.traffic import BUCKET_BYTES, Traffic
+from paceline.specs.plans.traffic import ReplicatedPart, Traffic
 from paceline.specs.registry import Registry
 
 DEFAULT_MODE = "allreduce"
@@ -125,18 +125,8 @@ class SyncSettings(Spec):
         differently."""
 
     @abstractmethod
-    def traffic(
-        self,
-        workers: int,
-        parameters: int,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> Traffic:
-        """Return the communication of `workers` replicas that hold `parameters` numbers each.
-
-        Modes that depend on parameter shapes assume some if `shapes` is empty.
-        """
+    def traffic(self, part: ReplicatedPart) -> Traffic:
+        """Return the communication of the replicas that hold a part of the model."""
 
     def state_bytes(self, workers: int) -> float:
         """Return the memory that the mode needs per parameter that a worker holds."""
@@ -178,7 +168,11 @@ def sync_candidates() -> list[SyncSettings]:
     """Return the candidates of all modes, the least assumed harm to learning first."""
     offered = (each for mode in SYNC_MODES for each in mode.candidates())
     return sorted(
-        offered, key=lambda each: (each.extra_samples(2), each.traffic(2, 1 << 20).device_bytes)
+        offered,
+        key=lambda each: (
+            each.extra_samples(2),
+            each.traffic(ReplicatedPart(2, 1 << 20)).device_bytes,
+        ),
     )
 
 

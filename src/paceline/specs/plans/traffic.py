@@ -1,5 +1,6 @@
 """The communication of a synchronization mode, as the planner counts it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.specs.measurements.dry_run import Transfer
@@ -9,6 +10,17 @@ NUMBER_BYTES = 4
 BUCKET_BYTES = 25 << 20
 FIRST_BUCKET_BYTES = 1 << 20
 """Size of the first bucket: small, so that communication begins early."""
+
+
+@dataclass(frozen=True)
+class ReplicatedPart:
+    """The part of a model that a worker holds and `workers` replicas synchronize."""
+
+    workers: int
+    parameters: int
+    bucket_bytes: int = BUCKET_BYTES
+    shapes: Sequence[tuple[int, ...]] = ()
+    """Shapes of the parameters; if empty, modes that depend on them assume some."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,12 @@
 """Local steps, then the mean change: the settings and costs that several modes share."""
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from pydantic import Field
 
 from paceline.specs import Layout, PacelineError
-from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, copied
+from paceline.specs.plans.traffic import NUMBER_BYTES, ReplicatedPart, Traffic, copied
 from paceline.sync.compression import PIECE, CompressedSync
 
 CANDIDATE_STEPS = (4, 8, 16, 32, 64, 128)
@@ -74,19 +73,12 @@ class LocalSteps(CompressedSync):
                 fix="leave it out, or use shards or tensor in place of pipeline",
             )
 
-    def traffic(
-        self,
-        workers: int,
-        parameters: int,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> Traffic:
+    def traffic(self, part: ReplicatedPart) -> Traffic:
         """Return the communication of a fragment: the mean of its changes."""
-        del bucket_bytes
+        workers, parameters = part.workers, part.parameters
         each, coding = -(-parameters // self.fragments), self.coding_copies(workers)
         return Traffic(
-            self.mean_transfers(workers, each, 1, shapes),
+            self.mean_transfers(workers, each, 1, part.shapes),
             workers,
             self.fragments / self.every,
             self.overlap,

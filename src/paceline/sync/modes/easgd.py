@@ -6,14 +6,13 @@ weights of a worker and of the center before the step, and with α = `pull`:
 server: every worker holds the center, and all add the same sum to it.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from paceline.specs import Layout, PacelineError
-from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, copied, transfer
+from paceline.specs.plans.traffic import NUMBER_BYTES, ReplicatedPart, Traffic, copied, transfer
 from paceline.sync.hook import Bound, Hook
 from paceline.sync.mode import SyncMode
 from paceline.sync.modes._local_steps import drift
@@ -51,16 +50,9 @@ class ElasticAveraging(SyncMode):
                 f" {1 / layout.replicas:.3g} the center moves to their mean",
             )
 
-    def traffic(
-        self,
-        workers: int,
-        parameters: int,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> Traffic:
+    def traffic(self, part: ReplicatedPart) -> Traffic:
         """Return the communication of a round: the mean of all pulls."""
-        del bucket_bytes, shapes
+        workers, parameters = part.workers, part.parameters
         summed = transfer("all-reduce", workers, NUMBER_BYTES * parameters)
         # It begins before forward and ends after the update, so it overlaps one step.
         return Traffic((summed,), workers, 1 / self.every, 1, copied(parameters, 6.0))

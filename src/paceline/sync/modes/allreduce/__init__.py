@@ -1,9 +1,9 @@
 """`allreduce`, the default: an all-reduce of the gradients in every step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from paceline.specs.plans.traffic import BUCKET_BYTES, Traffic, bucket_count, copied
+from paceline.specs.plans.traffic import ReplicatedPart, Traffic, bucket_count, copied
 from paceline.sync.compression import PIECE, CompressedSync
 
 
@@ -34,18 +34,12 @@ class AllReduce(CompressedSync):
         """All replicas have the same weights after every step."""
         return False
 
-    def traffic(
-        self,
-        workers: int,
-        parameters: int,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> Traffic:
+    def traffic(self, part: ReplicatedPart) -> Traffic:
         """Return the communication of a step: a mean of each bucket."""
+        workers, parameters = part.workers, part.parameters
         coding = self.coding_copies(workers)
-        buckets = bucket_count(parameters, bucket_bytes) if self.compressed else 1
-        means = self.mean_transfers(workers, -(-parameters // buckets), buckets, shapes)
+        buckets = bucket_count(parameters, part.bucket_bytes) if self.compressed else 1
+        means = self.mean_transfers(workers, -(-parameters // buckets), buckets, part.shapes)
         pieces = buckets - 1 + -(-parameters // PIECE)
         copies = copied(parameters, coding)
         return Traffic(means, workers, 1.0, 0, copies, launches=coding * pieces)

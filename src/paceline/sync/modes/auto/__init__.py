@@ -1,10 +1,9 @@
 """`auto`: measure steps and links, and choose the mode that reaches a loss soonest."""
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from paceline.specs import default_sync
-from paceline.specs.plans.traffic import BUCKET_BYTES, Traffic
+from paceline.specs.plans.traffic import ReplicatedPart, Traffic
 from paceline.sync.mode import SyncMode
 
 
@@ -25,16 +24,9 @@ class Auto(SyncMode):
         """The planner chooses a mode in place of this one."""
         return True
 
-    def traffic(
-        self,
-        workers: int,
-        parameters: int,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> Traffic:
+    def traffic(self, part: ReplicatedPart) -> Traffic:
         """Return the communication of a plain all-reduce, because the choice is not known."""
-        return default_sync().traffic(workers, parameters, bucket_bytes=bucket_bytes, shapes=shapes)
+        return default_sync().traffic(part)
 
 
 MODE = Auto()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from paceline.specs import SyncSettings, sync_candidates
-from paceline.specs.plans.traffic import Traffic
+from paceline.specs.plans.traffic import ReplicatedPart, Traffic
 
 ENCODING = 0.3
 """Cost of encoding every gradient, as a fraction of a step's computation: two workers of the
@@ -50,7 +50,7 @@ class Choice:
 def candidates(measured: Measured, workers: int, parameters: int) -> Iterator[SyncSettings]:
     """Yield the candidates of all modes, with the overlap that the measurements call for."""
     for each in sync_candidates():
-        seconds = _round_seconds(each.traffic(workers, parameters), measured)
+        seconds = _round_seconds(each.traffic(ReplicatedPart(workers, parameters)), measured)
         # As many steps as a round takes, and one more as a margin.
         yield each.overlapping(math.ceil(seconds / measured.compute_seconds) + 1)
 
@@ -68,7 +68,7 @@ def best(measured: Measured, workers: int, parameters: int) -> Choice:
 
 def predicted(sync: SyncSettings, measured: Measured, workers: int, parameters: int) -> Choice:
     """Predict the mean time of a step in a mode."""
-    traffic = sync.traffic(workers, parameters)
+    traffic = sync.traffic(ReplicatedPart(workers, parameters))
     seconds, compute = _round_seconds(traffic, measured), measured.compute_seconds
     if sync.replicas_differ:
         exposed = max(0.0, seconds - traffic.overlapped_steps * compute) * traffic.per_step

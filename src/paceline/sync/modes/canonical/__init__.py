@@ -1,6 +1,5 @@
 """`canonical`: an all-reduce of gradients with identical bits on any number of replicas."""
 
-from collections.abc import Sequence
 from functools import cache
 from typing import ClassVar, Literal
 
@@ -9,8 +8,8 @@ from pydantic import Field
 from paceline.specs import Layout, PacelineError
 from paceline.specs.even_division import slice_of
 from paceline.specs.plans.traffic import (
-    BUCKET_BYTES,
     NUMBER_BYTES,
+    ReplicatedPart,
     Traffic,
     bucket_count,
     copied,
@@ -91,18 +90,11 @@ class Canonical(SyncMode):
             )
         super().check(layout)
 
-    def traffic(
-        self,
-        workers: int,
-        parameters: int,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> Traffic:
+    def traffic(self, part: ReplicatedPart) -> Traffic:
         """Return the communication of a step: each worker sends the sums of its subtrees to the
         owners of their pieces, and gathers the sums of all."""
-        del shapes
-        parts, buckets = self.parts or workers, bucket_count(parameters, bucket_bytes)
+        workers, parameters = part.workers, part.parameters
+        parts, buckets = self.parts or workers, bucket_count(parameters, part.bucket_bytes)
         each = -(-parameters // buckets)
         sums = subtrees_of_workers(parts, workers)
         mean = sum(sums) / workers

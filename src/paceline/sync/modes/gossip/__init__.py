@@ -1,13 +1,12 @@
 """`gossip`: a mean of the weights with a few peers, in which no worker waits for all."""
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from paceline.specs import Layout, PacelineError
-from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, copied, transfer
+from paceline.specs.plans.traffic import NUMBER_BYTES, ReplicatedPart, Traffic, copied, transfer
 from paceline.sync.mode import SyncMode
 from paceline.sync.modes._local_steps import drift
 
@@ -47,16 +46,9 @@ class Gossip(SyncMode):
             )
         super().check(layout)
 
-    def traffic(
-        self,
-        workers: int,
-        parameters: int,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> Traffic:
+    def traffic(self, part: ReplicatedPart) -> Traffic:
         """Return the communication of a round: the weights to each peer."""
-        del bucket_bytes, shapes
+        workers, parameters = part.workers, part.parameters
         peers = min(self._peers, workers - 1)
         sent = transfer("send", 2, NUMBER_BYTES * parameters, peers)
         return Traffic((sent,), workers, 1 / self.every, self.overlap, copied(parameters, 5.0))

@@ -1,13 +1,12 @@
 """`stale`: parameter servers whose weights may be some steps old."""
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from paceline.specs import Layout, PacelineError
-from paceline.specs.plans.traffic import BUCKET_BYTES, NUMBER_BYTES, Traffic, copied, transfer
+from paceline.specs.plans.traffic import NUMBER_BYTES, ReplicatedPart, Traffic, copied, transfer
 from paceline.sync.mode import SyncMode
 
 EXTRA_SAMPLES = 0.02
@@ -71,18 +70,11 @@ class Stale(SyncMode):
                 fix="use staleness=0, or shards in place of pipeline",
             )
 
-    def traffic(
-        self,
-        workers: int,
-        parameters: int,
-        *,
-        bucket_bytes: int = BUCKET_BYTES,
-        shapes: Sequence[tuple[int, ...]] = (),
-    ) -> Traffic:
+    def traffic(self, part: ReplicatedPart) -> Traffic:
         """Return the communication of a step over a server's link: gradients, then weights."""
-        del bucket_bytes, shapes
+        workers, parameters = part.workers, part.parameters
         servers = min(self.servers, workers)
-        part = NUMBER_BYTES * -(-parameters // servers)
+        served = NUMBER_BYTES * -(-parameters // servers)
         crossing = 1.0
         if self.staleness != 0 and workers > 1:
             # Some workers are answered while others still send. A server is also a worker of the
@@ -91,8 +83,8 @@ class Stale(SyncMode):
             crossing = max(over_its_link, in_turn) / (2 * (workers - 1))
         return Traffic(
             (
-                transfer("receive", 2, part, workers - 1),
-                transfer("send", 2, part, workers - 1),
+                transfer("receive", 2, served, workers - 1),
+                transfer("send", 2, served, workers - 1),
             ),
             busiest=servers,
             per_step=1.0,
