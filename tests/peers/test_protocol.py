@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from paceline.comm.signing import MAC_BYTES, NONCE_BYTES, Forged, Signing, new_nonce
 from paceline.peers.inventory import Moment
 from paceline.peers.memory_client import PeerFailed, Source
+from paceline.peers.peer_memory import Copied
 from paceline.peers.protocol import MOST_MESSAGE_BYTES, Answer, AskBytes, AskPart, Wire
 from paceline.specs.base import Spec
 from peers.crew import SECRET, Crew
@@ -43,12 +44,8 @@ class Raw:
 
     def ended(self) -> bool:
         """Whether the other end hangs up without a word."""
-        try:
-            return self.connection.recv(1) == b""
-        except ConnectionResetError:
-            return True
-        finally:
-            self.connection.close()
+        with self.connection:
+            return _hung_up(self.connection)
 
 
 def ask(**changes: object) -> bytes:
@@ -116,23 +113,33 @@ def test_strangers_that_say_nothing_do_not_pile_up(crew: Crew) -> None:
     port = crew.members["member 0"].port
     silent = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(80)]
     try:
-        # The first 64 are waited for; the others are turned away at once.
-        turned_away = 0
-        for one in silent[64:]:
+        for one in silent[:16]:  # the oldest make room for the newest 64
             one.settimeout(5)
-            turned_away += one.recv(NONCE_BYTES) == b""
-        assert turned_away == 16
+            assert len(one.recv(NONCE_BYTES, socket.MSG_WAITALL)) == NONCE_BYTES
+            assert _hung_up(one)
     finally:
         for one in silent:
             one.close()
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            assert still_serves(crew)
-        except PeerFailed:
-            continue
-        return
-    pytest.fail("those who have gone still count")
+
+
+def test_strangers_that_say_nothing_do_not_stop_copies(crew: Crew) -> None:
+    ports = [member.port for member in crew.members.values()]
+    silent = [socket.create_connection(("127.0.0.1", port), 5) for port in ports * 80]
+    try:
+        for step in range(11, 16):
+            crew.copy(step)
+            for told in crew.told.values():
+                assert isinstance(told[step], Copied), told[step]
+    finally:
+        for one in silent:
+            one.close()
+
+
+def _hung_up(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
 
 
 KEYS = st.sampled_from(["kind", "generation", "moment", "rank", "of", "begin", "bytes", "blake3"])

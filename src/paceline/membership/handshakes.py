@@ -1,25 +1,21 @@
-"""Incoming connections that have not yet proved that they know the job's secret."""
+"""Handshakes with incoming connections, which must prove that they know the job's secret."""
 
 import asyncio
 
 from paceline.comm.signing import Forged
+from paceline.comm.strangers import MAX_STRANGERS, PROOF_SECONDS, Strangers
 from paceline.membership.channel import Channel
 from paceline.membership.messages import Hello
-
-MAX_PENDING = 64
-"""Maximum pending handshakes. One more aborts the oldest: a member needs milliseconds, so the
-oldest is hardly ever a member's."""
-TIMEOUT_SECONDS = 5.0
 
 
 class Handshakes:
     """The pending handshakes of one listener."""
 
     def __init__(
-        self, secret: bytes, *, most: int = MAX_PENDING, seconds: float = TIMEOUT_SECONDS
+        self, secret: bytes, *, most: int = MAX_STRANGERS, seconds: float = PROOF_SECONDS
     ) -> None:
-        self._secret, self._most, self._seconds = secret, most, seconds
-        self._pending: dict[asyncio.StreamWriter, None] = {}
+        self._secret, self._seconds = secret, seconds
+        self._strangers: Strangers[asyncio.StreamWriter] = Strangers(_abort, most)
 
     async def accept(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -29,11 +25,7 @@ class Handshakes:
         Abort the connection and raise a ConnectionError if the other end does not identify itself
         as a member in time.
         """
-        if len(self._pending) >= self._most:
-            oldest = next(iter(self._pending))
-            del self._pending[oldest]
-            oldest.transport.abort()
-        self._pending[writer] = None
+        self._strangers.add(writer)
         try:
             async with asyncio.timeout(self._seconds):
                 channel = await Channel.open(reader, writer, self._secret, initiator=False)
@@ -41,11 +33,15 @@ class Handshakes:
             if not isinstance(first, Hello):
                 raise Forged(f"the first message was not hello but {first.kind}")
         except TimeoutError:
-            writer.transport.abort()
+            _abort(writer)
             raise ConnectionResetError("the other end did not identify itself in time") from None
         except BaseException:
-            writer.transport.abort()
+            _abort(writer)
             raise
         finally:
-            self._pending.pop(writer, None)
+            self._strangers.remove(writer)
         return channel, first
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()

@@ -9,13 +9,10 @@ from contextlib import suppress
 from blake3 import blake3
 
 from paceline.comm.signing import Forged
+from paceline.comm.strangers import PROOF_SECONDS, Strangers
 from paceline.peers.held_copies import HeldCopies
 from paceline.peers.protocol import Answer, AskBytes, AskPart, Question, Refusal, Wire
 
-_MOST_STRANGERS = 64
-"""Maximum concurrent connections that have not yet proved that they know the secret."""
-_STRANGER_SECONDS = 5.0
-"""Time limit for that proof."""
 _IDLE_SECONDS = 60.0
 _BREATH_SECONDS = 0.05
 """Pause after a failed accept: the process may have run out of file descriptors."""
@@ -32,7 +29,7 @@ class Server:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listener = socket.create_server((address, 0), family=family, backlog=128)
         self.port: int = self._listener.getsockname()[1]
-        self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
+        self._strangers: Strangers[socket.socket] = Strangers(_end)
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -58,9 +55,6 @@ class Server:
             except OSError:
                 self._closed.wait(_BREATH_SECONDS)
                 continue
-            if not self._strangers.acquire(blocking=False):
-                connection.close()
-                continue
             thread = threading.Thread(
                 target=self._serve, args=(connection,), name="peer memory", daemon=True
             )
@@ -69,6 +63,7 @@ class Server:
                     connection.close()
                     break
                 self._connections[connection] = thread
+                self._strangers.add(connection)
                 thread.start()
         self._listener.close()
 
@@ -76,13 +71,13 @@ class Server:
         known = False
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            deadline = time.monotonic() + _STRANGER_SECONDS
+            deadline = time.monotonic() + PROOF_SECONDS
             wire = Wire(connection, self._secret, called=False, deadline=deadline)
             while True:
                 question = wire.hear()
                 if not known:
                     known = True
-                    self._strangers.release()
+                    self._strangers.remove(connection)
                     wire.trust(_IDLE_SECONDS)
                 if not isinstance(question, AskPart | AskBytes):
                     raise Forged(f"received {question.kind} instead of a question")
@@ -90,8 +85,7 @@ class Server:
         except OSError:
             pass  # the client notices and tries another member
         finally:
-            if not known:
-                self._strangers.release()
+            self._strangers.remove(connection)
             with self._lock:
                 self._connections.pop(connection, None)
             connection.close()
