@@ -240,3 +240,53 @@ def test_a_synchronization_mode_that_fits_nowhere_is_left_out(tmp_path: Path) ->
     )
     assert said["nodes"] == 8
     assert said["too_few"] == 7
+
+
+LSTM = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+import paceline
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.recurrent = nn.LSTM(8, 64, batch_first=True)
+        self.head = nn.Linear(WIDTH, 3)
+
+    def forward(self, x):
+        return self.head(self.recurrent(x)[0][:, -1])
+
+def training():
+    data = TensorDataset(torch.randn(64, 50, 8), torch.randint(3, (64,)))
+    return paceline.Training(
+        model=Model,
+        data=data,
+        loss=F.cross_entropy,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        batch=16,
+        steps=10,
+    )
+"""
+
+
+def test_an_lstm_is_named_and_timed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LSTM.replace("WIDTH", "64"))
+    words = ("plan", "train.py", "--device", "a100-80gb", "--nodes", "1", "--precision", "fp32")
+    timed = paceline_json(*words, folder=tmp_path)
+    counted = paceline_json(*words, "--count", folder=tmp_path)
+    assert timed["uncounted_operators"] == ["aten::mkldnn_rnn_layer"]
+    assert any("measured on this machine's" in remark for remark in timed["remarks"])
+    assert not any("108 cores" in remark for remark in timed["remarks"])  # an A100's units
+    assert any("lower bound" in remark for remark in counted["remarks"])
+    seconds = [each["estimate"]["seconds"]["compute"] for each in (counted, timed)]
+    assert 0 < seconds[0] < seconds[1]
+
+
+def test_a_forward_that_does_not_match_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LSTM.replace("WIDTH", "65"))
+    words = ("plan", "train.py", "--device", "a100-80gb", "--nodes", "1")
+    shown = paceline(*words, folder=tmp_path, expect=2).stderr
+    assert "the model's forward fails on a batch of two samples: train.py, line" in shown
+    assert "paceline run TRAIN -n 1" in shown

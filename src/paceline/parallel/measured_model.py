@@ -5,11 +5,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from paceline.data.loader import collated
 from paceline.parallel.parallel_model import autocast
 from paceline.parallel.step.model_calls import call, checked_loss
+from paceline.profile.counting import Forward
 from paceline.profile.timing import model_times
+from paceline.profile.uncounted import matmul_rate, uncounted_times
 from paceline.specs import Layout, ModelTimes
 from paceline.user.training import Training
 
@@ -27,21 +30,8 @@ def measured(
     """Time the model and the optimizer step in a layout's precision."""
     with _threads(threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
-        model = training.model().to(device)
+        model, forward = _on_device(training, layout, device)
         optimizer = training.optimizer(model.parameters())
-
-        def forward(samples: int) -> tuple[Callable[[], Any], Callable[[Any], torch.Tensor]]:
-            batch = collated(training.data, samples, device, split=training.split)
-
-            def output() -> Any:
-                with autocast(layout, device):
-                    return call(model, batch.inputs)
-
-            def loss(output: Any) -> torch.Tensor:
-                with autocast(layout, device):
-                    return checked_loss(training.loss(output, batch.target))
-
-            return output, loss
 
         def step() -> None:
             optimizer.step()
@@ -55,6 +45,44 @@ def measured(
             sizes=_sizes(min(training.batch, LARGEST_MICRO_BATCH)),
             budget_seconds=budget_seconds,
         )
+
+
+def uncounted_measured(
+    training: Training, layout: Layout, *, device: torch.device, budget_seconds: float
+) -> tuple[ModelTimes, float]:
+    """Time the model's uncounted operators, and return the device's rate of matrix products."""
+    precision = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(training.seed)
+        times = uncounted_times(
+            *_on_device(training, layout, device),
+            device=device,
+            sizes=_sizes(min(training.batch, LARGEST_MICRO_BATCH)),
+            budget_seconds=budget_seconds,
+        )
+        return times, matmul_rate(device, precision[layout.precision])
+
+
+def _on_device(
+    training: Training, layout: Layout, device: torch.device
+) -> tuple[nn.Module, Forward]:
+    """Return the model on a device, and a function that prepares its forward and loss."""
+    model = training.model().to(device)
+
+    def forward(samples: int) -> tuple[Callable[[], Any], Callable[[Any], torch.Tensor]]:
+        batch = collated(training.data, samples, device, split=training.split)
+
+        def output() -> Any:
+            with autocast(layout, device):
+                return call(model, batch.inputs)
+
+        def loss(output: Any) -> torch.Tensor:
+            with autocast(layout, device):
+                return checked_loss(training.loss(output, batch.target))
+
+        return output, loss
+
+    return model, forward
 
 
 def _sizes(largest: int) -> list[int]:

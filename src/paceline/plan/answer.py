@@ -16,6 +16,7 @@ from paceline.plan.search.infeasible import Infeasible
 from paceline.plan.search.node_counts import Goal, bests_on, choose, curve, wasted_beyond
 from paceline.plan.sync_choice import other_modes, sync_reason, sync_remarks
 from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.measurements.profile import Profile
 from paceline.specs.plans.estimate import Answer, ScalingPoint
 from paceline.specs.plans.plan import Plan
 from paceline.specs.plans.sync import SyncSettings
@@ -69,12 +70,14 @@ def answer(
         too_few=max((count for count in counts if count < bests[0].nodes), default=None),
         helps=helps(best, profiles, there, found, sync),
         scored=sum(each.layouts_scored for each in bests) * len(profiles),
+        uncounted_operators=profile.uncounted_operators,
         remarks=(
             *cluster.remarks,
             *sync_remarks(best),
             *([BATCH_NORM_REMARK] if profile.batch_norm else []),
             *_skipped_remarks(refused, bests[0].nodes),
             *_efficiency_remarks(points),
+            *_uncounted_remarks(profile),
         ),
     )
     return said, best
@@ -124,6 +127,23 @@ def _efficiency_remarks(points: Sequence[ScalingPoint]) -> list[str]:
         f" {points[0].nodes:,} are slower per device, because they must divide the batch and fit"
         " into memory"
     ]
+
+
+def _uncounted_remarks(profile: Profile) -> list[str]:
+    """Return a sentence on operators without a FLOP count, and on what their time is taken from."""
+    if not profile.uncounted_operators:
+        return []
+    if profile.measured_on is not None:
+        time = f"their time is part of the times measured on {profile.measured_on}"
+    elif profile.uncounted_on is not None:
+        time = (
+            f"measured on this machine's {profile.uncounted_on} and multiplied by"
+            f" {profile.uncounted_scale:.2g}, the ratio of the matrix product rates; a rough figure"
+        )
+    else:
+        time = "their time is left out, so the step time is a lower bound"
+    names = ", ".join(profile.uncounted_operators)
+    return [f"operators without a FLOP count: {names}; {time}; FLOPs and MFU leave them out"]
 
 
 def plan_of(said: Answer) -> Plan:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MEASURE_SECONDS = 0.4
 """Time budget for timing the model in one precision."""
 
+TRAINED_BYTES = 16
+"""Bytes of a parameter in training: itself, its gradient, and some for activations."""
+
 
 @cache
 def load_training(target: Target) -> "Training":
@@ -49,16 +52,28 @@ class TrainingProfiles:
         training = load_training(target)
         from paceline.comm.device_kind import device_kind  # noqa: PLC0415
         from paceline.parallel.dry_run.model_profile import profile_of  # noqa: PLC0415
-        from paceline.parallel.measured_model import measured  # noqa: PLC0415
-        from paceline.profile.timing import with_times  # noqa: PLC0415
+        from paceline.parallel.measured_model import measured, uncounted_measured  # noqa: PLC0415
+        from paceline.profile.timing import with_times, with_uncounted  # noqa: PLC0415
 
         known = self._cluster.device
         with redirect_stdout(sys.stderr):
             counted = profile_of(training, target.file.name, layout)
             device = device_kind().bind(Placement())
-            cores = known.units if device.type == "cpu" else None
-            if not self._measure or device_kind().title(device, cores) != known.name:
+            cores = known.units if device.type == known.kind == "cpu" else None
+            if not self._measure:
                 return counted
+            here = device_kind().title(device, cores)
+            if here != known.name and not counted.uncounted_operators:
+                return counted
+            if here != known.name:
+                room = device_kind().memory_bytes(device, Placement())
+                if counted.parameters * TRAINED_BYTES > room:
+                    return counted
+                times, rate = uncounted_measured(
+                    training, layout, device=device, budget_seconds=MEASURE_SECONDS
+                )
+                there = known.peak(layout.precision) * known.matmul_efficiency * known.sustained
+                return with_uncounted(counted, times, here, rate / there)
             times = measured(
                 training, layout, device=device, threads=cores, budget_seconds=MEASURE_SECONDS
             )

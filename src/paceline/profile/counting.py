@@ -50,6 +50,7 @@ def counted(
         batch_norm=any(isinstance(each, BatchNormLayer) for each in model.modules()),
         tensors=len(list(model.parameters())),
         state_bytes=state_bytes,
+        uncounted_operators=tuple(sorted(set().union(*(each.uncounted for each in few)))),
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from paceline.comm.torch_internals import TorchDispatchMode, own_parameters, storage_id, tree_leaves
-from paceline.profile.matmuls import Product, products_of
+from paceline.profile.matmuls import Product, is_uncounted, products_of
 from paceline.profile.regions import Regions
 
 Role = Literal["columns", "rows", "vocabulary"]
@@ -38,6 +38,8 @@ class Seen:
     """Layers sliced along their inputs or vocabulary, which need an all-reduce."""
     parameters: Counter[bool] = field(default_factory=Counter)
     """Parameters of modules first called here; the key: whether tensor parallelism divides them."""
+    uncounted: set[str] = field(default_factory=set)
+    """Names of operators whose FLOPs are not counted."""
 
 
 def watched(
@@ -91,6 +93,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         seen = self.seen[self._regions.now]
         found = products_of(function, args, result)
         seen.operators += 1
+        if is_uncounted(function):
+            seen.uncounted.add(function.name().partition(".")[0])
         if not found:
             seen.moved[self._divided] += _bytes((args, kwargs)) + _bytes(result)
             return

@@ -37,6 +37,20 @@ def products_of(operator: Any, args: Sequence[Any], result: Any) -> tuple[Produc
     return ()
 
 
+_UNCOUNTED = ("rnn", "lstm", "gru", "fft", "linalg", "cdist", "grid_sampler", "ctc_loss", "_mm")
+"""Parts of the names of torch's operators that compute much, besides the products above."""
+
+
+def is_uncounted(operator: Any) -> bool:
+    """Return whether an operator may compute much and has no FLOP count: custom operators,
+    and torch's own that are not matrix products."""
+    if operator.namespace != "aten":
+        return operator.namespace not in ("prim", "prims")
+    if operator.overloadpacket in _FINDERS:
+        return False
+    return any(part in operator_name(operator) for part in _UNCOUNTED)
+
+
 def _pair(left: torch.Tensor, right: torch.Tensor) -> tuple[Product, ...]:
     *many, rows, inner = left.shape
     return (Product(rows, inner, right.shape[-1], repeats=math.prod(many)),)

@@ -97,13 +97,28 @@ def with_times(profile: Profile, times: ModelTimes, device_name: str) -> Profile
     return profile.model_copy(update={**layers, **measured})
 
 
+def with_uncounted(profile: Profile, times: ModelTimes, device_name: str, scale: float) -> Profile:
+    """Return the profile with the times of uncounted operators, multiplied by `scale`."""
+    layers = {
+        name: layer.model_copy(update={"uncounted": _timing(times, at, layer.count / scale)})
+        for at, (name, layer) in enumerate(
+            zip(("before", "block", "after"), profile.layers, strict=True)
+        )
+    }
+    on = {"uncounted_on": device_name, "uncounted_scale": scale}
+    return profile.model_copy(update={**layers, **on})
+
+
 def _timed(layer: LayerCost, times: ModelTimes, at: int, blocks: int) -> LayerCost:
-    timing = Timing(
+    return layer.model_copy(update={"timing": _timing(times, at, blocks)})
+
+
+def _timing(times: ModelTimes, at: int, divisor: float) -> Timing:
+    return Timing(
         samples=times.samples,
-        forward_seconds=tuple(parts[at] / blocks for parts in times.parts),
-        backward_seconds=tuple(parts[5 - at] / blocks for parts in times.parts),
+        forward_seconds=tuple(parts[at] / divisor for parts in times.parts),
+        backward_seconds=tuple(parts[5 - at] / divisor for parts in times.parts),
     )
-    return layer.model_copy(update={"timing": timing})
 
 
 def _once(

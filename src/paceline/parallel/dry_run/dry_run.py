@@ -148,13 +148,13 @@ def explained() -> Iterator[None]:
         if lacking is None:
             raise
         raise PacelineError(
-            f"{_users_line(error)} {lacking}, but tensors of a dry run have no values",
+            f"{users_line(error)} {lacking}, but tensors of a dry run have no values",
             fix="avoid that (torch.where instead of if, a mask instead of indices), or try this"
             " layout on real workers: paceline run TRAIN -n 2",
         ) from error
 
 
-def _users_line(error: BaseException) -> str:
+def users_line(error: BaseException) -> str:
     """Return the innermost line that is in neither torch nor Paceline, or else one of a module."""
     torchs, ours = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,6 +1,7 @@
 """A training's profile: its model's costs, counted on fake tensors."""
 
 import dataclasses
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,13 @@ import torch
 from torch import nn
 
 from paceline.data.loader import collated
-from paceline.parallel.dry_run.dry_run import Few, explained
-from paceline.parallel.dry_run.fake_workers import pretending, without_memory
+from paceline.parallel.dry_run.dry_run import Few, explained, users_line
+from paceline.parallel.dry_run.fake_workers import (
+    pretending,
+    replaced,
+    what_is_lacking,
+    without_memory,
+)
 from paceline.parallel.forward_trace import trace
 from paceline.parallel.parallel_model import autocast, evaluating
 from paceline.parallel.step.model_calls import call, checked_loss
@@ -20,6 +26,8 @@ from paceline.specs import Layout, PacelineError, Profile
 from paceline.user.training import Training
 
 _CPU = torch.device("cpu")
+_FAKE_TENSOR_LOG = logging.getLogger("torch._subclasses.fake_tensor")
+"""Where torch writes a traceback for wrong shapes, before it raises the error."""
 _PARAMETERS = 1000
 """Size of the sample parameter that measures an optimizer's state."""
 
@@ -42,8 +50,30 @@ def profile_of(training: Training, name: str, layout: Layout) -> Profile:
             )
 
         with autocast(layout, _CPU):
+            _try(*forward(2))
             roles = _roles(model, forward(2)[0], sliced)
             return counted(name, model, roles, forward, state_bytes)
+
+
+def _try(forward: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> None:
+    """Call the user's model and loss once; raise an error that says which line of them fails."""
+    what = "the model's forward"
+    try:
+        with replaced(_FAKE_TENSOR_LOG, "disabled", True):
+            output = forward()
+            what = "the loss"
+            loss(output)
+    except PacelineError:
+        raise
+    except Exception as error:
+        if what_is_lacking(error) is not None:
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise PacelineError(
+            f"{what} fails on a batch of two samples: {users_line(error)}: {reason}",
+            fix="make the samples of the training's data and the arguments and shapes of its model"
+            " and loss agree, and try it: paceline run TRAIN -n 1",
+        ) from error
 
 
 def _roles(model: nn.Module, forward: Callable[[], Any], layout: Layout) -> dict[str, Role]:

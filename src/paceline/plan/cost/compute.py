@@ -55,7 +55,8 @@ class _Work:
     between: Array
     """Device time between matrix products."""
     busy: Array
-    """Total device time."""
+    """Total device time of forward."""
+    busy_backward: Array
     launches: Array
     """Host time of the launches."""
     forward: Array
@@ -97,7 +98,7 @@ class Compute:
         if layer.timing is None:
             forward_sums = _later(work.busy + forward_sums, work.launches) - work.forward
             backward_sums = (
-                _later(BACKWARD * work.busy + backward_sums, BACKWARD_LAUNCHES * work.launches)
+                _later(work.busy_backward + backward_sums, BACKWARD_LAUNCHES * work.launches)
                 - work.backward
             )
         tensor = forward_sums * (1.0 + self._sums_again(layer, layouts)) + backward_sums
@@ -115,14 +116,26 @@ class Compute:
         between = self._moved(
             layer.moved_bytes / layouts.tensor + layer.moved_bytes_whole / whole, layouts
         )
+        ahead, behind = self._uncounted(layer, layouts)
+        between = between + ahead
         busy = core + between
         for each in products:
             busy = busy + self._matmul(each, layouts, fused=False)
         fused = COMPILED if self._engine.compiled else 1.0
         launches = fused * layer.kernels * self._numbers.launch_seconds
+        busy_backward = BACKWARD * (busy - ahead) + behind
         forward = _later(busy, launches)
-        backward = _later(BACKWARD * busy, BACKWARD_LAUNCHES * launches)
-        return _Work(core, between, busy, launches, forward, backward)
+        backward = _later(busy_backward, BACKWARD_LAUNCHES * launches)
+        return _Work(core, between, busy, busy_backward, launches, forward, backward)
+
+    def _uncounted(self, layer: LayerCost, layouts: Layouts) -> tuple[Array | float, Array | float]:
+        """Return the seconds of operators without a FLOP count, in forward and backward."""
+        if (timing := layer.uncounted) is None:
+            return 0.0, 0.0
+        return (
+            _interpolated(layouts.micro_batch, timing.samples, timing.forward_seconds),
+            _interpolated(layouts.micro_batch, timing.samples, timing.backward_seconds),
+        )
 
     def _as_timed(
         self, layer: LayerCost, timing: Timing, layouts: Layouts, work: "_Work"
@@ -139,6 +152,7 @@ class Compute:
             core=work.core * by,
             between=work.between * by,
             busy=work.busy * by,
+            busy_backward=work.busy_backward * by,
             launches=work.launches * by,
             forward=work.forward * by,
             backward=work.backward * backward / unsliced.backward / rate,

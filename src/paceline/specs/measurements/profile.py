@@ -96,6 +96,8 @@ class LayerCost(Spec):
     """Tensor-parallel all-reduces in forward; backward has as many."""
     timing: Timing | None = None
     """Measured times on `Profile.measured_on`."""
+    uncounted: Timing | None = None
+    """Times of operators whose FLOPs are not counted, scaled to the planned device."""
 
     @property
     def forward_flops(self) -> float:
@@ -123,6 +125,12 @@ class Profile(Spec):
     """Optimizer state per parameter: 8 bytes for Adam in fp32."""
     measured_on: str | None = None
     """The device on which timings were measured."""
+    uncounted_operators: tuple[str, ...] = ()
+    """Operators without a FLOP count, such as those of an LSTM."""
+    uncounted_on: str | None = None
+    """The device on which these were timed; None if their time is unknown."""
+    uncounted_scale: PositiveFloat = 1.0
+    """Time on the planned device relative to `uncounted_on`: the ratio of matrix product rates."""
     optimizer_seconds: NonNegativeFloat | None = None
     """Measured optimizer step over all parameters."""
 

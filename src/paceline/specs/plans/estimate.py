@@ -131,4 +131,6 @@ class Answer(Spec):
     """Number of layouts scored."""
     training: TrainingCost | None = None
     """None if the number of steps is unknown."""
+    uncounted_operators: tuple[str, ...] = ()
+    """Operators without a FLOP count; a remark says what their time is taken from."""
     remarks: tuple[str, ...] = ()
