@@ -64,6 +64,12 @@ def _piece(**fields: Any) -> Change:
     return lambda manifest: manifest["tensors"]["layer.weight"]["pieces"][0].update(fields)
 
 
+def _overlap(manifest: dict[str, Any]) -> None:
+    """Name the first half twice and the second never: the number of elements is right."""
+    pieces = manifest["tensors"]["layer.weight"]["pieces"]
+    pieces[:] = [pieces[0] | {"shape": [20, 30]}] * 2
+
+
 def test_torchs_metadata_runs_what_is_in_it(tmp_path: Path) -> None:
     """The control: the same attack on a checkpoint as torch itself writes them."""
     payload = Payload(tmp_path)
@@ -90,7 +96,8 @@ def test_a_name_that_leads_elsewhere(name: str, tmp_path: Path) -> None:
         (_piece(shape=[10**18, 30]), "does not lie within its tensor"),
         (_piece(offset=[0]), "does not lie within its tensor"),
         (_piece(offset=[-1, 0]), "greater than or equal to 0"),
-        (_piece(shape=[1, 30]), "layer.weight is not whole"),
+        (_piece(shape=[1, 30]), "the pieces of layer.weight do not hold each of its elements"),
+        (_overlap, "the pieces of layer.weight do not hold each of its elements once"),
         (lambda manifest: manifest.update(files=[]), "should be an object"),
         (lambda manifest: manifest.update(evil="yes"), "Extra inputs"),
         (lambda manifest: manifest["files"][FILE].update(bytes=2**62), "of the 46116860184273879"),

@@ -5,13 +5,13 @@ manifest can name only files inside its own checkpoint.
 """
 
 import hashlib
-import math
 import operator
 from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
 from pydantic import Field, NonNegativeInt, model_validator
 
+from paceline.checkpoints.coverage import covers_once
 from paceline.specs import PacelineError
 from paceline.specs.base import Spec
 
@@ -129,8 +129,8 @@ class Manifest(Contents):
         for name, stored in self.tensors.items():
             if not all(piece.file in self.files for piece in stored.pieces):
                 raise ValueError(f"{name} is in a file that is not said to belong to it")
-            if _numbers_there(stored) != math.prod(stored.shape):
-                raise ValueError(f"{name} is not whole")
+            if not covers_once(stored.shape, stored.pieces):
+                raise ValueError(f"the pieces of {name} do not hold each of its elements once")
         return self
 
     @property
@@ -140,7 +140,7 @@ class Manifest(Contents):
 
 
 def merged(parts: list[Part]) -> Part:
-    """Merge all workers' parts; raise an error if they do not cover every tensor."""
+    """Merge all workers' parts; raise an error if they do not cover every tensor once."""
     files: dict[str, FileRecord] = {}
     scalars: dict[str, Scalar] = {}
     for part in parts:
@@ -148,10 +148,9 @@ def merged(parts: list[Part]) -> Part:
         scalars |= part.scalars
     tensors = together(stored for part in parts for stored in part.tensors.items())
     for name, stored in tensors.items():
-        there = _numbers_there(stored)
-        if there != math.prod(stored.shape):
+        if not covers_once(stored.shape, stored.pieces):
             raise PacelineError(
-                f"the workers wrote {there} of the {math.prod(stored.shape)} numbers of {name}",
+                f"the workers' pieces of {name} do not hold each of its elements once",
                 fix="this is a mistake in Paceline: please report it with the layout and the model",
             )
     return Part(files=files, tensors=tensors, scalars=scalars)
@@ -164,10 +163,6 @@ def together(stored: Iterable[tuple[str, StoredTensor]]) -> dict[str, StoredTens
         known = found.setdefault(name, each.model_copy(update={"pieces": []}))
         known.pieces.extend(each.pieces)
     return found
-
-
-def _numbers_there(stored: StoredTensor) -> int:
-    return sum(math.prod(piece.shape) for piece in stored.pieces)
 
 
 def seal_of(manifest: bytes) -> bytes:
