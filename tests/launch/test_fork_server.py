@@ -158,7 +158,7 @@ def adopts_orphans() -> Iterator[None]:
 
 @pytest.mark.usefixtures("adopts_orphans")
 def test_killed_between_two_requests(tmp_path: Path) -> None:
-    with (tmp_path / "log").open("w") as log:
+    with (tmp_path / "log").open("wb") as log:
         fork_server = ForkServer(new_run(tmp_path, workers=2), log)
         first = fork_server.start({})
         assert fork_server._process is not None

@@ -19,7 +19,7 @@ from paceline.observe.usage import usage_sampler
 from paceline.observe.usage.energy_counters import Counter
 from paceline.observe.usage.gpus import gpus_of_node
 from paceline.observe.usage.usage_sampler import NodeWatch, Processes, usage_written
-from paceline.specs import Usage, event_adapter
+from paceline.specs import Degraded, Usage, event_adapter
 from paceline.train import fit
 from train.trainings import classification
 
@@ -164,6 +164,31 @@ def test_joules_of_counters_and_gpus_stand_side_by_side(monkeypatch: pytest.Monk
     assert event.gpus[0].busy == pytest.approx(0.9)
     device.millijoules += 1_000
     assert watch.taken("n1", 0).joules == {"gpu-0": 1.0}
+
+
+def test_energy_that_cannot_be_read_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = iter([100.0, 160.0])
+
+    def read() -> float:
+        try:
+            return next(readings)
+        except StopIteration:
+            raise OSError(5, "Input/output error") from None
+
+    monkeypatch.setattr(usage_sampler, "EVENT_SECONDS", 0.05)
+    monkeypatch.setattr(usage_sampler, "processor_counters", lambda: [Counter("package-0", read)])
+    events = _watching(tmp_path, lambda: len(_written(tmp_path)) >= 4)
+    assert [bool(event.joules) for event in events[:3]] == [True, False, False]
+    told = [
+        event_adapter.validate_json(line)
+        for line in (tmp_path / "n1.jsonl").read_text().splitlines()
+        if '"degraded"' in line
+    ]
+    assert [each.why for each in told if isinstance(each, Degraded)] == [
+        "package-0: [Errno 5] Input/output error"
+    ]
 
 
 def test_a_run_writes_what_its_node_used(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ class Saver:
         self._worker, self._workers, self._attempt = worker, workers, attempt
         self._thread: threading.Thread | None = None
         self._abandoned = threading.Event()
+        self._abandoned_draft: Draft | None = None
+        """Worker 0's last draft, if it could not be committed."""
         self._staging = Staging()
         self._before: tuple[int, dict[str, FileRecord]] | None = None
         """The last checkpoint that this worker wrote, and its files."""
@@ -104,6 +106,9 @@ class Saver:
     def _write(self, snapshot: Snapshot, began: float, stall_seconds: float) -> None:
         step, completed = snapshot.head.step, None
         try:
+            if self._abandoned_draft is not None:
+                self._abandoned_draft.abandon()  # another worker may have written to it since
+                self._abandoned_draft = None
             draft = self._storage.draft(step, self._attempt)
             if self._worker:
                 files = self._hand_in(snapshot, draft)
@@ -130,14 +135,13 @@ class Saver:
     def _hand_in(self, snapshot: Snapshot, draft: Draft) -> dict[str, FileRecord]:
         """Write this worker's part. Report to worker 0, which waits for it, even after a
         failure."""
-        part = Part(error="it was not written")
+        name = _part_name(self._attempt, self._worker)
         try:
             part, _ = self._write_part(snapshot, draft)
+            draft.write(name, [_json(part)])
         except Exception as error:
-            part = Part(error=describe(error))
+            _hand_in_error(draft, name, describe(error))
             raise
-        finally:
-            draft.write(_part_name(self._attempt, self._worker), [_json(part)])
         return part.files
 
     def _complete(self, snapshot: Snapshot, draft: Draft) -> tuple[Manifest, int]:
@@ -151,6 +155,7 @@ class Saver:
             draft.commit(_json(manifest))
         except Exception:
             draft.abandon()  # the disk may be full
+            self._abandoned_draft = draft
             raise
         return manifest, linked_bytes
 
@@ -192,7 +197,8 @@ class Saver:
                 raise OSError("workers were lost before they had written their part")
         parts = []
         for name, worker in names.items():
-            part = Part.model_validate_json(draft.read(name))
+            text = draft.read(name)
+            part = Part.model_validate_json(text) if text else Part(error="its disk is full")
             if part.error is not None:
                 raise OSError(f"worker {worker}: {part.error}")
             parts.append(part)
@@ -218,6 +224,13 @@ class Saver:
 
 def _part_name(attempt: int, worker: int) -> str:
     return f"part-{attempt}-{worker:05d}.json"
+
+
+def _hand_in_error(draft: Draft, name: str, why: str) -> None:
+    for chunks in ([_json(Part(error=why))], []):  # an empty file fits on a full disk
+        with suppress(OSError):  # or worker 0 has abandoned the draft
+            draft.write(name, chunks)
+            return
 
 
 def _json(spec: Spec) -> bytes:

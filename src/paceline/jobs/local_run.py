@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 
@@ -13,7 +13,7 @@ from paceline.launch.follower import following
 from paceline.launch.supervisor import LocalLaunch
 from paceline.observe.versions import write_versions
 from paceline.report import watch
-from paceline.specs import Run
+from paceline.specs import FOLDER_GONE_EXIT_CODE, Run, RunFolderGone
 
 
 def run_here(
@@ -41,8 +41,10 @@ def train_here(run: Run, messages: Messages = SILENT) -> None:
     with (
         following(run, messages.note),
         _stopping_on_signals(launch, messages.urgent) as stop_if_asked,
+        _ending_without_folder(launch),
     ):
-        write_versions(run.versions_file, run.job.train)  # while the workers load torch
+        with suppress(OSError):  # the disk may be full
+            write_versions(run.versions_file, run.job.train)  # while the workers load torch
         messages.note(f"run: {short_path(run.path)}")
 
         def over() -> bool:
@@ -53,6 +55,20 @@ def train_here(run: Run, messages: Messages = SILENT) -> None:
             watch(run, Console(stderr=True), until=over)
         while not over():
             launch.wait(0.2)
+        if launch.poll() == FOLDER_GONE_EXIT_CODE:
+            raise RunFolderGone(run.path)
+
+
+@contextmanager
+def _ending_without_folder(launch: LocalLaunch) -> Iterator[None]:
+    """End the workers if the run's folder is gone, whoever notices it first."""
+    try:
+        yield
+    except RunFolderGone:
+        launch.kill()
+        while launch.poll() is None:
+            launch.wait(0.2)
+        raise
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class Worker:
 class ForkServer:
     """A run's fork server: starts workers, and is restarted when it has ended."""
 
-    def __init__(self, run: Run, log: IO[str]) -> None:
+    def __init__(self, run: Run, log: IO[bytes]) -> None:
         self._run, self._log = run, log
         self._process: subprocess.Popen[bytes] | None = None
         self._unforked: deque[Worker] = deque()

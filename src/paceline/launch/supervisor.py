@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.launch.fork_server_client import ForkServer, Worker
+from paceline.launch.worker_log import WorkerLog
 from paceline.observe.event_writer import EventWriter
 from paceline.observe.killed_workers import shell_code, tell_killed
 from paceline.specs import (
+    FOLDER_GONE_EXIT_CODE,
     JOINS,
     STOPPED_EXIT_CODE,
     TOO_FEW_EXIT_CODE,
@@ -88,14 +90,14 @@ class LocalLaunch:
         self._run = run
         self._node = socket.gethostname()
         self._writer = EventWriter(run.events, self._node)
-        self._log = open_owned(run.logs / f"{self._node}.log", "a", buffering=1)
-        self._log_lock = threading.Lock()
-        self._fork_server = ForkServer(run, self._log)
+        self._log = WorkerLog(run.logs / f"{self._node}.log")
+        self._fork_server = ForkServer(run, self._log.file)
         self._term_sent: float | None = None
         self._over_since: float | None = None
         """Time at which the first worker finished the training."""
         self._failed: _Worker | None = None
         self._code: int | None = None
+        self._folder_gone = False
         self._job = run.job
         minutes = self._job.limits.minutes
         self._deadline = time.monotonic() + 60 * minutes if minutes else None
@@ -111,6 +113,9 @@ class LocalLaunch:
         """Return the run's exit code once all workers have ended; None before."""
         if self._code is not None:
             return self._code
+        if not self._folder_gone and not self._run.job_file.exists():
+            self._folder_gone = True
+            self.kill()
         for worker in list(self._workers):
             code = worker.process.poll()
             if code in (0, STOPPED_EXIT_CODE) and self._over_since is None:
@@ -168,7 +173,7 @@ class LocalLaunch:
 
     @property
     def _may_start_all_again(self) -> bool:
-        over = self._failed or self._term_sent or self._over_since
+        over = self._failed or self._term_sent or self._over_since or self._folder_gone
         return not over and self._turns < self._faults.attempts
 
     def _start_all_again(self) -> None:
@@ -183,6 +188,8 @@ class LocalLaunch:
         self._workers = self._all()
 
     def _exit_code(self) -> int:
+        if self._folder_gone:
+            return FOLDER_GONE_EXIT_CODE
         if self._failed is not None:
             return shell_code(self._failed.code)
         codes = [worker.process.returncode for worker in self._workers]
@@ -249,8 +256,7 @@ class LocalLaunch:
     def _pump(self, worker: _Worker) -> None:
         with worker.process.output as output:
             for line in output:
-                with self._log_lock:
-                    self._log.write(f"{worker.label}: {line.decode(errors='replace').rstrip()}\n")
+                self._log.write(f"{worker.label}: {line.decode(errors='replace').rstrip()}\n")
 
     def _signal(self, number: signal.Signals) -> None:
         for worker in self._workers:

@@ -1,15 +1,19 @@
 """Reduce a run's events to a few metrics, independent of the number of workers."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from paceline.observe.fault_counts import FaultCounts
 from paceline.observe.generations import Generations
+from paceline.observe.lapses import Lapses
 from paceline.specs import (
     PARTS,
+    PROTECTIONS,
     AnyEvent,
     Damaged,
+    Degraded,
     Ended,
     Failed,
     Finished,
@@ -18,6 +22,7 @@ from paceline.specs import (
     Part,
     Refused,
     Regrouped,
+    Restored,
     Saved,
     Slow,
     Started,
@@ -53,6 +58,10 @@ FIGURES: dict[str, str] = {
     "checkpoints/seconds": "Time from the end of the step until the checkpoint was complete.",
     "checkpoints/stall_seconds": "Time that the checkpoint stalled training.",
     "checkpoints/bad": "Checkpoints that were not written or failed verification.",
+    **{
+        f"off/{protection.replace(' ', '_')}": f"Workers or nodes without protection: {protection}."
+        for protection in PROTECTIONS
+    },
     "exit_code": "Exit code of the job, once it has ended.",
 }
 """All metrics of a run and their meanings; times of steps and checkpoints are in seconds."""
@@ -114,6 +123,7 @@ class Digest:
     def __init__(self) -> None:
         self._generations = Generations()
         self._faults = FaultCounts()
+        self._lapses = Lapses()
         self._generation = 0
         self._trained_generation = 0
         self._step = 0
@@ -128,7 +138,7 @@ class Digest:
         for event in events:
             self._generations.take(event)
         in_order = sorted(events, key=self._place)
-        return [seen for event in in_order for seen in self._seen(event)]
+        return [seen for event in in_order for seen in self._observed(event)]
 
     def _place(self, event: AnyEvent) -> tuple[int, bool, float]:
         # A start's last event has a clock that may lag behind the workers', and may name any of the
@@ -136,6 +146,11 @@ class Digest:
         last_word = isinstance(event, Finished | Ended)
         generation = self._generations.last(event.generation) if last_word else event.generation
         return generation, event.kind == "ended", event.time
+
+    def _observed(self, event: AnyEvent) -> Iterator[Observation]:
+        if isinstance(event, Degraded | Restored):
+            return self._protection(event)
+        return self._seen(event)
 
     def _seen(self, event: AnyEvent) -> Iterator[Observation]:
         generation = self._place(event)[0]
@@ -148,8 +163,7 @@ class Digest:
         if generation < self._generation:
             return  # on a slow file system, events may appear after those of a newer generation
         if generation > self._generation:
-            self._generation = generation
-            self._load, self._outcome = _Load(), ""
+            yield from self._begin(generation, event.time)
         match event:
             case Workers():  # nearly all events of a large run, so these first
                 for state in event.states:
@@ -160,6 +174,7 @@ class Digest:
                     "nodes": event.nodes,
                     "planned_steps": event.steps,
                     "restarts": self._generations.restarts(generation),
+                    **self._off(),
                 }
                 yield Observation("started", event.time, self._step, figures)
             case Steps():
@@ -179,6 +194,23 @@ class Digest:
                 yield Observation("ended", event.time, self._step, figures, note)
             case Saved() | NotSaved() | Damaged():
                 yield self._checkpoint(event)
+
+    def _begin(self, generation: int, time: float) -> Iterator[Observation]:
+        self._generation = generation
+        self._load, self._outcome = _Load(), ""
+        if self._lapses.begin(generation, self._generations.first(generation)):
+            yield Observation("figures", time, self._step, self._off())
+
+    def _protection(self, event: Degraded | Restored) -> Iterator[Observation]:
+        lapse = self._lapses.take(event)
+        if lapse is not None:
+            how = f"are off: {lapse.began.why}" if lapse.ended is None else "work again"
+            note = f"{lapse.words}: {how}"
+            yield Observation("happened", event.time, self._step, self._off(), note)
+
+    def _off(self) -> dict[str, float]:
+        off = Counter(began.protection for began in self._lapses.open.values())
+        return {f"off/{each.replace(' ', '_')}": off[each] for each in PROTECTIONS}
 
     def _trained(self, event: Steps) -> Iterator[Observation]:
         end_time = event.time - sum(event.seconds)

@@ -33,6 +33,17 @@ class Generations:
             before = number
         return found
 
+    def first(self, generation: int) -> int:
+        """Return the oldest generation of the same start."""
+        return max(
+            (
+                number
+                for number, regrouped in self._regrouped.items()
+                if number <= generation and not regrouped
+            ),
+            default=0,
+        )
+
     def last(self, generation: int) -> int:
         """Return the newest generation of the same start; the start's last events belong to it."""
         newest = generation

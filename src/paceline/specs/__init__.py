@@ -1,11 +1,13 @@
 """Data types that pass between rooms: frozen, validated, readable as TOML and JSON."""
 
 from paceline.specs.errors import (
+    FOLDER_GONE_EXIT_CODE,
     OUT_OF_MEMORY_EXIT_CODE,
     STOPPED_EXIT_CODE,
     TOO_FEW_EXIT_CODE,
     PacelineError,
     RunFailed,
+    RunFolderGone,
     RunOver,
 )
 from paceline.specs.interval import Interval
@@ -99,7 +101,17 @@ from paceline.specs.runs.events import (
     WorkerState,
     event_adapter,
 )
-from paceline.specs.runs.fault_events import Lost, Refused, Regrouped, Slow, Source
+from paceline.specs.runs.fault_events import (
+    PROTECTIONS,
+    Degraded,
+    Lost,
+    Protection,
+    Refused,
+    Regrouped,
+    Restored,
+    Slow,
+    Source,
+)
 from paceline.specs.runs.job import Job, Limits
 from paceline.specs.runs.placement import Placement
 from paceline.specs.runs.roster import JOINS, Member, Roster, worker_in_words
@@ -107,9 +119,11 @@ from paceline.specs.runs.run import BATCH_ALIVE_SECONDS, Run
 
 __all__ = [
     "BATCH_ALIVE_SECONDS",
+    "FOLDER_GONE_EXIT_CODE",
     "JOINS",
     "OUT_OF_MEMORY_EXIT_CODE",
     "PARTS",
+    "PROTECTIONS",
     "STOPPED_EXIT_CODE",
     "SYNC_MODES",
     "TOO_FEW_EXIT_CODE",
@@ -124,6 +138,7 @@ __all__ = [
     "Comparison",
     "CurvePoint",
     "Damaged",
+    "Degraded",
     "Device",
     "DryRun",
     "Ended",
@@ -166,15 +181,18 @@ __all__ = [
     "Position",
     "Precision",
     "Profile",
+    "Protection",
     "Quality",
     "RankDryRun",
     "Reach",
     "Refused",
     "Regrouped",
+    "Restored",
     "Resumed",
     "Roster",
     "Run",
     "RunFailed",
+    "RunFolderGone",
     "RunOver",
     "RunQuality",
     "Saved",

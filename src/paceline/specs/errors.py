@@ -1,5 +1,7 @@
 """Errors that the user can fix, and the exit codes besides 0."""
 
+from pathlib import Path
+
 STOPPED_EXIT_CODE = 3
 """A run was asked to stop and stopped at a step boundary: neither finished nor failed."""
 
@@ -8,6 +10,9 @@ OUT_OF_MEMORY_EXIT_CODE = 4
 
 TOO_FEW_EXIT_CODE = 5
 """Too few workers survive to continue; the run can restart from its last checkpoint."""
+
+FOLDER_GONE_EXIT_CODE = 6
+"""The run's folder was deleted while the run trained."""
 
 
 class PacelineError(Exception):
@@ -32,3 +37,16 @@ class RunFailed(PacelineError):
     """A run started but did not finish: its workers failed, or its job was ended."""
 
     exit_code = 1
+
+
+class RunFolderGone(PacelineError):
+    """The run's folder was deleted while the run trained."""
+
+    exit_code = FOLDER_GONE_EXIT_CODE
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"{folder} is gone: the run's folder was deleted or moved while the run trained, so the"
+            " run was ended",
+            fix="start the run again, with --runs DIR where nothing deletes its folder",
+        )

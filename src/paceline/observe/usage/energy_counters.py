@@ -57,7 +57,8 @@ class Integral:
 
 
 def processor_counters(powercap: Path = POWERCAP) -> list[Counter]:
-    """Return the kernel's RAPL counters of processors and memory; empty if they are not readable.
+    """Return the kernel's RAPL counters of processors and memory; raise an OSError if there are
+    any that cannot be read.
 
     They exist for Intel and AMD; since Linux 5.10 only root may read them, unless the site allows
     it. `intel-rapl:0` is the first package, `intel-rapl:0:1` a part of it. The package includes
@@ -66,15 +67,12 @@ def processor_counters(powercap: Path = POWERCAP) -> list[Counter]:
     """
     found = []
     for zone in sorted(powercap.glob("intel-rapl:*")):
-        try:
-            name = (zone / "name").read_text().strip()
-            if name == "dram":
-                name = f"dram-{zone.name.split(':')[1]}"
-            if name.startswith(("package-", "dram-")):
-                spread = int((zone / "max_energy_range_uj").read_text()) * MICRO
-                found.append(Counter(name, _reader(zone / "energy_uj"), spread))
-        except OSError:  # no permission
-            return []
+        name = (zone / "name").read_text().strip()
+        if name == "dram":
+            name = f"dram-{zone.name.split(':')[1]}"
+        if name.startswith(("package-", "dram-")):
+            spread = int((zone / "max_energy_range_uj").read_text()) * MICRO
+            found.append(Counter(name, _reader(zone / "energy_uj"), spread))
     return found
 
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 import psutil
 
 from paceline.observe.event_writer import EventWriter
+from paceline.observe.protection import ProtectionState
 from paceline.observe.usage.energy_counters import Counter, processor_counters
 from paceline.observe.usage.gpus import Gpu, gpus_of_node
 from paceline.specs import Traffic, Usage
@@ -45,10 +46,21 @@ def usage_written(
 
     def watch() -> None:
         of = gpus_of_node(workers) if gpus else []
-        watched = NodeWatch(workers, interface, of, processor_counters())
+        energy = ProtectionState(writer, "energy")
+        try:
+            counters, unreadable = processor_counters(), ""
+        except OSError as error:  # no permission
+            counters, unreadable = [], f"{error.filename}: {error.strerror}"
+        if gpus and not of:
+            unreadable = "no GPU reports its power: NVML cannot be opened"
+        watched = NodeWatch(workers, interface, of, counters)
         while True:  # at least once, however short the block is
             watched.rest(over)
             writer.write(watched.taken(node, generation))
+            if why := unreadable or watched.unreadable:
+                energy.failed(why, node=node, generation=generation)
+            else:
+                energy.worked()
             if over.is_set():
                 return
 
@@ -71,6 +83,8 @@ class NodeWatch:
         self._interface = interface
         self._gpus = gpus
         self._counters = counters
+        self.unreadable = ""
+        """Why the last reading lacks energy that could be read before; empty if it does not."""
         self._processes = Processes()
         self._edge = time.monotonic()
         self._network = psutil.net_io_counters(pernic=True)
@@ -140,11 +154,15 @@ class NodeWatch:
         ]
         readings += [(f"gpu-{gpu.index}", gpu.take_joules) for gpu in self._gpus]
         found = {}
+        self.unreadable = ""
         for name, take in readings:
-            with suppress(Exception):  # the event omits a counter that stops reporting
+            try:
                 joules = take()
-                if joules is not None:
-                    found[name] = round(joules, 3)
+            except Exception as error:  # the event omits a counter that stops reporting
+                self.unreadable = f"{name}: {error}"
+                continue
+            if joules is not None:
+                found[name] = round(joules, 3)
         return found
 
 

@@ -10,6 +10,7 @@ from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.merged_generations import Interruption, first_failure
 from paceline.report.reading.reader import RunReader
 from paceline.report.reading.run_state import RunState
+from paceline.report.run.protection_figures import OFF_WORDS, off_sentences
 from paceline.report.run.worker_status import (
     SILENT_SECONDS,
     WorkerStatus,
@@ -56,9 +57,11 @@ def view(state: RunState, *, width: int = 80, rows: int = MOST_ROWS) -> "Rendera
     recovery = _recovery(state)
     if recovery:
         parts.append(Text(recovery, style="dim"))
+    off = [plain(words) for words in off_sentences(state.off)]
+    parts += [Text(words, style="bold red", no_wrap=True, overflow="ellipsis") for words in off]
     faults = fault_lines(state)
     parts += [Text(words, style="yellow", no_wrap=True, overflow="ellipsis") for words in faults]
-    rows = max(3, rows - len(faults))
+    rows = max(3, rows - len(faults) - len(off))
     problem = _problem(state)
     if problem:
         parts.append(Text(problem, style="bold red" if state.status == "failed" else "yellow"))
@@ -93,6 +96,7 @@ def line(state: RunState) -> str:
         parts.append(f"loss {units.loss(state.loss[-1])}")
         parts.append(f"{units.rate(_recent_rate(state))} samples/s")
     parts += faults_in_short(state)
+    parts += dict.fromkeys(OFF_WORDS[each.protection] for each in state.off)
     left = left_seconds(state)
     if left is not None and not state.over:
         parts.append(f"{units.duration(left)} left")

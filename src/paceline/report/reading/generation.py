@@ -11,6 +11,7 @@ from paceline.observe.usage.node_usage import NodeUse
 from paceline.specs import (
     AnyEvent,
     Damaged,
+    Degraded,
     Ended,
     Evaluated,
     Failed,
@@ -20,6 +21,7 @@ from paceline.specs import (
     Part,
     Refused,
     Regrouped,
+    Restored,
     Resumed,
     Saved,
     Slow,
@@ -149,6 +151,8 @@ class Start:
     saved_at: float | None = None
     """When the last checkpoint was completed, on this process's monotonic clock."""
     trouble: list[NotSaved | Damaged] = field(default_factory=list)
+    protections: list[Degraded | Restored] = field(default_factory=list)
+    """Protections that went off or work again."""
     sync_changes: list[SyncChanged] = field(default_factory=list)
     """Changes of the synchronization mode."""
     usage: dict[str, NodeUse] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from paceline.report.reading.run_state import RunState
-from paceline.specs import AnyEvent, Run, event_adapter
+from paceline.specs import AnyEvent, Run, RunFolderGone, event_adapter
 
 
 class RunReader:
@@ -24,8 +24,11 @@ class RunReader:
     def refresh(self) -> RunState:
         """Read the new lines of `events/*.jsonl`, and update and return the one state object.
 
-        Pass the new events to the `tell` callback, if there is one.
+        Pass the new events to the `tell` callback, if there is one. Raise `RunFolderGone` if the
+        folder was deleted since the last call.
         """
+        if not self._first_look and not self._events.is_dir():
+            raise RunFolderGone(self._events.parent)
         now_monotonic, now_unix = time.monotonic(), time.time()
         told: list[AnyEvent] = []
         for file in sorted(self._events.glob("*.jsonl")):

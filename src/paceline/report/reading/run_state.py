@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paceline.observe.generations import Generations
+from paceline.observe.lapses import Lapse, Lapses
 from paceline.observe.usage.node_usage import NodeUse
 from paceline.report.reading.generation import Start, Worker
 from paceline.report.reading.merged_generations import (
@@ -19,6 +20,7 @@ from paceline.report.reading.merged_generations import (
 from paceline.specs import (
     AnyEvent,
     Damaged,
+    Degraded,
     Ended,
     Evaluated,
     Failed,
@@ -30,6 +32,7 @@ from paceline.specs import (
     Plan,
     Refused,
     Regrouped,
+    Restored,
     Saved,
     Slow,
     Started,
@@ -69,6 +72,9 @@ class RunState:
             self._starts = dict(sorted(self._starts.items()))
         if isinstance(event, Usage):  # no sign of progress: training may hang meanwhile
             self._starts[event.generation].use(event)
+            return
+        if isinstance(event, Degraded | Restored):
+            self._starts[event.generation].protections.append(event)
             return
         if self.heard_at is None or heard_at > self.heard_at:
             self.heard_at = heard_at
@@ -192,6 +198,28 @@ class RunState:
     def trouble(self) -> list[NotSaved | Damaged]:
         """Checkpoints that could not be written or are damaged, in all starts."""
         return [each for start in self._all for each in start.trouble]
+
+    @property
+    def lapses(self) -> list[Lapse]:
+        """Times in which a protection was off, in the order of their beginnings."""
+        events = [each for start in self._all for each in start.protections]
+        lapses, found = Lapses(), []
+        for event in sorted(events, key=lambda each: each.time):
+            lapse = lapses.take(event)
+            if lapse is not None and lapse.ended is not None:
+                found.append(lapse)
+        found += map(Lapse, lapses.open.values())
+        return sorted(found, key=lambda each: each.began.time)
+
+    @property
+    def off(self) -> list[Degraded]:
+        """Protections that are off now, or were when the run ended."""
+        lapses = Lapses()
+        lapses.begin(self.generation, self._generations.first(self.generation))
+        for each in self.lapses:
+            if each.ended is None:
+                lapses.take(each.began)
+        return list(lapses.open.values())
 
     @property
     def sync_changes(self) -> list[SyncChanged]:

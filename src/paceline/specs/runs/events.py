@@ -12,7 +12,14 @@ from pydantic import AliasChoices, Field, TypeAdapter
 from paceline.specs.base import Spec
 from paceline.specs.plans.sync import AnySync
 from paceline.specs.runs.event import Event, Seconds, Whole
-from paceline.specs.runs.fault_events import Lost, Refused, Regrouped, Slow
+from paceline.specs.runs.fault_events import (
+    Degraded,
+    Lost,
+    Refused,
+    Regrouped,
+    Restored,
+    Slow,
+)
 
 Outcome = Literal["finished", "stopped", "interrupted", "preempted"]
 """`stopped`: a user asked for it, and the run ended at a step boundary. `interrupted`: the time
@@ -271,6 +278,8 @@ AnyEvent = Annotated[
     | Regrouped
     | Slow
     | Refused
+    | Degraded
+    | Restored
     | Failed
     | Finished
     | Ended,

@@ -1,12 +1,17 @@
 """Events of faults that a run survives, and of its recovery."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from paceline.specs.runs.event import Event, Seconds, Whole
 
 Source = Literal["members", "peers", "checkpoint", "beginning"]
 """Where a generation's state comes from: `members`: the survivors' own state; `peers`: copies in
 other workers' memory; `checkpoint`: the disk."""
+
+Protection = Literal["peer copies", "checkpoints", "events", "energy"]
+"""What a run does beside training. `events`: its records in the run's folder. `energy`: reading the
+counters of power and energy."""
+PROTECTIONS: tuple[Protection, ...] = get_args(Protection)
 
 
 class Lost(Event):
@@ -67,3 +72,41 @@ class Refused(Event):
     ranks: list[Whole]
     what: Literal["not finite", "corrupt"]
     message: str
+
+
+class Degraded(Event):
+    """A protection is off while training continues; one event per change and generation."""
+
+    kind: Literal["degraded"] = "degraded"
+    protection: Protection
+    rank: Whole | None = None
+    """The worker for which it is off; None for the node."""
+    step: Whole | None = None
+    """The step whose state could not be protected; None if it does not depend on one."""
+    why: str
+
+    def restored(self, time: float, *, step: int | None = None, note: str = "") -> "Restored":
+        """Return the event that ends it."""
+        return Restored(
+            time=time,
+            node=self.node,
+            generation=self.generation,
+            protection=self.protection,
+            rank=self.rank,
+            step=step,
+            seconds=max(0.0, time - self.time),
+            note=note,
+        )
+
+
+class Restored(Event):
+    """A protection that was off works again."""
+
+    kind: Literal["restored"] = "restored"
+    protection: Protection
+    rank: Whole | None = None
+    step: Whole | None = None
+    seconds: Seconds
+    """How long it was off."""
+    note: str = ""
+    """What was lost or made up for, if anything."""

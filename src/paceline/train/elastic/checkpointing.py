@@ -2,7 +2,7 @@
 
 import sys
 import time
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from paceline.checkpoints.verification import newest_good
 from paceline.comm.groups import Groups
 from paceline.membership.service import Begin
 from paceline.observe.event_writer import EventWriter
+from paceline.observe.protection import ProtectionState
 from paceline.schedulers.task_placement import is_preempted
 from paceline.specs import Damaged, NotSaved, Outcome, Placement, Resumed, Run, Saved, Source
 from paceline.specs.owned_files import write_owned
@@ -55,6 +56,10 @@ class Checkpointing:
         """The step of the last checkpoint whose writing was started."""
         self.metrics: dict[str, float] = {}
         """Metrics of the last evaluation."""
+        self._saving_state = ProtectionState(writer, "checkpoints")
+        self._copying_state = ProtectionState(writer, "peer copies")
+        if self._copies:
+            self._copies.report_to(partial(self._report_protection, self._copying_state))
 
     @property
     def is_due_by_clock(self) -> bool:
@@ -241,6 +246,9 @@ class Checkpointing:
         return float(self._groups.sum(against)) == 0
 
     def _report(self, step: int, result: Cost | str) -> None:
+        why = result if isinstance(result, str) else None
+        if self._placement.rank == 0:  # it also knows of the others' failures
+            self._report_protection(self._saving_state, step, why)
         if isinstance(result, str):
             print(f"could not write the checkpoint of step {step}: {result}", file=sys.stderr)
             self._write(NotSaved, step=step, rank=self._placement.rank, message=result)
@@ -253,6 +261,13 @@ class Checkpointing:
             seconds=result.seconds,
             stall_seconds=result.stall_seconds,
         )
+
+    def _report_protection(self, state: ProtectionState, step: int, why: str | None) -> None:
+        here = self._placement
+        if why is None:
+            state.worked(step=step)
+        else:
+            state.failed(why, node=here.node, generation=here.generation, rank=here.rank, step=step)
 
     def _report_damage(self, step: int, flaw: str) -> None:
         print(f"skipped the damaged checkpoint of step {step}: {flaw}", file=sys.stderr)

@@ -32,13 +32,19 @@ class PeerCopies:
 
     def __init__(self, secret: bytes, address: str, faults: Faults, every: int) -> None:
         self._faults, self._every = faults, every
-        self._memory = PeerMemory(secret, address, _tell)
+        self._memory = PeerMemory(secret, address, self._copied)
         self._next = every
+        self._interrupted = False
+        self._report: Callable[[int, str | None], None] = lambda step, why: None
 
     @property
     def port(self) -> int:
         """The port on which others read this worker's memory."""
         return self._memory.port
+
+    def report_to(self, report: Callable[[int, str | None], None]) -> None:
+        """Call this after every copy, with its step and the reason if it failed."""
+        self._report = report
 
     def is_due(self, step: int) -> bool:
         """Return whether to copy after this step, the same on all workers."""
@@ -51,6 +57,7 @@ class PeerCopies:
 
     def interrupt(self) -> None:
         """Interrupt copying and restoring; callable from any thread."""
+        self._interrupted = True
         self._memory.interrupt()
 
     def holdings(self) -> dict[str, Any]:
@@ -59,6 +66,7 @@ class PeerCopies:
 
     def begin(self, roster: Roster, name: str, step: int, *, regrouped: bool) -> None:
         """Begin a generation after a step; after a regroup, which may lose copies, copy soon."""
+        self._interrupted = False
         training = roster.members[: roster.training]
         self._memory.join(
             roster.generation,
@@ -108,7 +116,9 @@ class PeerCopies:
         """Drop all copies."""
         self._memory.close()
 
-
-def _tell(step: int, result: Copied | str) -> None:
-    if isinstance(result, str):
-        print(f"could not copy the state of step {step} to peers: {result}", file=sys.stderr)
+    def _copied(self, step: int, result: Copied | str) -> None:
+        why = result if isinstance(result, str) else None
+        if why is not None:
+            print(f"could not copy the state of step {step} to peers: {why}", file=sys.stderr)
+        if not self._interrupted:  # by a regroup, after which the state is copied again
+            self._report(step, why)

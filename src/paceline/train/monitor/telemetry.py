@@ -192,6 +192,8 @@ class Telemetry:
         self.progress.seconds += sum(window.steps.seconds)
         self.progress.loss = means[-1]
         self._write(first, means, window)
+        if self._writer:
+            self._writer.check_folder()
         self.progress.stopped = others[_STOP] > 0
         self.progress.requeue = others[_REQUEUE] > 0
         self.progress.save_agreed = others[_SAVE] > 0

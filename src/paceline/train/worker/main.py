@@ -15,6 +15,7 @@ from paceline.membership.hooks import Ended
 from paceline.observe.event_writer import EventWriter
 from paceline.schedulers.task_placement import placement
 from paceline.specs import (
+    FOLDER_GONE_EXIT_CODE,
     OUT_OF_MEMORY_EXIT_CODE,
     STOPPED_EXIT_CODE,
     Failed,
@@ -22,6 +23,7 @@ from paceline.specs import (
     PacelineError,
     Placement,
     Run,
+    RunFolderGone,
     RunOver,
 )
 from paceline.train.worker import outcome
@@ -64,12 +66,17 @@ def _run(folder: Path) -> int:
         generation = _generation(run, here)
     except RunOver:
         return 0
+    except RunFolderGone as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     except Exception as error:
         generation = error.generation if isinstance(error, Ended) else _generation(run, here)
         _report_failure(run, here, generation, error)
         code = _code_of(error)
         if not _lost_peer(error):
             outcome.tell_failure(run, here, code)
+    if not run.job_file.exists():
+        return FOLDER_GONE_EXIT_CODE
     outcome.end_job(run, here, code, generation)
     return code
 

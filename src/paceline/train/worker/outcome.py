@@ -31,7 +31,10 @@ _MOST_BEAT_BYTES = 1024
 
 def tell(run: Run, code: int) -> None:
     """Write the outcome of a training that finished, or stopped on request."""
-    write_owned(run.outcome_file, f"{code}\n")
+    try:
+        write_owned(run.outcome_file, f"{code}\n")
+    except OSError as error:  # the disk is full: the launcher still has the exit code
+        print(f"the outcome could not be recorded: {error}", file=sys.stderr)
 
 
 def tell_failure(run: Run, here: Placement, code: int) -> None:
