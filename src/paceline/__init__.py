@@ -32,6 +32,7 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'paceline' has no attribute {name!r}")
+    import_module("paceline.specs.errors").show_mistakes_as_sentences()
     return getattr(import_module(_HOME[name]), name)
 
 

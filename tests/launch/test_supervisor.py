@@ -114,7 +114,7 @@ def test_workers_that_shards_do_not_divide(tmp_path: Path) -> None:
 
 def test_recompute_of_a_model_without_blocks(tmp_path: Path) -> None:
     write_training(tmp_path)
-    message = said(tmp_path, "--recompute", "block", expect=1)
+    message = said(tmp_path, "--recompute", "block", expect=2)
     assert "recompute='block' needs blocks, but Sequential has no" in message
     assert "nn.ModuleList" in message
 
@@ -137,10 +137,10 @@ def test_no_such_function(tmp_path: Path) -> None:
 
 def test_the_wrong_thing_returned(tmp_path: Path) -> None:
     write_training(tmp_path, "\ndef wrong():\n    return 3\n\ndef nothing():\n    pass\n")
-    message = paceline("run", "train.py:wrong", folder=tmp_path, expect=1).stderr
+    message = paceline("run", "train.py:wrong", folder=tmp_path, expect=2).stderr
     assert "wrong() of train.py returned a value of type int, not a paceline.Training" in message
     assert "return paceline.Training" in message
-    message = paceline("run", "train.py:nothing", folder=tmp_path, expect=1).stderr
+    message = paceline("run", "train.py:nothing", folder=tmp_path, expect=2).stderr
     assert "returned nothing" in message
 
 
@@ -155,7 +155,7 @@ def test_more_workers_than_samples_in_a_batch(tmp_path: Path) -> None:
         "\nimport dataclasses\nsmall = training\n"
         "def training():\n    return dataclasses.replace(small(), batch=2)\n",
     )
-    message = said(tmp_path, "-n", "3", expect=1)
+    message = said(tmp_path, "-n", "3", expect=2)
     assert "the global batch is 2, but there are 3 workers" in message
     assert "use at most 2 workers, or a batch of at least 3" in message
 
@@ -173,7 +173,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        message = said(tmp_path, "-n", "2", "--port", str(port), expect=1)
+        message = said(tmp_path, "-n", "2", "--port", str(port), expect=2)
     assert f"port {port} of 127.0.0.1 (lo) is taken by another program" in message
     assert "leave --port out" in message
 
@@ -183,12 +183,12 @@ def test_an_empty_dataset(tmp_path: Path) -> None:
         tmp_path,
         "\ndef data():\n    return TensorDataset(torch.zeros(0, 12), torch.zeros(0))\n",
     )
-    assert "the dataset (TensorDataset) is empty" in said(tmp_path, expect=1)
+    assert "the dataset (TensorDataset) is empty" in said(tmp_path, expect=2)
 
 
 def test_a_loss_that_becomes_nan(tmp_path: Path) -> None:
     write_training(tmp_path, "\nF.cross_entropy = lambda output, target: output.sum() / 0\n")
-    message = said(tmp_path, "-n", "2", expect=1)
+    message = said(tmp_path, "-n", "2", expect=2)
     assert "at step 1 on worker 0, 1" in message
     assert "lower the learning rate" in message
 
@@ -244,7 +244,7 @@ def test_ctrl_c_stops_at_the_edge_of_a_step(
     long_run.send_signal(signal.SIGINT)
     _, errors = long_run.communicate(timeout=30)
     assert long_run.returncode == 3
-    assert "stopped: " in errors
+    assert "stopped early at " in errors
     result = paceline_json("report", only_run(tmp_path), folder=tmp_path)
     assert result["status"] == "stopped"
     assert 0 < result["steps"] < 10_000

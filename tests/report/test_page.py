@@ -226,7 +226,7 @@ def test_a_stopped_run(tmp_path: Path) -> None:
         run,
         Finished(time=1, node="n1", outcome="stopped", steps=100, samples=6400, seconds=14.0),
     )
-    assert "Stopped before its end, between two steps: 100 of 500 steps." in render(run)
+    assert "Stopped early at 100 of 500 steps." in render(run)
 
 
 def test_without_the_extra_it_says_what_to_install(

@@ -1,112 +1,265 @@
-"""What a user can get wrong in a Training, and what is said."""
+"""Mistakes in a training end in one sentence with a fix, and no success is claimed for them."""
 
-import gc
-import itertools
-import weakref
+import copy
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import paceline
-from paceline.schedulers.task_placement import placement
-from paceline.specs import PacelineError
-from ranks import RankFailed, run_ranks
-from train.trainings import FEATURES, classification
+from command import paceline as command
+from paceline import PacelineError, Training
+from paceline.report import RunReader
+from paceline.specs import Run
+from paceline.user.script import training_of
+
+INPUTS, TARGETS = torch.randn(40, 3), torch.randint(0, 2, (40,))
 
 
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        return iter([])
+class Ragged(Dataset[Any]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, number: int) -> Any:
+        return torch.zeros(number % 3 + 1), torch.tensor(0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem", "fix"),
-    [
-        ({"data": TensorDataset(torch.zeros(0, 3), torch.zeros(0))}, "is empty", "check the path"),
-        ({"data": Stream()}, r"\(Stream\) has no length", "map-style dataset"),
-        ({"model": nn.Linear(2, 2)}, "Linear that is built already", "model=lambda: Linear"),
-        ({"epochs": 1}, "both was given", "give one of them"),
-        ({"steps": None}, "neither was given", "give one of them"),
-        ({"batch": 0}, r"batch=0\) trains nothing", "at least 1"),
-        ({"steps": 0}, r"steps=0\) trains nothing", "at least 1"),
-    ],
-)
-def test_said_before_anything_runs(changes: dict[str, Any], problem: str, fix: str) -> None:
-    with pytest.raises(PacelineError, match=problem) as error:
-        classification(**changes)
-    assert fix in str(error.value)
+class NeedsMask(nn.Linear):
+    def forward(self, inputs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(inputs * mask)
 
 
-def test_a_loss_that_is_no_scalar() -> None:
-    training = classification(loss=nn.CrossEntropyLoss(reduction="none"))
-    with pytest.raises(PacelineError, match=r"a tensor of shape \(32,\), not a scalar"):
-        paceline.fit(training)
+def training(**changes: Any) -> Training:
+    fields: dict[str, Any] = {
+        "model": lambda: nn.Linear(3, 2),
+        "loss": F.cross_entropy,
+        "data": TensorDataset(INPUTS, TARGETS),
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        "batch": 8,
+        "steps": 4,
+    }
+    return Training(**(fields | changes))
 
 
-def explode() -> None:
-    steps = itertools.count(1)
+MISTAKES: dict[str, tuple[Callable[[], Training], str, str]] = {
+    "data loader": (
+        lambda: training(data=DataLoader(TensorDataset(INPUTS, TARGETS), batch_size=4)),
+        "is a DataLoader",
+        "data=loader.dataset, batch=4",
+    ),
+    "built optimizer": (
+        lambda: training(optimizer=torch.optim.SGD(nn.Linear(3, 2).parameters(), lr=0.1)),
+        "is a SGD that is built already",
+        "optimizer=lambda parameters: torch.optim.SGD",
+    ),
+    "list of optimizers": (
+        lambda: training(optimizer=lambda given: [torch.optim.SGD(given, lr=0.1)]),
+        "built a value of type list",
+        "return one torch.optim.Optimizer",
+    ),
+    "unknown field": (lambda: training(epoch=3), "has no field epoch", "did you mean epochs="),
+    "missing field": (
+        lambda: Training(model=nn.Identity, loss=F.mse_loss),  # type: ignore[call-arg]
+        "no data and no optimizer and no batch",
+        "give data=",
+    ),
+    "batch is a function": (lambda: training(batch=lambda: 8), "of type function", "an integer"),
+    "model is no function": (lambda: training(model="resnet50"), "of type str", "model=lambda"),
+    "detached loss": (
+        lambda: training(loss=lambda output, target: F.cross_entropy(output, target).detach()),
+        "does not depend on any trainable parameter",
+        "without detach()",
+    ),
+    "ragged samples": (lambda: training(data=Ragged()), "cannot be stacked", "padded"),
+    "no GPU": (
+        lambda: training(model=lambda: nn.Linear(3, 2).to("cuda")),
+        r"building the training failed at test_mistakes.py:\d+: ",
+        "check the model",
+    ),
+    "shapes": (
+        lambda: training(model=lambda: nn.Linear(4, 2)),
+        "the first step failed: RuntimeError: mat1 and mat2 shapes",
+        "check that the model accepts",
+    ),
+    "target out of range": (
+        lambda: training(data=TensorDataset(INPUTS, TARGETS + 5)),
+        "the first step failed: IndexError: Target",
+        "check that the model accepts",
+    ),
+    "forward with other arguments": (
+        lambda: training(model=lambda: NeedsMask(3, 2)),
+        "missing 1 required positional argument: 'mask'",
+        "check that the model accepts",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_with_a_fix(name: str) -> None:
+    mistaken, problem, fix = MISTAKES[name]
+    with pytest.raises(PacelineError) as caught:
+        paceline.fit(mistaken())
+    assert re.search(problem, caught.value.problem)
+    assert "\n" not in caught.value.problem
+    assert fix in caught.value.fix
+    assert caught.value.exit_code == 2
+
+
+def test_a_function_with_parameters_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("def training(lr, width=3): ...\n")
+    with pytest.raises(PacelineError, match=r"training\(lr\) of train.py needs arguments"):
+        training_of(tmp_path / "train.py", "training")
+
+
+def test_an_error_after_the_first_step_is_the_users_own() -> None:
+    calls = []
 
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        mean = nn.functional.cross_entropy(output, target)
-        bad = next(steps) >= 5 and placement().rank == 1
-        return mean * float("nan") if bad else mean
+        calls.append(1)
+        if len(calls) == 2:
+            raise ZeroDivisionError
+        return F.cross_entropy(output, target)
 
-    paceline.fit(classification(loss=loss))
-
-
-def test_a_loss_that_becomes_nan_names_the_step_and_the_worker(tmp_path: Path) -> None:
-    with pytest.raises(RankFailed, match="the loss became nan at step 5 on worker 1") as error:
-        run_ranks(explode, 2, tmp_path)
-    assert "lower the learning rate" in str(error.value)
+    with pytest.raises(ZeroDivisionError):
+        paceline.fit(training(loss=loss))
 
 
-def test_srun_of_a_bare_script_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_STEP_ID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "4")
-    with pytest.raises(PacelineError, match="4 copies of this script") as error:
-        paceline.fit(classification())
-    assert "paceline submit" in str(error.value)
+def test_copies_of_a_training_need_no_fields() -> None:
+    assert copy.copy(training()).batch == 8
 
 
-def test_a_model_with_several_inputs_and_a_mapping() -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(FEATURES, 5)
+SCRIPT = """
+import os, time, torch, paceline
+from torch.utils.data import TensorDataset
 
-        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.layer(left) + self.layer(right)
-            return out
-
-    as_tuple = classification(model=Two, split=lambda batch: ((batch[0], batch[0]), batch[1]))
-    as_mapping = classification(
-        model=Two, split=lambda batch: ({"left": batch[0], "right": batch[0]}, batch[1])
+def training():
+    return paceline.Training(
+        model=lambda: torch.nn.Linear(int(os.environ.get("WIDTH", "3")), 1),
+        loss=torch.nn.functional.mse_loss,
+        data=TensorDataset(torch.randn(40, 3), torch.randn(40, 1)),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        batch=8, steps=6,
     )
-    assert paceline.fit(as_tuple).loss == paceline.fit(as_mapping).loss
 
-
-def test_a_step_after_the_block() -> None:
-    with paceline.start(classification(steps=1)) as trainer:
+def no_step():
+    with paceline.start(training()) as trainer:
         for batch in trainer:
-            trainer.step(batch)
-    with pytest.raises(PacelineError, match=r"used after the end of `with paceline\.start"):
-        trainer.step(batch)
+            pass
 
-
-def let_go() -> bool:
-    with paceline.start(classification(steps=2)) as trainer:
+def early():
+    with paceline.start(training()) as trainer:
         for batch in trainer:
-            trainer.step(batch)
-        parallel_model = weakref.ref(trainer._stepper.parallel_model)
-        gc.disable()
-        trainer.close()
-        return parallel_model() is None
+            if trainer.step(batch).step == 2:
+                break
+
+class Unused(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.spare = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+    def forward(self, inputs):
+        return self.used(inputs)
+
+def unused():
+    import dataclasses
+    return dataclasses.replace(training(), model=Unused)
+
+if __name__ == "__main__":
+    if "SLOW" in os.environ:
+        open("started", "w").close()
+        time.sleep(60)
+    found = globals()[os.environ.get("FUNCTION", "training")]()
+    if found is not None:
+        paceline.fit(found)
+"""
 
 
-def test_nothing_but_the_groups_holds_a_group_at_the_end(tmp_path: Path) -> None:
-    """Else taking it apart deadlocks now and then; this fails when a torch release adds a cycle."""
-    assert run_ranks(let_go, 2, tmp_path) == [True, True]
+def _python(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(SCRIPT)
+    return subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_python_train_py_shows_no_traceback(tmp_path: Path) -> None:
+    done = _python(tmp_path, WIDTH="4")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: the first step failed")
+    done = _python(tmp_path, FUNCTION="no_step")
+    assert (done.returncode, "took no step" in done.stderr) == (2, True)
+    done = _python(tmp_path, FUNCTION="early")
+    assert (done.returncode, done.stderr.strip()) == (0, "stopped early at 2 of 6 steps")
+
+
+def test_ctrl_c_before_the_first_step(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        SCRIPT.replace("import os,", "import paceline, os,").replace(
+            "if __name__", "paceline.Training\nif __name__"
+        )
+    )
+    with subprocess.Popen(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=os.environ | {"SLOW": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "started").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.read() == "interrupted\n"
+    assert process.returncode == 130
+
+
+def _run(folder: Path, function: str, *, expect: int, **environment: Any) -> tuple[Run, str]:
+    (folder / "train.py").write_text(SCRIPT)
+    done = command(
+        "run", f"train.py:{function}", "-n", "2", folder=folder, expect=expect, **environment
+    )
+    (run,) = (folder / "runs").iterdir()
+    return Run.open(run), done.stderr
+
+
+def test_a_run_with_a_mistake(tmp_path: Path) -> None:
+    run, said = _run(tmp_path, "training", expect=2, WIDTH="4")
+    assert "the first step failed: RuntimeError: mat1 and mat2 shapes" in said
+    assert "Traceback" not in said
+    logs = "".join(each.read_text() for each in run.logs.iterdir())
+    assert "Traceback" in logs, "the log has the whole story"
+
+
+def test_a_run_without_a_step(tmp_path: Path) -> None:
+    run, said = _run(tmp_path, "no_step", expect=2)
+    assert "the training loop took no step" in said
+    assert RunReader(run).refresh().status == "failed"
+
+
+def test_a_loop_that_is_left_early_is_no_finished_run(tmp_path: Path) -> None:
+    run, said = _run(tmp_path, "early", expect=3)
+    assert "stopped early at 2 of 6 steps" in said
+    assert RunReader(run).refresh().status == "stopped"
+
+
+def test_unused_parameters_are_named(tmp_path: Path) -> None:
+    _, said = _run(tmp_path, "unused", expect=2)
+    assert "the loss does not depend on spare.weight, spare.bias" in said

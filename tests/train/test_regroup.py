@@ -226,7 +226,7 @@ def test_an_error_of_the_user_is_no_lost_peer(
     more = UNREACHABLE.replace("WHAT", what)
     (tmp_path / "train.py").write_text("import dataclasses\n" + TRAIN + more)
     done = paceline(
-        "run", "train.py:broken", *layout, "--quiet", folder=tmp_path, expect=1, STEPS="5"
+        "run", "train.py:broken", *layout, "--quiet", folder=tmp_path, expect=2, STEPS="5"
     )
     assert "Connection refused by the database" in done.stderr
     (folder,) = (tmp_path / "runs").iterdir()

@@ -95,7 +95,7 @@ def test_two_replicas_that_differ_end_the_training(tmp_path: Path) -> None:
     run = checked_run(tmp_path, Layout(replicas=2))
     with pytest.raises(RankFailed, match=r"after step 4 .* of workers 0, 1 differ") as error:
         run_ranks(train, 2, tmp_path, 1, 3, "weight", run=run)
-    assert "at least 3 replicas" in str(error.value)
+    assert "with 3 replicas or more" in str(error.value)
 
 
 def test_replicas_that_differ_by_design_are_not_compared() -> None:

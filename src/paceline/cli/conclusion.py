@@ -26,8 +26,11 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
     refuse_failed(run, state)
     if not json:
         rate, loss = result.samples_per_second or 0.0, result.final_loss
+        ended: str = result.status
+        if ended == "stopped" and result.planned_steps:
+            ended = f"stopped early at {result.steps} of {result.planned_steps} steps"
         say(
-            f"{result.status}: {result.steps} steps, {result.samples} samples in"
+            f"{ended}: {result.steps} steps, {result.samples} samples in"
             f" {result.seconds:.1f} s ({rate:.0f} samples/s), final loss"
             f" {'-' if loss is None else format(loss, '.6g')}",
             unless=quiet,

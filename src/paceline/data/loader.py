@@ -82,7 +82,7 @@ def collated(
 ) -> Batch:
     """Return the first samples of a dataset as one batch; a short dataset repeats."""
     length = len(data)  # type: ignore[arg-type] # map-style, as Training has checked
-    batch = default_collate([data[number % length] for number in range(samples)])
+    batch = collate([data[number % length] for number in range(samples)])
     inputs, target = (split or pair)(batch)
     return Batch(to_device(inputs, device), to_device(target, device), samples, samples)
 
@@ -102,6 +102,7 @@ def load(
         Seeded(data, batches.seed) if seeded else data,
         batch_sampler=_Remembered(batches, handed_out, with_epoch=seeded),
         num_workers=processes,
+        collate_fn=collate,
         pin_memory=device.type != "cpu",
         persistent_workers=processes > 0,
         generator=torch.Generator(),  # otherwise it draws from the training's generator
@@ -119,6 +120,18 @@ def load(
                 global_samples=counts.global_samples,
                 ids=tuple(indices[: counts.samples]),
             )
+
+
+def collate(samples: list[Any]) -> Any:
+    """Stack samples into a batch, as PyTorch's DataLoader does."""
+    try:
+        return default_collate(samples)
+    except (RuntimeError, TypeError) as error:
+        said = (str(error).splitlines() or [""])[0]
+        raise PacelineError(
+            f"the samples of a batch cannot be stacked: {said}",
+            fix="return tensors or numbers of one shape from the dataset, for example padded",
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from paceline.jobs.messages import short_path
 from paceline.report import RunState, cause
-from paceline.specs import Run, RunFailed
+from paceline.specs import PacelineError, Run, RunFailed
 
 
 def refuse_failed(run: Run, state: RunState) -> None:
@@ -13,4 +13,8 @@ def refuse_failed(run: Run, state: RunState) -> None:
     lines = [f"{reason.where} failed: {reason.message}" if reason else "the run failed"]
     if reason and "\n  -> " not in reason.message:
         lines += [f"  | {line}" for line in reason.log_lines]
-    raise RunFailed("\n".join(lines), fix=f"the whole log is in {short_path(run.logs)}")
+    failed = RunFailed("\n".join(lines), fix=f"the whole log is in {short_path(run.logs)}")
+    code = state.ended.exit_code if state.ended else None
+    if code == PacelineError.exit_code and not state.step:  # a mistake, found before it trained
+        failed.exit_code = PacelineError.exit_code
+    raise failed

@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from paceline.comm.dtensor import full_tensor
 from paceline.data.loader import Batch
@@ -26,7 +27,7 @@ from paceline.parallel.parallel_model import (
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.step.step_clock import LastGradient
 from paceline.parallel.weight_extent import extent
-from paceline.specs import Layout
+from paceline.specs import Layout, PacelineError
 from paceline.user.training import Measure
 
 
@@ -44,6 +45,7 @@ class WholeModel:
         self._clock = setting.clock
         self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
+        self._learned = False
         self._spread()
 
     def _spread(self) -> None:
@@ -102,9 +104,29 @@ class WholeModel:
                     self._clock.turn("backward")
                     torch.autograd.backward(minimize(loss, number))
                 losses.append(loss.detach())
+        if not self._learned:
+            self._refuse_unused()
+            self._learned = True
         if self._last_gradient:
             self._last_gradient.settle()
         return losses
+
+    def _refuse_unused(self) -> None:
+        """Raise if a replica has parameters without a gradient: DDP waits for all of them."""
+        if not isinstance(self._module, DistributedDataParallel):
+            return
+        unused = [
+            name
+            for name, parameter in self._module.module.named_parameters()
+            if parameter.requires_grad and parameter.grad is None
+        ]
+        if unused:
+            more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+            raise PacelineError(
+                f"the loss does not depend on {', '.join(unused[:3])}{more}; replicas train"
+                " parameters that every step uses",
+                fix="use them in forward, call requires_grad_(False) on them, or give --shards",
+            )
 
     def measure(self, parts: Sequence[Batch], measures: Sequence[Measure]) -> list[torch.Tensor]:
         """Return one vector of measures per micro-batch."""

@@ -9,6 +9,7 @@ from paceline.specs.errors import (
     RunFailed,
     RunFolderGone,
     RunOver,
+    TrainingMistake,
 )
 from paceline.specs.interval import Interval
 from paceline.specs.measurements.cluster import (
@@ -210,6 +211,7 @@ __all__ = [
     "Traced",
     "Traffic",
     "TrainingCost",
+    "TrainingMistake",
     "TrainingProfile",
     "Transfer",
     "Usage",

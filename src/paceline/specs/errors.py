@@ -1,6 +1,11 @@
 """Errors that the user can fix, and the exit codes besides 0."""
 
+import sys
 from pathlib import Path
+from types import TracebackType
+
+INTERRUPTED_EXIT_CODE = 130
+"""Ctrl-C, as shells report it."""
 
 STOPPED_EXIT_CODE = 3
 """A run was asked to stop and stopped at a step boundary: neither finished nor failed."""
@@ -29,6 +34,10 @@ class PacelineError(Exception):
         self.fix = fix
 
 
+class TrainingMistake(PacelineError):
+    """The user's code failed before it ever worked; the cause has its traceback."""
+
+
 class RunOver(Exception):
     """The run ended while this worker waited for a rank."""
 
@@ -50,3 +59,25 @@ class RunFolderGone(PacelineError):
             " run was ended",
             fix="start the run again, with --runs DIR where nothing deletes its folder",
         )
+
+
+def show_mistakes_as_sentences() -> None:
+    """Let `python train.py` end with a sentence and an exit code for a mistake or Ctrl-C."""
+    global _shows
+    if _shows:
+        return
+    _shows, otherwise = True, sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+        if isinstance(error, PacelineError):
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(error.exit_code)
+        if isinstance(error, KeyboardInterrupt):
+            print("interrupted", file=sys.stderr)
+            raise SystemExit(INTERRUPTED_EXIT_CODE)
+        otherwise(kind, error, frames)
+
+    sys.excepthook = show
+
+
+_shows = False

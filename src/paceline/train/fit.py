@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import FrameType
 
+import torch.distributed as dist
+
 from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
 from paceline.observe.event_writer import EventWriter
@@ -15,7 +17,7 @@ from paceline.observe.usage.power_limit import limited_power
 from paceline.observe.usage.usage_sampler import usage_written
 from paceline.parallel.fitted_layout import fitting
 from paceline.schedulers.task_placement import placement, run_folder
-from paceline.specs import Faults, Layout, Run, default_sync
+from paceline.specs import Faults, Layout, PacelineError, Run, default_sync
 from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.joined_groups import joined_elastic
 from paceline.train.monitor.profiler import Tracing
@@ -23,6 +25,7 @@ from paceline.train.monitor.step_windows import Progress
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.study_overrides import as_studied
 from paceline.train.trainer import Trainer
+from paceline.user.mistakes import users_code
 from paceline.user.script import check_may_train
 from paceline.user.training import Training
 
@@ -39,6 +42,11 @@ def start(training: Training) -> Iterator[Trainer]:
     """
     global started_trainers  # noqa: PLW0603 -- a fact about the process, not a setting
     check_may_train()
+    if dist.is_initialized():
+        raise PacelineError(
+            "torch.distributed is initialized already, but Paceline creates the process groups",
+            fix="remove init_process_group() from the script",
+        )
     folder = run_folder()
     run = Run.open(folder) if folder else None
     training = as_studied(training, run.job) if run else training
@@ -67,11 +75,17 @@ def start(training: Training) -> Iterator[Trainer]:
             checkpointing = Checkpointing(run, training, groups, writer, telemetry, agent)
         layout = run.plan.layout if run else Layout()
         faults = run.plan.faults if run else Faults()
-        trainer = Trainer(training, layout, groups, telemetry, checkpointing, sync, faults, agent)
+        with users_code("building the training", "check the model and the optimizer"):
+            trainer = Trainer(
+                training, layout, groups, telemetry, checkpointing, sync, faults, agent
+            )
         started_trainers += 1
         with _stopping_by_signal(telemetry, run is not None):
             yield trainer
             outcome = trainer.conclude()
+            if run is None and outcome == "stopped":
+                done, all_steps = trainer.progress.steps, trainer.steps
+                print(f"stopped early at {done} of {all_steps} steps", file=sys.stderr)
             telemetry.progress.stopped = outcome != "finished"
             telemetry.finished(outcome)
             trainer.close()

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+import torch
+
 from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch
@@ -14,7 +16,7 @@ from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.parallelize import parallelize
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.whole_model import WholeModel
-from paceline.specs import Faults, Layout, SyncSettings
+from paceline.specs import Faults, Layout, PacelineError, SyncSettings
 from paceline.sync.hook import Hook
 from paceline.train.gradients.accumulation import BatchLoss, GradientComputation
 from paceline.train.gradients.buffers import Buffers
@@ -55,7 +57,7 @@ class Stepper:
             clock=telemetry.clock,
         )
         self.model = self.parallel_model.model
-        self.optimizer = training.optimizer(self.parallel_model.parameters())
+        self.optimizer = _checked_optimizer(training.optimizer(self.parallel_model.parameters()))
         self.schedule = training.schedule(self.optimizer) if training.schedule else None
         self._scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
         self.mode = self._sync_hook()
@@ -192,3 +194,12 @@ class Stepper:
         return gradient_computation(
             self.training, self.layout, self._groups, self.mode, self._scaling, self.batches
         )
+
+
+def _checked_optimizer(built: object) -> torch.optim.Optimizer:
+    if not isinstance(built, torch.optim.Optimizer):
+        raise PacelineError(
+            f"Training(optimizer=…) built a value of type {type(built).__name__}, not an optimizer",
+            fix="return one torch.optim.Optimizer; give it parameter groups for different rates",
+        )
+    return built

@@ -1,6 +1,7 @@
 """The trainer: optimizer steps, evaluation, export and regrouping on one worker."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,9 +25,11 @@ from paceline.train.monitor.step_windows import Progress
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.export import export
 from paceline.train.stepper import Stepper
+from paceline.user.mistakes import users_code
 from paceline.user.training import Measure, Training
 
 _Result = TypeVar("_Result")
+_CHECK = "check that the model accepts the dataset's inputs, and the loss its output and target"
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Trainer:
         self._checkpointing = checkpointing
         """None without a run folder."""
         self._done = 0
-        self._begun = self._closed = False
+        self._begun = self._stepped = self._used = self._closed = False
         self._loss = torch.tensor(torch.nan)
         """Loss of the last step."""
         self._handed: Batches | None = None
@@ -120,7 +123,9 @@ class Trainer:
         self._check_open()
         if not self._begun:
             self._begin()
-        self._reach(self._done + 1, batch)
+        with nullcontext() if self._stepped else users_code("the first step", _CHECK):
+            self._reach(self._done + 1, batch)
+        self._stepped = True
         return StepOutput(self._done, self._loss)
 
     def save(self) -> None:
@@ -141,6 +146,7 @@ class Trainer:
         All workers call it together; each sample counts once. Events and checkpoints record it.
         """
         self._check_open()
+        self._used = True
 
         def evaluated() -> Evaluation:
             stepper = self._stepper
@@ -167,6 +173,7 @@ class Trainer:
         `model.load_state_dict(safetensors.torch.load_file(path))`.
         """
         self._check_open()
+        self._used = True
 
         def exported() -> None:
             stepper = self._stepper
@@ -259,7 +266,12 @@ class Trainer:
 
     def _conclude(self) -> Outcome:
         self._telemetry.report_all()
-        stopped = self.progress.stopped and self._done < self.steps
+        stopped = self._done < self.steps
+        if stopped and not (self._begun or self._used or self.progress.stopped):
+            raise PacelineError(
+                "the training loop took no step",
+                fix="call trainer.step(batch) in `for batch in trainer:`",
+            )
         if not stopped:
             self._stepper.mode.conclude()
         if self._checkpointing is not None:

@@ -1,6 +1,7 @@
 """Import of the user's script, and calls of its function."""
 
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +38,25 @@ def call_function(path: Path, name: str) -> Any:
             f"{path.name} has no function {name}()",
             fix=f"write `def {name}() -> paceline.Training`, or name another: {path.name}:FUNCTION",
         )
+    _check_callable_without_arguments(function, path, name)
     return function()
+
+
+def _check_callable_without_arguments(function: Any, path: Path, name: str) -> None:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        needed = ", ".join(
+            each.name
+            for each in inspect.signature(function).parameters.values()
+            if each.default is each.empty
+        )
+        raise PacelineError(
+            f"{name}({needed}) of {path.name} needs arguments, but Paceline calls it without any",
+            fix=f"give defaults: def {name}({needed.split(', ')[0]}=…)",
+        ) from None
+    except ValueError:  # a builtin without a signature
+        return
 
 
 def training_of(file: Path, function: str) -> Training:

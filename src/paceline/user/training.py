@@ -1,13 +1,14 @@
 """The user's description of a training, written once for any number of devices."""
 
+import difflib
 from collections.abc import Callable, Iterator, Sized
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from paceline.data.loader import Split
 from paceline.data.order import Order
@@ -20,6 +21,12 @@ Measure = Callable[[Any, Any], torch.Tensor]
 
 def samples_of(data: "Dataset[Any]") -> int:
     """Return the length of a map-style dataset; raise if it has none or is empty."""
+    if isinstance(data, DataLoader):
+        raise PacelineError(
+            "Training(data=…) is a DataLoader, but Paceline divides and orders the samples itself",
+            fix=f"give data=loader.dataset, batch={data.batch_size or 'N'} (the global batch)"
+            " and loaders=N",
+        )
     if isinstance(data, IterableDataset) or not isinstance(data, Sized):
         raise PacelineError(
             f"the dataset ({type(data).__name__}) has no length, so its samples cannot be"
@@ -69,6 +76,14 @@ class Training:
     loaders: int = 0
     """Number of data-loading processes per worker."""
 
+    if not TYPE_CHECKING:  # type checkers know the fields
+
+        def __new__(cls, *values: object, **given: object) -> "Training":
+            """Name a field that is unknown or missing; copying gives none at all."""
+            if values or given:
+                _check_fields(given, positional=len(values))
+            return super().__new__(cls)
+
     def __post_init__(self) -> None:
         if isinstance(self.model, nn.Module):
             raise PacelineError(
@@ -76,6 +91,20 @@ class Training:
                 " but each worker must build its own",
                 fix=f"write model=lambda: {type(self.model).__name__}(…)",
             )
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            name = type(self.optimizer).__name__
+            raise PacelineError(
+                f"Training(optimizer=…) is a {name} that is built already, but each worker builds"
+                " one for its own parameters",
+                fix=f"write optimizer=lambda parameters: torch.optim.{name}(parameters, lr=…)",
+            )
+        for name in ("model", "loss", "optimizer"):
+            if not callable(getattr(self, name)):
+                kind = type(getattr(self, name)).__name__
+                raise PacelineError(
+                    f"Training({name}=…) is of type {kind}, which cannot be called",
+                    fix=f"give a function: {name}=lambda …",
+                )
         samples_of(self.data)
         if (self.epochs is None) == (self.steps is None):
             given = "both" if self.epochs is not None else "neither"
@@ -84,6 +113,10 @@ class Training:
             )
         for name in ("batch", "epochs", "steps"):
             value = getattr(self, name)
+            if value is not None and not isinstance(value, int):
+                raise PacelineError(
+                    f"Training({name}=…) is of type {type(value).__name__}", fix="give an integer"
+                )
             if value is not None and value < 1:
                 raise PacelineError(
                     f"Training({name}={value}) trains nothing", fix=f"give {name} of at least 1"
@@ -105,3 +138,26 @@ class Training:
             return self.steps
         assert self.epochs is not None
         return self.epochs * -(-self.sample_order().samples // self.batch)
+
+
+def _check_fields(given: dict[str, object], *, positional: int) -> None:
+    """Raise if a field of `Training` is unknown or missing, or given without its name."""
+    known = {each.name: each for each in fields(Training)}
+    if positional:
+        raise PacelineError(
+            "Training(…) was given a value without a name", fix="name every field: model=…, loss=…"
+        )
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise PacelineError(
+                f"Training has no field {name}",
+                fix=f"did you mean {near[0]}=…?" if near else f"fields: {', '.join(known)}",
+            )
+    missing = [
+        name for name, each in known.items() if each.default is MISSING and name not in given
+    ]
+    if missing:
+        raise PacelineError(
+            f"Training(…) has no {' and no '.join(missing)}", fix=f"give {missing[0]}=…"
+        )

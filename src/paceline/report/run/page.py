@@ -84,7 +84,7 @@ def _sentence(run: ReportedRun) -> str:
         "waiting": "No worker has started yet.",
         "running": f"Running{after}: {steps}{of} steps so far.",
         "finished": f"Finished{after}: {steps}{of} steps, {figures.samples:,} samples.",
-        "stopped": f"Stopped before its end, between two steps: {steps}{of} steps{after}.",
+        "stopped": f"Stopped early at {steps}{of} steps{after}.",
         "failed": f"Failed after {steps}{of} steps" + f" and {times}" * bool(after) + ".",
     }[figures.status]
     if figures.status == "waiting" and after:

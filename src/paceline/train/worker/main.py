@@ -25,6 +25,7 @@ from paceline.specs import (
     Run,
     RunFolderGone,
     RunOver,
+    TrainingMistake,
 )
 from paceline.train.worker import outcome
 from paceline.train.worker.out_of_memory import advice, ran_out_of_memory
@@ -125,7 +126,10 @@ def _report_failure(run: Run, here: Placement, generation: int, error: Exception
     expected = isinstance(error, PacelineError)
     message = str(error) if expected else f"{type(error).__name__}: {error}"
     message = advice(error) if ran_out_of_memory(error) else message
-    print(message if expected else "".join(traceback.format_exception(error)), file=sys.stderr)
+    if isinstance(error, TrainingMistake) or not expected:
+        print("".join(traceback.format_exception(error.__cause__ or error)), file=sys.stderr)
+    if expected:
+        print(message, file=sys.stderr)
     EventWriter(run.events, here.node).write(
         Failed(
             time=time.time(),
