@@ -12,6 +12,7 @@ import pytest
 
 from command import PACELINE, paceline_json, write_training
 from paceline.report import RunReader
+from paceline.report.live.view import line
 from paceline.specs import FOLDER_GONE_EXIT_CODE, Run
 
 TRAINING = """
@@ -48,9 +49,10 @@ def training():
     )
 """
 STEPS = 250
+NAMESPACE = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-r", "-m"]
 ON_A_SMALL_DISK = """
 mkdir runs
-mount -t tmpfs -o size=8m tmpfs runs || exit 77
+mount -t tmpfs -o size=8m tmpfs runs || exit 1
 "$@"
 code=$?
 cp -r runs kept
@@ -103,12 +105,13 @@ def fill(path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_survives_a_full_disk_and_tells(tmp_path: Path) -> None:
-    namespace = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-r", "-m"]
-    with training(tmp_path, *namespace, "sh", "-c", ON_A_SMALL_DISK, "sh") as process:
+    with training(tmp_path, *NAMESPACE, "sh", "-c", ON_A_SMALL_DISK, "sh") as process:
         disk = Path(f"/proc/{process.pid}/root{tmp_path}/runs")
         until(lambda: list(disk.glob("*/checkpoints/step-*20")), process, "no checkpoint")
         fill(disk / "filler")
         (events,) = disk.glob("*/events/*.jsonl")
+        watched = RunReader(Run.open_to_read(events.parent.parent))
+        assert "disk full" in line(watched.refresh())
         waits = events.stat().st_size, progress(tmp_path)
 
         def nothing_is_written_for_long() -> bool:
@@ -153,3 +156,29 @@ def test_a_deleted_folder_ends_the_run_with_one_sentence(tmp_path: Path) -> None
     assert process.returncode == FOLDER_GONE_EXIT_CODE
     assert "Traceback" not in said
     assert f"{run} is gone" in said
+
+
+def test_no_run_is_made_on_a_full_disk(tmp_path: Path) -> None:
+    write_training(tmp_path)
+    script = "mkdir runs; mount -t tmpfs -o size=4k tmpfs runs; echo > runs/filler"
+    done = subprocess.run(
+        [
+            *NAMESPACE,
+            "sh",
+            "-c",
+            f'{script}; exec "$@"',
+            "sh",
+            *PACELINE,
+            "run",
+            "train.py",
+            "-n",
+            "1",
+        ],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "no run folder can be made in" in done.stderr
+    assert "No space left on device" in done.stderr

@@ -16,6 +16,7 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
     """Print how a run ended, and exit with its code."""
     from paceline.jobs.failure import refuse_failed
     from paceline.report import ReportedRun
+    from paceline.report.run.protection_figures import off_sentences
     from paceline.report.run.sections.prediction import prediction_figures, prediction_sentence
     from paceline.specs import STOPPED_EXIT_CODE
 
@@ -35,6 +36,8 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
             f" {'-' if loss is None else format(loss, '.6g')}",
             unless=quiet,
         )
+        for words in off_sentences(state.off):
+            say(f"at the end, {words}", unless=quiet)
         prediction = prediction_figures(state)
         if prediction is not None:
             say(prediction_sentence(prediction), unless=quiet)

@@ -58,6 +58,8 @@ def view(state: RunState, *, width: int = 80, rows: int = MOST_ROWS) -> "Rendera
     if recovery:
         parts.append(Text(recovery, style="dim"))
     off = [plain(words) for words in off_sentences(state.off)]
+    if state.disk_full and not state.over:
+        off.append("the disk of the run's folder is full: what happens now may be shown later")
     parts += [Text(words, style="bold red", no_wrap=True, overflow="ellipsis") for words in off]
     faults = fault_lines(state)
     parts += [Text(words, style="yellow", no_wrap=True, overflow="ellipsis") for words in faults]
@@ -97,6 +99,8 @@ def line(state: RunState) -> str:
         parts.append(f"{units.rate(_recent_rate(state))} samples/s")
     parts += faults_in_short(state)
     parts += dict.fromkeys(OFF_WORDS[each.protection] for each in state.off)
+    if state.disk_full and not state.over:
+        parts.append("disk full")
     left = left_seconds(state)
     if left is not None and not state.over:
         parts.append(f"{units.duration(left)} left")

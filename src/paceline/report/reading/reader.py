@@ -1,6 +1,7 @@
 """Read a run's folder repeatedly and build the run's state from it."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +42,8 @@ class RunReader:
                 if self._tell is not None:
                     told.append(event)
         self._first_look = False
+        with contextlib.suppress(OSError):  # the folder may be gone; the next call raises it
+            self._state.disk_full = os.statvfs(self._events).f_bavail == 0
         if self._tell is not None:
             self._tell(told)
         return self._state

@@ -58,6 +58,8 @@ class RunState:
     plan: Plan
     unreadable_lines: int = 0
     """Complete lines that are no valid event, for example because a node died while it wrote."""
+    disk_full: bool = False
+    """Whether the disk of the run's folder is full, so that events may be missing."""
     heard_at: float | None = None
     """When the last training event was written, on this process's monotonic clock."""
     _starts: dict[int, Start] = field(default_factory=lambda: {0: Start(0)}, repr=False)

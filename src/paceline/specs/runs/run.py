@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,12 +145,18 @@ class Run:
     @classmethod
     def create(cls, parent: Path, job: Job, plan: Plan) -> "Run":
         """Create the folder `<name>-<time>` under `parent`, with the plan, the job and a secret."""
-        run = cls(_new_folder(parent, job.name, share=job.share), own=True)
-        for folder in (run.events, run.logs, run.rendezvous):
-            make_folder(folder)
-        run.write_plan(plan)
-        run.write_job(job)
-        write_owned(run.secret_file, secrets.token_hex(32), share=False)
+        try:
+            run = cls(_new_folder(parent.absolute(), job.name, share=job.share), own=True)
+            for folder in (run.events, run.logs, run.rendezvous):
+                make_folder(folder)
+            run.write_plan(plan)
+            run.write_job(job)
+            write_owned(run.secret_file, secrets.token_hex(32), share=False)
+        except OSError as error:
+            raise PacelineError(
+                f"no run folder can be made in {parent.absolute()}: {error.strerror}",
+                fix="give another parent with --runs DIR",
+            ) from None
         return run
 
     def write_plan(self, plan: Plan) -> None:
@@ -186,22 +193,13 @@ class Run:
 
 def _new_folder(parent: Path, name: str, *, share: bool) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    parent = parent.absolute()
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        for attempt in range(100):
-            suffix = f"-{attempt + 1}" if attempt else ""
-            path = parent / f"{name}-{stamp}{suffix}"
-            try:
-                make_folder(path, share=share)
-            except FileExistsError:
-                continue
+    parent.mkdir(parents=True, exist_ok=True)
+    for attempt in range(100):
+        suffix = f"-{attempt + 1}" if attempt else ""
+        path = parent / f"{name}-{stamp}{suffix}"
+        with suppress(FileExistsError):
+            make_folder(path, share=share)
             return path
-    except OSError as error:
-        raise PacelineError(
-            f"no run folder can be made in {parent}: {error.strerror}",
-            fix="give another parent with --runs DIR",
-        ) from None
     raise PacelineError(
         f"{parent} has 100 runs that started in this second", fix="give another --name"
     )
