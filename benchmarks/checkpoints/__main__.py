@@ -23,9 +23,9 @@ from rich.table import Table
 
 from benchmarks.common.output import argument_parser
 from benchmarks.common.runs import paceline_run
+from paceline.checkpoints.folder import Folder
 from paceline.checkpoints.manifest import Manifest
 from paceline.checkpoints.saver import Saver, Snapshot
-from paceline.checkpoints.storage import Folder
 from paceline.checkpoints.tensor_extent import Extent, Piece
 from paceline.checkpoints.tensor_loading import fill
 from paceline.checkpoints.verification import newest_good

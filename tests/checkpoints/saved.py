@@ -4,9 +4,10 @@ from pathlib import Path
 
 import torch
 
+from paceline.checkpoints.folder import Folder
 from paceline.checkpoints.manifest import Manifest, Scalar
 from paceline.checkpoints.saver import Cost, Saver, Snapshot
-from paceline.checkpoints.storage import Folder, Storage
+from paceline.checkpoints.storage import Storage
 from paceline.checkpoints.tensor_extent import Extent
 from paceline.checkpoints.tensor_loading import fill
 from paceline.checkpoints.verification import newest_good

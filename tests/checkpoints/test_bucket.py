@@ -11,7 +11,7 @@ from fsspec.core import url_to_fs
 from checkpoints.saved import Checkpoints, state
 from command import paceline_json, write_training
 from data.s3_server import S3Server, serving
-from paceline.checkpoints.storage import Bucket
+from paceline.checkpoints.bucket import Bucket
 from paceline.specs import Saving
 
 

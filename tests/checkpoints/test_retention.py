@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints.saved import Checkpoints, state
+from paceline.checkpoints.folder import Folder
 from paceline.checkpoints.retention import expired
-from paceline.checkpoints.storage import Folder
 from paceline.specs import PacelineError, Plan, Saving
 
 

@@ -46,17 +46,20 @@ class S3Server:
 
 
 @contextmanager
-def serving(folder: Path, rate: str = "off", *, written_to: bool = False) -> Iterator[S3Server]:
+def serving(
+    folder: Path, rate: str = "off", *, written_to: bool = False, hashed: bool = True
+) -> Iterator[S3Server]:
     """Serve the sub-folders of a folder as buckets, on a port of the system's choice.
 
     It sends no faster than the rate, such as "20M" for 20 MiB/s. Unless it is `written_to`, it sees
     at once what others change in the folder; both together would keep it busy for seconds a file.
+    If it is not `hashed`, it need not read a file to list it.
     """
     rclone = Path(sys.executable).parent / "rclone"
     server = subprocess.Popen(
         [rclone, "serve", "s3", "--config", "", "--addr", "127.0.0.1:0",
          "--dir-cache-time", "5m" if written_to else "0s", "--bwlimit", rate,
-         "--auth-key", f"{_KEY},{_SECRET}", "-v", folder],
+         "--etag-hash", "MD5" if hashed else "", "--auth-key", f"{_KEY},{_SECRET}", "-v", folder],
         stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip

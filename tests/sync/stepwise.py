@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import paceline
-from paceline.checkpoints.storage import Folder
+from paceline.checkpoints.folder import Folder
 from paceline.specs import Saving, SyncSettings
 from ranks import run_ranks
 from sync.simulated import planned

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import paceline
-from paceline.checkpoints.storage import Folder
+from paceline.checkpoints.folder import Folder
 from paceline.comm.device_kind import device_kind
 from paceline.schedulers.task_placement import placement
 from paceline.specs import Layout, Plan, Run, Saving, SyncSettings

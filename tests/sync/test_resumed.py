@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import paceline
-from paceline.checkpoints.storage import Folder
+from paceline.checkpoints.folder import Folder
 from paceline.schedulers.task_placement import run_folder
 from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
 from ranks import run_ranks

@@ -19,6 +19,11 @@ MANIFEST = "manifest.json"
 SEAL = "manifest.json.sha256"
 """File with the manifest's hash, as `sha256sum` writes it. A checkpoint without it is ignored."""
 
+MOST_MANIFEST_BYTES = 1 << 30
+"""Maximum size of a manifest, which every worker holds in memory. A piece of a tensor takes about
+140 bytes: 7 billion parameters and their optimizer state in 512 shards make 62 MB. A parsed
+manifest takes ten times its size."""
+
 FileName = Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=200)]
 """Name of a file beside the manifest, never a path elsewhere."""
 Shape = tuple[NonNegativeInt, ...]
@@ -168,3 +173,7 @@ def together(stored: Iterable[tuple[str, StoredTensor]]) -> dict[str, StoredTens
 def seal_of(manifest: bytes) -> bytes:
     """Return the manifest's hash in the format of `sha256sum --check`."""
     return f"{hashlib.sha256(manifest).hexdigest()}  {MANIFEST}\n".encode()
+
+
+SEAL_BYTES = len(seal_of(b""))
+"""Size of the file with the manifest's hash."""

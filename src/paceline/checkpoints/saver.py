@@ -9,15 +9,24 @@ from dataclasses import dataclass, field
 
 from blake3 import blake3
 
-from paceline.checkpoints.manifest import FileRecord, Manifest, Part, Scalar, merged, together
+from paceline.checkpoints.manifest import (
+    MOST_MANIFEST_BYTES,
+    FileRecord,
+    Manifest,
+    Part,
+    Scalar,
+    merged,
+    together,
+)
 from paceline.checkpoints.retention import expired
 from paceline.checkpoints.staging import Staging
-from paceline.checkpoints.storage import Draft, Storage
+from paceline.checkpoints.storage import Damaged, Draft, Storage
 from paceline.checkpoints.tensor_extent import Piece
 from paceline.checkpoints.tensor_files import TensorFile, in_files
-from paceline.checkpoints.verification import HASHING_THREADS, Damaged, manifest_of
+from paceline.checkpoints.verification import HASHING_THREADS, manifest_of
 from paceline.specs import PacelineError, Saving
 from paceline.specs.base import Spec
+from paceline.specs.owned_files import NotOwned
 
 _POLL_SECONDS = 0.02
 _PEERS_TIMEOUT_SECONDS = 600.0
@@ -152,7 +161,14 @@ class Saver:
             manifest = snapshot.head.model_copy(
                 update={"files": whole.files, "tensors": whole.tensors, "scalars": whole.scalars}
             )
-            draft.commit(_json(manifest))
+            text = _json(manifest)
+            if len(text) > MOST_MANIFEST_BYTES:
+                raise PacelineError(
+                    f"its manifest would have {len(text):,} bytes, and no worker reads more than"
+                    f" {MOST_MANIFEST_BYTES:,}",
+                    fix="divide the state into fewer shards (--shards), with more replicas",
+                )
+            draft.commit(text)
         except Exception:
             draft.abandon()  # the disk may be full
             self._abandoned_draft = draft
@@ -195,9 +211,10 @@ class Saver:
                 raise TimeoutError(f"{len(missing)} workers did not write their part in time")
             if self._abandoned.wait(_POLL_SECONDS):
                 raise OSError("workers were lost before they had written their part")
-        parts = []
+        parts, left_bytes = [], MOST_MANIFEST_BYTES  # together they are the manifest
         for name, worker in names.items():
-            text = draft.read(name)
+            text = draft.read(name, left_bytes)
+            left_bytes -= len(text)
             part = Part.model_validate_json(text) if text else Part(error="its disk is full")
             if part.error is not None:
                 raise OSError(f"worker {worker}: {part.error}")
@@ -211,7 +228,7 @@ class Saver:
             for step in self._storage.steps():
                 try:
                     self._figures[step] = manifest_of(self._storage, step).metrics
-                except Damaged:
+                except (Damaged, NotOwned):
                     continue
         self._figures[newest.step] = newest.metrics
         for step in expired(self._figures, self._saving):
@@ -239,6 +256,6 @@ def _json(spec: Spec) -> bytes:
 
 def describe(error: Exception) -> str:
     """Return the reason of a failure as text."""
-    if isinstance(error, OSError | PacelineError):
+    if isinstance(error, OSError | PacelineError | Damaged):
         return str(error)
     return f"{type(error).__name__}: {error}"

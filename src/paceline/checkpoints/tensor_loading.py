@@ -7,7 +7,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from paceline.checkpoints.manifest import Manifest, StoredPiece
-from paceline.checkpoints.storage import Readable
+from paceline.checkpoints.storage import Damaged, Readable
 from paceline.checkpoints.tensor_extent import Box, Piece
 from paceline.checkpoints.tensor_files import dtype_name
 from paceline.specs import PacelineError
@@ -23,17 +23,24 @@ def fill(pieces: Iterable[Piece], manifest: Manifest, storage: Readable) -> None
             if shared is not None:
                 wanted[stored.file].append((piece, stored, shared))
     for file, reads in sorted(wanted.items()):
-        with storage.reading(manifest.step, file) as path:
-            try:
-                with safe_open(path, framework="pt") as contents:
-                    for piece, stored, shared in reads:
-                        _copy(contents, piece, stored, shared)
-            except SafetensorError as error:
-                raise PacelineError(
-                    f"{file} of the checkpoint of step {manifest.step} is no safetensors file of"
-                    f" its tensors, although its hash is that of the manifest: {error}",
-                    fix="do not trust this checkpoint: somebody has written it by hand",
-                ) from None
+        try:
+            with (
+                storage.reading(manifest.step, file, manifest.files[file].bytes) as path,
+                safe_open(path, framework="pt") as contents,
+            ):
+                for piece, stored, shared in reads:
+                    _copy(contents, piece, stored, shared)
+        except SafetensorError as error:
+            raise PacelineError(
+                f"{file} of the checkpoint of step {manifest.step} is no safetensors file of"
+                f" its tensors, although its hash is that of the manifest: {error}",
+                fix="do not trust this checkpoint: somebody has written it by hand",
+            ) from None
+        except Damaged as error:
+            raise PacelineError(
+                f"the checkpoint of step {manifest.step} was changed while it was loaded: {error}",
+                fix="see who else writes there, then resume the run",
+            ) from None
 
 
 def _copy(contents: Any, piece: Piece, stored: StoredPiece, shared: Box) -> None:

@@ -1,6 +1,5 @@
 """Find the newest intact checkpoint. Every file is hashed before any data is loaded."""
 
-import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,8 +7,15 @@ from pathlib import Path
 from blake3 import blake3
 from pydantic import ValidationError
 
-from paceline.checkpoints.manifest import MANIFEST, SEAL, Manifest, seal_of
-from paceline.checkpoints.storage import Storage
+from paceline.checkpoints.manifest import (
+    MANIFEST,
+    MOST_MANIFEST_BYTES,
+    SEAL,
+    SEAL_BYTES,
+    Manifest,
+    seal_of,
+)
+from paceline.checkpoints.storage import Damaged, Storage
 from paceline.specs import PacelineError
 
 HASHING_THREADS = 4
@@ -17,17 +23,11 @@ HASHING_THREADS = 4
 
 _CHUNK_BYTES = 1 << 20
 
-MOST_MANIFEST_BYTES = 4 << 30
-"""Maximum size of a manifest, which is read whole: hundreds of bytes per tensor piece."""
-
-
-class Damaged(Exception):
-    """A checkpoint differs from what was written; the message names the file and the cause."""
-
 
 def manifest_of(storage: Storage, step: int) -> Manifest:
     """Return a checkpoint's manifest; raise Damaged if its hash or contents are wrong."""
-    text, seal = (_small_file(storage, step, name) for name in (MANIFEST, SEAL))
+    seal = _contents(storage, step, SEAL, SEAL_BYTES)
+    text = _contents(storage, step, MANIFEST, MOST_MANIFEST_BYTES)
     if seal_of(text) != seal:
         raise Damaged(f"{MANIFEST} is not what was sealed: its SHA-256 differs from that in {SEAL}")
     try:
@@ -42,15 +42,12 @@ def manifest_of(storage: Storage, step: int) -> Manifest:
 def check_file(storage: Storage, step: int, manifest: Manifest, name: str) -> None:
     """Hash one file of a checkpoint; raise Damaged if it differs from what was written."""
     record = manifest.files[name]
-    try:
-        with storage.reading(step, name) as path:
-            size = _size(path)
-            if size != record.bytes:
-                raise Damaged(f"{name} has {size} bytes of the {record.bytes} that were written")
-            if _blake3(path) != record.blake3:
-                raise Damaged(f"{name} has changed: its hash is not the one that was written")
-    except FileNotFoundError:
-        raise Damaged(f"{name} is missing") from None
+    with storage.reading(step, name, record.bytes) as path:
+        size = path.stat().st_size
+        if size != record.bytes:
+            raise Damaged(f"{name} has {size} bytes of the {record.bytes} that were written")
+        if _blake3(path, size) != record.blake3:
+            raise Damaged(f"{name} has changed: its hash is not the one that was written")
 
 
 def newest_good(
@@ -93,28 +90,16 @@ def _check_share(storage: Storage, step: int, manifest: Manifest, names: list[st
             pass
 
 
-def _small_file(storage: Storage, step: int, name: str) -> bytes:
-    try:
-        with storage.reading(step, name) as path:
-            size = _size(path)
-            if size > MOST_MANIFEST_BYTES:
-                raise Damaged(f"{name} has {size} bytes: more than any that Paceline writes")
-            return path.read_bytes()
-    except FileNotFoundError:
-        raise Damaged(f"{name} is missing") from None
+def _contents(storage: Storage, step: int, name: str, most_bytes: int) -> bytes:
+    with storage.reading(step, name, most_bytes) as path, path.open("rb") as file:
+        return file.read(most_bytes)
 
 
-def _size(path: Path) -> int:
-    """Return a file's size in bytes; refuse pipes and devices, which may never end."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise Damaged(f"{path.name} is no file")
-    return found.st_size
-
-
-def _blake3(path: Path) -> str:
+def _blake3(path: Path, size: int) -> str:
+    """Return the hash of a file's first `size` bytes: it may grow meanwhile."""
     digest = blake3()
     with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK_BYTES):
+        while size and (chunk := file.read(min(size, _CHUNK_BYTES))):
             digest.update(chunk)
+            size -= len(chunk)
     return digest.hexdigest()

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paceline.checkpoints.storage_place import folder_at
 from paceline.jobs.cluster_run import ClusterRequest
 from paceline.jobs.local_run import train_here
 from paceline.jobs.messages import SILENT, Messages, short_path
@@ -13,6 +14,7 @@ from paceline.launch import supervisor
 from paceline.report import RunReader
 from paceline.schedulers.submission import SubmittedJob, check_over, fit_job
 from paceline.specs import Job, PacelineError, Run
+from paceline.specs.owned_files import check_owned_folder
 
 AS_BEFORE = ClusterRequest()
 
@@ -32,6 +34,7 @@ def resume(
     `layout`: fields of the layout, `sync` and `faults` to change.
     """
     run = Run.open(folder, deep=True)
+    _check_checkpoints_owned(run)
     state = RunReader(run).refresh()
     if workers is not None and cluster.nodes is not None:
         raise PacelineError(
@@ -49,6 +52,13 @@ def resume(
         _resume_here(run, job, workers, layout or {}, messages)
         return run
     return _resume_there(run, job, cluster, layout or {}, messages)
+
+
+def _check_checkpoints_owned(run: Run) -> None:
+    """Refuse checkpoints in a folder outside the run's if another user owns or can write them."""
+    folder = folder_at(run.checkpoint_place)
+    if folder is not None and (path := run.job.folder / folder).exists():
+        check_owned_folder(path, deep=True)
 
 
 def _resume_here(

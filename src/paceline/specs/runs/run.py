@@ -133,6 +133,12 @@ class Run:
         return self.logs / "listeners.log"
 
     @property
+    def checkpoint_place(self) -> str:
+        """Path or URL of the run's checkpoints, in its own folder or where the plan says."""
+        folder = self.plan.saving.folder
+        return f"{folder}/{self.name}" if folder else str(self.checkpoints)
+
+    @property
     def plan(self) -> Plan:
         """The plan, read from the folder."""
         return Plan.read(self.plan_file, own=self.own)

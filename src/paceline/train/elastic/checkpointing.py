@@ -10,7 +10,7 @@ import torch
 from paceline.checkpoints.ledger import Ledger
 from paceline.checkpoints.manifest import Manifest
 from paceline.checkpoints.saver import Cost, Saver
-from paceline.checkpoints.storage import opened
+from paceline.checkpoints.storage_place import opened
 from paceline.checkpoints.verification import newest_good
 from paceline.comm.groups import Groups
 from paceline.membership.service import Begin
@@ -42,11 +42,9 @@ class Checkpointing:
         self._run, self._training, self._groups = run, training, groups
         self._writer, self._telemetry, self._agent = writer, telemetry, agent
         self._settings = run.plan.saving
-        folder = self._settings.folder
-        place = f"{folder}/{run.name}" if folder else run.checkpoints
         self.share = run.job.share
         """Whether the group can read what the run writes."""
-        self._storage = opened(place, share=self.share)
+        self._storage = opened(run.checkpoint_place, share=self.share)
         self._saver = self._new_saver()
         self._ledger: Ledger | None = None
         self._saved_at = time.monotonic()
