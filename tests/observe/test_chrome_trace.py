@@ -126,3 +126,13 @@ def test_mistakes_are_explained(tmp_path: Path) -> None:
     said = paceline("trace", run.path, "-o", "trace.html", folder=tmp_path, expect=2).stderr
     assert "-o trace.html ends in neither .json.gz nor .json" in said
     assert "give -o trace.html.json.gz" in said
+
+
+def test_a_trace_that_is_cut_off_is_named_and_no_output_is_left(tmp_path: Path) -> None:
+    run = run_of_two(tmp_path)
+    cut = next(path for path in run.trace.iterdir() if path.name.startswith("n2"))
+    cut.write_bytes(cut.read_bytes()[:-20])
+    said = paceline("trace", run.path, "-o", "all.json.gz", folder=tmp_path, expect=2).stderr
+    assert f"{cut.name} can't be read as a worker's trace" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "all.json.gz").exists()

@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.specs import Interval
-from paceline.study.confidence import interval, quantile
+from paceline.study.confidence import interval, quantile, rate_interval
 
 
 @pytest.mark.parametrize("probability", [0.95, 0.975])
@@ -33,3 +35,19 @@ def test_an_interval_by_students_t() -> None:
     many = np.random.default_rng(1).normal(10, 1, 400)
     half = 1.966 * many.std(ddof=1) / 20
     assert interval(many.tolist()).high == pytest.approx(many.mean() + half, rel=1e-4)
+
+
+@given(st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=8))
+def test_the_interval_of_rates_is_possible(rates: list[float]) -> None:
+    found = rate_interval(rates)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0 <= found.low <= found.value * (1 + 1e-9)
+    assert found.high >= found.value * (1 - 1e-9)
+
+
+def test_rates_with_little_spread_have_the_usual_interval() -> None:
+    rates = [99.0, 100.0, 101.0]
+    usual, found = interval(rates), rate_interval(rates)
+    assert found.low == pytest.approx(usual.low, rel=1e-3)
+    assert found.high == pytest.approx(usual.high, rel=1e-3)

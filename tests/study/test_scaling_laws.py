@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from paceline.specs import Interval, Kind, Law, Measured, Point, PointResult
 from paceline.specs.measurements.study import families
+from paceline.study.result import _findings
 from paceline.study.scaling_laws import laws, reaches, with_scaling
 
 Rule = Callable[[int], float]
@@ -298,3 +299,21 @@ def test_the_larger_batch_keeps_efficiency_at_the_bound(a: float, b: float, boun
         else:
             assert times == 1
             assert efficiency >= bound * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "verdict"),
+    [
+        ((100, 101, 102), (195, 196, 197), "It scales well."),
+        ((100, 101, 102), (90, 91, 92), "It scales badly."),
+        ((100, 101, 102), (175, 180, 190), "It scales fairly to well."),
+        ((100, 900), (50, 1500), "too noisy to say how well it scales, repeat with --repeat 100."),
+        ((100,), (195,), "One run of each does not say how well it scales"),
+    ],
+    ids=["well", "badly", "in between", "noisy", "one run"],
+)
+def test_a_verdict_is_one_that_the_interval_supports(
+    one: tuple[float, ...], two: tuple[float, ...], verdict: str
+) -> None:
+    points = with_scaling([_point(1, *one), _point(2, *two)])
+    assert verdict in _findings(points, ())[0]

@@ -65,21 +65,35 @@ def _findings(points: Sequence[PointResult], reached: Sequence[Reach]) -> list[s
         assert last.efficiency
         limit = limit_of(last.runs)
         assert limit
-        how = (
-            "well"
-            if last.efficiency.value >= WELL
-            else "badly"
-            if last.efficiency.value < BADLY
-            else "fairly"
-        )
         found.append(
             f"{lead}{last.point.where} have a speed-up of {last.speedup.value:.2f} over one worker:"
-            f" an efficiency of {units.percent(last.efficiency.value)}. It scales {how}."
+            f" an efficiency of {units.percent(last.efficiency.value)}. {_verdict(last)}"
         )
         if len(drawn) == 1:  # with several curves, the charts show the rest
             found.append(f"{_lost(last)} {_HELP[limit]}")
-            found += [_reach(each, last) for each in reached if each.family == family]
+            if last.repeats_needed is None:
+                found += [_reach(each, last) for each in reached if each.family == family]
     return found
+
+
+def _verdict(last: PointResult) -> str:
+    """Say how well a point scales, as far as its interval supports it."""
+    found = last.efficiency
+    assert found
+    if found.low is None or found.high is None:
+        return "One run of each does not say how well it scales: repeat with --repeat 3."
+    if last.repeats_needed is not None:
+        return (
+            f"The efficiency lies between {units.percent(found.low)} and"
+            f" {units.percent(found.high)}: too noisy to say how well it scales, repeat with"
+            f" --repeat {last.repeats_needed}."
+        )
+    low, high = _grade(found.low), _grade(found.high)
+    return f"It scales {low}." if low == high else f"It scales {low} to {high}."
+
+
+def _grade(efficiency: float) -> str:
+    return "well" if efficiency >= WELL else "badly" if efficiency < BADLY else "fairly"
 
 
 def _lost(last: PointResult) -> str:

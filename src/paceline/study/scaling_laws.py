@@ -17,7 +17,7 @@ import numpy as np
 from paceline.cluster.collectives import Array
 from paceline.specs import Interval, Kind, Law, PointResult, Reach
 from paceline.specs.measurements.study import FARTHEST, LawName, families
-from paceline.study.confidence import interval, quantile
+from paceline.study.confidence import quantile, rate_interval
 
 _NORMAL = 1.960  # quantile 0.975
 DRAWS = 1000
@@ -99,7 +99,7 @@ def _scaled(result: PointResult, base: PointResult) -> PointResult:
     each = speedup.model_dump(exclude_none=True)
     return result.model_copy(
         update={
-            "samples_per_second": interval(_rates(result)),
+            "samples_per_second": rate_interval(_rates(result)),
             "speedup": speedup,
             "efficiency": Interval(**{key: value / workers for key, value in each.items()}),
         }

@@ -8,6 +8,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -67,7 +68,11 @@ def join_traces(traces: dict[Path, WorkerTrace], output: Path) -> None:
         "begin_unix_nanoseconds": origin,
         "workers": [each.traced.model_dump(mode="json") for each in traces.values()],
     }
-    _write(output, about, _joined(traces, origin))
+    try:
+        _write(output, about, _joined(traces, origin))
+    except PacelineError:
+        output.unlink(missing_ok=True)
+        raise
 
 
 def _joined(traces: dict[Path, WorkerTrace], origin: int) -> Iterator[TraceEvent]:
@@ -94,22 +99,29 @@ def _write(path: Path, about: dict[str, Any], events: Iterable[TraceEvent]) -> N
 
 
 def _head(path: Path) -> WorkerTrace:
+    with _reading(path) as file:
+        return WorkerTrace.model_validate(json.loads(file.readline() + "]}")["paceline"])
+
+
+def _events(path: Path) -> Iterator[TraceEvent]:
+    with _reading(path) as file:
+        file.readline()
+        for line in file:
+            if line != "]}\n":
+                yield json.loads(line.rstrip(",\n"))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[TextIO]:
+    """Open a worker's trace; name the file if it is damaged."""
     try:
         with _opened(path, "rt") as file:
-            return WorkerTrace.model_validate(json.loads(file.readline() + "]}")["paceline"])
+            yield file
     except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
         raise PacelineError(
             f"{path} can't be read as a worker's trace: {type(error).__name__}",
             fix="remove that file to merge the others",
         ) from None
-
-
-def _events(path: Path) -> Iterator[TraceEvent]:
-    with _opened(path, "rt") as file:
-        file.readline()
-        for line in file:
-            if line != "]}\n":
-                yield json.loads(line.rstrip(",\n"))
 
 
 def _opened(path: Path, mode: str) -> TextIO:

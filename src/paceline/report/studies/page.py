@@ -139,9 +139,9 @@ def _tiles(result: StudyResult) -> list[Tile]:
     fastest = max(result.points, key=_rate)
     assert fastest.samples_per_second is not None
     efficiency = best.efficiency.value
-    grade = "finished" if efficiency >= bound_of(result) else "slow"
-    if efficiency < BAD_EFFICIENCY:
-        grade = "failed"
+    found = best.efficiency
+    ends = {_grade(end, bound_of(result)) for end in (found.low, found.high) if end is not None}
+    grade = ends.pop() if len(ends) == 1 else ""  # no color that the interval does not support
     return [
         ("Speed-up", f"{factor(best.speedup.value)} x", _small(best, best.speedup, factor), ""),
         (
@@ -159,6 +159,12 @@ def _tiles(result: StudyResult) -> list[Tile]:
             "",
         ),
     ]
+
+
+def _grade(efficiency: float, bound: float) -> str:
+    if efficiency < BAD_EFFICIENCY:
+        return "failed"
+    return "finished" if efficiency >= bound else "slow"
 
 
 def _small(each: PointResult, found: Interval, form: Callable[[float], str]) -> str:
@@ -204,6 +210,8 @@ def _reach(result: StudyResult, best: PointResult) -> tuple[str, str]:
     found = next((each for each in result.reaches if each.family in on), None)
     if found is None:
         return "–", "too few points to say"
+    if best.repeats_needed is not None:
+        return "–", f"too noisy to say: repeat with --repeat {best.repeats_needed}"
     small = f"at {units.percent(found.bound)} efficiency"
     if found.peak_workers:
         small += f"; fastest on {found.peak_workers:,}"

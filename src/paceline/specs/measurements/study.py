@@ -1,5 +1,6 @@
 """A study: one training on several numbers of workers, and its result."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -90,6 +91,11 @@ class Measured(Spec):
     final_loss: float | None
 
 
+_NARROW = 1.5
+"""Ratio of an interval's ends up to which it says something."""
+MOST_REPEATS = 100
+
+
 class PointResult(Spec):
     """The result of a point."""
 
@@ -107,6 +113,15 @@ class PointResult(Spec):
     """Speed-up divided by the number of workers."""
     predicted_samples_per_second: PositiveFloat | None = None
     """Predicted; None without a prediction."""
+
+    @property
+    def repeats_needed(self) -> int | None:
+        """Runs that would narrow the efficiency's interval enough; None if it is narrow enough."""
+        found = self.efficiency
+        if found is None or found.low is None or found.high is None:
+            return None
+        spread = math.log(found.high / found.low) / math.log(_NARROW)
+        return None if spread <= 1 else min(MOST_REPEATS, math.ceil(len(self.runs) * spread**2))
 
 
 def families(points: Sequence[PointResult]) -> dict[str, list[PointResult]]:
