@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import event, example, given
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from paceline.cluster.catalog import link, names, usual_cluster
@@ -104,6 +104,11 @@ def clusters(draw: st.DrawFn) -> Cluster:
     )
 
 
+# A request takes 0.4 s: fewer of them than of other examples, in each profile.
+FEWER = settings(max_examples=max(10, settings().max_examples // 5))
+
+
+@FEWER
 @given(requests())
 @example(PlanRequest(model="llama3-70b", device="h100-80gb", nodes=(8,), batch=1024))
 @example(PlanRequest(model="llama3-8b", device="h100-80gb", nodes=(7, 13), batch=1021))
@@ -112,6 +117,7 @@ def test_a_model_on_a_device_of_the_catalog(request: PlanRequest) -> None:
     plan_or_explain(request)
 
 
+@FEWER
 @given(requests(), clusters(), st.booleans())
 def test_a_model_on_a_cluster_of_a_file(
     request: PlanRequest, cluster: Cluster, all_nodes: bool
