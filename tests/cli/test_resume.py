@@ -120,16 +120,6 @@ def test_a_time_limit_of_ones_own(tmp_path: Path) -> None:
     assert result["checkpoints"]["last_step"] == result["steps"]
 
 
-def test_a_run_that_is_being_trained(tmp_path: Path) -> None:
-    process = started(tmp_path, "-n", "1")
-    try:
-        said = paceline("resume", only_run(tmp_path).path, folder=tmp_path, expect=2).stderr
-        assert "is being trained by another process" in said
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 3
-
-
 def test_all_checkpoints_are_damaged(tmp_path: Path) -> None:
     run = stopped(tmp_path, "-n", "1")
     for file in run.checkpoints.rglob("*.safetensors"):

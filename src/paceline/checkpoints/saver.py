@@ -72,9 +72,12 @@ class Saver:
         worker: int,
         workers: int,
         attempt: int,
+        check: Callable[[], None] = lambda: None,
         tell: Callable[[int, Cost | str], None],
     ) -> None:
+        """`check` raises, before a commit, if this run may no longer write checkpoints."""
         self._storage, self._saving, self._tell = storage, saving, tell
+        self._check = check
         self._worker, self._workers, self._attempt = worker, workers, attempt
         self._thread: threading.Thread | None = None
         self._abandoned = threading.Event()
@@ -168,6 +171,7 @@ class Saver:
                     f" {MOST_MANIFEST_BYTES:,}",
                     fix="divide the state into fewer shards (--shards), with more replicas",
                 )
+            self._check()
             draft.commit(text)
         except Exception:
             draft.abandon()  # the disk may be full

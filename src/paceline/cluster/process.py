@@ -34,3 +34,12 @@ def age_seconds() -> float:
     """Return the age of this process in seconds."""
     start_seconds = start_ticks(os.getpid()) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_seconds
+
+
+def is_running(pid: int, started_ticks: int) -> bool:
+    """Return whether the process with this ID and start time still runs on this machine."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return fields[0] not in ("Z", "X") and int(fields[19]) == started_ticks

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from paceline.jobs.messages import SILENT, Messages
 from paceline.jobs.request import TrainingRequest
+from paceline.jobs.run_lease import submitting
 from paceline.observe.versions import write_versions
 from paceline.report import RunReader, watch
 from paceline.schedulers import submission
@@ -52,7 +53,8 @@ def submit(
     job, plan, scheduler = _prepared(request, cluster, messages)
     run = Run.create(request.runs, job, plan)
     write_versions(run.versions_file, request.target.file)
-    return SubmittedJob.submit(run, scheduler)
+    with submitting(run) as lease:
+        return SubmittedJob.submit(run, scheduler, lease)
 
 
 def preview(request: TrainingRequest, cluster: ClusterRequest, messages: Messages = SILENT) -> str:

@@ -8,9 +8,11 @@ from rich.console import Console
 
 from paceline.jobs.messages import SILENT, Messages, Receiver, short_path
 from paceline.jobs.request import TrainingRequest
+from paceline.jobs.run_lease import held
 from paceline.launch import supervisor
 from paceline.launch.follower import following
 from paceline.launch.supervisor import LocalLaunch
+from paceline.lease.lease import Lease
 from paceline.observe.versions import write_versions
 from paceline.report import watch
 from paceline.specs import FOLDER_GONE_EXIT_CODE, Run, RunFolderGone
@@ -30,14 +32,14 @@ def run_here(
         messages.note(warning)
     job = request.job().model_copy(update={"devices_per_node": plan.layout.workers})
     run = Run.create(request.runs, job, plan)
-    with supervisor.held(run):
-        train_here(run, messages)
+    with held(run) as lease:
+        train_here(run, lease, messages)
     return run
 
 
-def train_here(run: Run, messages: Messages = SILENT) -> None:
-    """Start a run's workers on this machine and wait for their end; the caller holds the run."""
-    launch = LocalLaunch(run)
+def train_here(run: Run, lease: Lease, messages: Messages = SILENT) -> None:
+    """Start a run's workers on this machine and wait for their end."""
+    launch = LocalLaunch(run, lease)
     with (
         following(run, messages.note),
         _stopping_on_signals(launch, messages.urgent) as stop_if_asked,
@@ -57,6 +59,7 @@ def train_here(run: Run, messages: Messages = SILENT) -> None:
             launch.wait(0.2)
         if launch.poll() == FOLDER_GONE_EXIT_CODE:
             raise RunFolderGone(run.path)
+    lease.check()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from paceline.cluster.probe.probe_folder import done_part, read_probed
 from paceline.jobs.cluster_run import ClusterRequest, until_over
 from paceline.jobs.failure import refuse_failed
 from paceline.jobs.messages import SILENT, Messages
+from paceline.jobs.run_lease import held, submitting
 from paceline.launch import supervisor
 from paceline.launch.target import Target
 from paceline.observe.versions import write_versions
@@ -111,11 +112,12 @@ def _probed_here(request: ProbeRequest, messages: Messages, advance: Advance) ->
     if warning := supervisor.check_room(job.workers, accelerators):
         messages.note(warning)
     run = _new_run(job, request.runs)
-    launch = supervisor.LocalLaunch(run)
-    try:
-        _follow(run, lambda: launch.poll() is not None, advance)
-    finally:
-        launch.kill()
+    with held(run) as lease:
+        launch = supervisor.LocalLaunch(run, lease)
+        try:
+            _follow(run, lambda: launch.poll() is not None, advance)
+        finally:
+            launch.kill()
     return run
 
 
@@ -130,7 +132,8 @@ def _probed_there(request: ProbeRequest, messages: Messages, advance: Advance) -
     files = [job.train] if job.train else []
     cluster.check_shared([*files, request.runs.absolute().parent], scheduler)
     run = _new_run(job, request.runs)
-    submitted = SubmittedJob.submit(run, scheduler)
+    with submitting(run) as lease:
+        submitted = SubmittedJob.submit(run, scheduler, lease)
     messages.note(f"job {submitted.id} submitted to {scheduler.where}")
     try:
         _follow(run, until_over(submitted), advance)

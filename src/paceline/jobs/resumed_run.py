@@ -10,9 +10,10 @@ from paceline.jobs.cluster_run import ClusterRequest
 from paceline.jobs.local_run import train_here
 from paceline.jobs.messages import SILENT, Messages, short_path
 from paceline.jobs.plan_choice import another_layout
+from paceline.jobs.run_lease import held, submitting
 from paceline.launch import supervisor
 from paceline.report import RunReader
-from paceline.schedulers.submission import SubmittedJob, check_over, fit_job
+from paceline.schedulers.submission import SubmittedJob, fit_job
 from paceline.specs import Job, PacelineError, Run
 from paceline.specs.owned_files import check_owned_folder
 
@@ -70,10 +71,10 @@ def _resume_here(
     )
     if warning := supervisor.check_room(plan.layout.workers, supervisor.accelerators()):
         messages.note(warning)
-    with supervisor.held(run):
+    with held(run) as lease:
         run.write_plan(plan)
         run.write_job(job)
-        train_here(run, messages)
+        train_here(run, lease, messages)
 
 
 def _resume_there(
@@ -82,10 +83,10 @@ def _resume_there(
     if not (cluster.scheduler or cluster.testbed):
         cluster = replace(cluster, scheduler=job.scheduler)
     scheduler = cluster.chosen_scheduler(messages)
-    check_over(run, scheduler)
     devices = job.devices_per_node
     job = job.model_copy(update={"nodes": cluster.nodes or job.nodes})
-    job = fit_job(job, scheduler, devices, messages.warn)
-    run.write_plan(another_layout(run.plan, job.workers, layout))
-    run.write_job(job)
-    return SubmittedJob.submit(run, scheduler)
+    with submitting(run) as lease:
+        job = fit_job(job, scheduler, devices, messages.warn)
+        run.write_plan(another_layout(run.plan, job.workers, layout))
+        run.write_job(job)
+        return SubmittedJob.submit(run, scheduler, lease)

@@ -1,18 +1,16 @@
 """The supervisor of workers on this machine: starts them, logs their output and ends them."""
 
-import fcntl
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.launch.fork_server_client import ForkServer, Worker
 from paceline.launch.worker_log import WorkerLog
+from paceline.lease.lease import TERM_VARIABLE, Lease
 from paceline.observe.event_writer import EventWriter
 from paceline.observe.killed_workers import shell_code, tell_killed
 from paceline.specs import (
@@ -24,7 +22,6 @@ from paceline.specs import (
     PacelineError,
     Run,
 )
-from paceline.specs.owned_files import open_owned
 
 WORKERS_PER_CORE = 8
 """Limit for CPU workers. More workers than cores serve trials only; beyond this they thrash."""
@@ -83,11 +80,12 @@ class LocalLaunch:
     """The workers of one run on this machine.
 
     A killed worker is restarted and joins the survivors, which continue meanwhile. A worker that
-    fails with an error ends the run, because the others would fail as well.
+    fails with an error ends the run, because the others would fail as well. The run's lease is
+    released when the workers have ended; if it is lost, they are killed.
     """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, lease: Lease) -> None:
+        self._run, self._lease = run, lease
         self._node = socket.gethostname()
         self._writer = EventWriter(run.events, self._node)
         self._log = WorkerLog(run.logs / f"{self._node}.log")
@@ -115,6 +113,9 @@ class LocalLaunch:
             return self._code
         if not self._folder_gone and not self._run.job_file.exists():
             self._folder_gone = True
+            self.kill()
+        if self._lease.lost:
+            self.stop()  # so that no worker is restarted
             self.kill()
         for worker in list(self._workers):
             code = worker.process.poll()
@@ -244,7 +245,11 @@ class LocalLaunch:
     def _start(self, rank: int, device: int, starts: int = 1) -> _Worker:
         newest = self._newest_generation
         process = self._fork_server.start(
-            {"PACELINE_RANK": str(rank), "PACELINE_DEVICE": str(device)}
+            {
+                "PACELINE_RANK": str(rank),
+                "PACELINE_DEVICE": str(device),
+                TERM_VARIABLE: str(self._lease.term),
+            }
         )
         label = "joins" if rank == JOINS else str(rank)
         worker = _Worker(process, label, device, newest, starts)
@@ -264,6 +269,12 @@ class LocalLaunch:
                 worker.process.send_signal(number)
 
     def _close(self, code: int) -> None:
+        self._log.close()
+        if not self._lease.lost:  # else the events are about the next holder's training
+            self._tell_end(code)
+        self._lease.release()
+
+    def _tell_end(self, code: int) -> None:
         generation = max(self._newest_generation, self._job.first_generation)
         failed = self._failed
         if failed is not None and failed.was_killed:  # it could not write the event itself
@@ -272,21 +283,6 @@ class LocalLaunch:
         self._writer.write(
             Ended(time=time.time(), node=self._node, generation=generation, exit_code=code)
         )
-        self._log.close()
-
-
-@contextmanager
-def held(run: Run) -> Iterator[None]:
-    """Lock the run on this machine for the block; the lock ends with this process at the latest."""
-    with open_owned(run.lock_file, "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PacelineError(
-                f"{run.path} is being trained by another process",
-                fix="wait for it or stop it (Ctrl-C); `paceline watch` shows its progress",
-            ) from None
-        yield
 
 
 def accelerators() -> int:

@@ -28,6 +28,8 @@ class Site:
 
     name: str | None = None
     """Name in messages; by default the scheduler's title."""
+    testbed: str | None = None
+    """Name of the testbed, if it is one."""
     prefix: tuple[str, ...] = ()
     """Prefix of every command, if another program gives access to the cluster."""
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paceline.cluster.file_systems import LOCAL, MEMORY, file_system
+from paceline.lease.lease import Lease
+from paceline.lease.record import JobHolder
 from paceline.observe.event_writer import EventWriter
 from paceline.schedulers.scheduler import JobState, Scheduler
 from paceline.schedulers.site import Site, Unreachable
@@ -67,14 +69,17 @@ class SubmittedJob:
         self._asked = 0.0
 
     @classmethod
-    def submit(cls, run: Run, scheduler: Scheduler) -> "SubmittedJob":
-        """Write the run's batch script into its folder and submit it."""
+    def submit(cls, run: Run, scheduler: Scheduler, lease: Lease) -> "SubmittedJob":
+        """Write the run's batch script into its folder, submit it and hand the lease over."""
         script = run.path / scheduler.script_name
         write_owned(script, scheduler.script(run.job, run, run.plan.faults))
         # The scheduler appends to it, and would create it with the modes of the user's umask.
         open_owned(run.batch_log, "a").close()
         job_id = scheduler.submit(script)
         write_owned(run.job_id_file, job_id)
+        lease.hand_over(
+            JobHolder(scheduler=scheduler.name, testbed=scheduler.site.testbed, job_id=job_id)
+        )
         return cls(run, scheduler, job_id)
 
     @classmethod
@@ -127,13 +132,3 @@ class SubmittedJob:
 
 def _job_id(run: Run) -> str:
     return read_bounded(run.job_id_file, _MOST_ID_BYTES).decode().strip()
-
-
-def check_over(run: Run, scheduler: Scheduler) -> None:
-    """Refuse a run whose job is still in the queue or running."""
-    job = SubmittedJob.of_run(run, scheduler)
-    if job is not None:
-        raise PacelineError(
-            f"the run's job {job.id} is still {job.state.value} on {scheduler.where}",
-            fix=f"wait for it, or end it with `{scheduler.cancel_command(job.id)}`",
-        )

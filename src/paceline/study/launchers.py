@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paceline.cluster.catalog import read_cluster
+from paceline.jobs.run_lease import submitting, take_lease
 from paceline.launch import supervisor
 from paceline.launch.supervisor import LocalLaunch
 from paceline.launch.target import Target
@@ -95,7 +96,7 @@ class LocalLauncher:
     def start(self, run: Run, point: Point) -> Over:
         """Start a run."""
         del point
-        launch = LocalLaunch(run)
+        launch = LocalLaunch(run, take_lease(run))
         self._running.append(launch)
         return lambda: launch.poll() is not None
 
@@ -147,7 +148,8 @@ class ClusterLauncher:
         """Submit a run, after setting the links to the point's rate."""
         if self._set_link is not None and LINK in point.varied:
             self._set_link(point.varied[LINK])
-        return self._watch(SubmittedJob.submit(run, self._scheduler))
+        with submitting(run) as lease:
+            return self._watch(SubmittedJob.submit(run, self._scheduler, lease))
 
     def rejoined(self, run: Run) -> Over | None:
         """Watch the run's job if it still exists: it outlives the process that submitted it."""

@@ -124,6 +124,7 @@ def scheduler(name: str) -> Scheduler:
     return SCHEDULERS.get(SCHEDULER).at(
         Site(
             name=f"the testbed {name}",
+            testbed=name,
             prefix=tuple(command_prefix(name)),
             environment=environment(name),
             shares_files=True,

@@ -74,9 +74,9 @@ class Run:
         return self.path / "trace"
 
     @property
-    def lock_file(self) -> Path:
-        """Locked by the supervisor that trains the run on one machine."""
-        return self.path / "lock"
+    def lease(self) -> Path:
+        """The run's lease: which process or job trains it, one file per term."""
+        return self.path / "lease"
 
     @property
     def job_id_file(self) -> Path:

@@ -13,6 +13,7 @@ from paceline.checkpoints.saver import Cost, Saver
 from paceline.checkpoints.storage_place import opened
 from paceline.checkpoints.verification import newest_good
 from paceline.comm.groups import Groups
+from paceline.lease.lease import fence_of
 from paceline.membership.service import Begin
 from paceline.observe.event_writer import EventWriter
 from paceline.observe.protection import ProtectionState
@@ -45,6 +46,7 @@ class Checkpointing:
         self.share = run.job.share
         """Whether the group can read what the run writes."""
         self._storage = opened(run.checkpoint_place, share=self.share)
+        self._check_lease = fence_of(run)
         self._saver = self._new_saver()
         self._ledger: Ledger | None = None
         self._saved_at = time.monotonic()
@@ -84,6 +86,7 @@ class Checkpointing:
 
     def save(self, stepper: Stepper) -> None:
         """Start to save a checkpoint after the last step. All workers call this together."""
+        self._check_lease()
         self._telemetry.report_all()
         with self._telemetry.clock.during("checkpoint"):
             stepper.mode.drain()
@@ -110,6 +113,7 @@ class Checkpointing:
             tell=self._report_damage,
         )
         if self._placement.rank == 0:
+            self._check_lease()
             self._storage.clear_drafts()
         if manifest is not None:
             check_same_data(manifest, self._data)
@@ -156,6 +160,7 @@ class Checkpointing:
         """Abandon the checkpoint that the previous generation was writing."""
         self._saver.abandon()
         if self._placement.rank == 0:
+            self._check_lease()
             self._storage.clear_drafts()
         self._saver = self._new_saver()
         self._started_step = None
@@ -235,6 +240,7 @@ class Checkpointing:
             worker=self._placement.rank,
             workers=self._placement.workers,
             attempt=self._placement.generation,
+            check=self._check_lease,
             tell=self._report,
         )
 

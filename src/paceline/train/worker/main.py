@@ -11,6 +11,7 @@ from typing import NoReturn
 from paceline.cluster.process import die_with_launcher, name_process
 from paceline.comm.group_errors import CommunicationError
 from paceline.comm.torch_loading import load_torch
+from paceline.lease.lease import LeaseLost
 from paceline.membership.hooks import Ended
 from paceline.observe.event_writer import EventWriter
 from paceline.schedulers.task_placement import placement
@@ -70,6 +71,9 @@ def _run(folder: Path) -> int:
     except RunFolderGone as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except LeaseLost as lost:  # outcome and events are the next holder's now
+        print(lost, file=sys.stderr)
+        return lost.exit_code
     except Exception as error:
         generation = error.generation if isinstance(error, Ended) else _generation(run, here)
         _report_failure(run, here, generation, error)

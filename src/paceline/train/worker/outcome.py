@@ -11,10 +11,10 @@ import time
 from contextlib import suppress
 
 from paceline.observe.event_writer import EventWriter
+from paceline.schedulers.batch_heartbeat import script_lives
 from paceline.schedulers.scheduler import Scheduler
 from paceline.schedulers.task_placement import current_job
 from paceline.specs import (
-    BATCH_ALIVE_SECONDS,
     STOPPED_EXIT_CODE,
     TOO_FEW_EXIT_CODE,
     Ended,
@@ -22,11 +22,7 @@ from paceline.specs import (
     Placement,
     Run,
 )
-from paceline.specs.owned_files import open_owned, read_bounded, write_owned
-
-_BEATS = 4
-"""Missed heartbeats after which the batch script counts as gone; a shared folder may be late."""
-_MOST_BEAT_BYTES = 1024
+from paceline.specs.owned_files import open_owned, write_owned
 
 
 def tell(run: Run, code: int) -> None:
@@ -64,7 +60,7 @@ def end_job(run: Run, here: Placement, code: int, generation: int) -> None:
     cut_off = code == TOO_FEW_EXIT_CODE
     if not (run.newest_generation == generation if cut_off else _leads(run, here)):
         return
-    if _script_lives(run) and _has_node(scheduler, job, node):
+    if script_lives(run) and _has_node(scheduler, job, node):
         return
     again = run.requeue_file.exists() and code in (STOPPED_EXIT_CODE, TOO_FEW_EXIT_CODE)
     if not again:
@@ -94,25 +90,9 @@ def _leads(run: Run, here: Placement) -> bool:
     return leader is not None and (leader.node, leader.pid) == (here.node, os.getpid())
 
 
-def _script_lives(run: Run) -> bool:
-    """Return whether the batch script's heartbeat changes; clocks of two nodes may differ."""
-    before = _last_beat(run)
-    deadline = time.monotonic() + _BEATS * BATCH_ALIVE_SECONDS
-    while time.monotonic() < deadline:
-        if _last_beat(run) != before:
-            return True
-        time.sleep(BATCH_ALIVE_SECONDS / 4)
-    return False
-
-
 def _has_node(scheduler: Scheduler, job: str, node: str) -> bool:
     """Return whether the job still has a node, which may be alive but cut off."""
     try:
         return node in scheduler.nodes(job)
     except (PacelineError, ValueError):
         return True
-
-
-def _last_beat(run: Run) -> bytes:
-    # Opening the file makes a network file system revalidate its cache.
-    return read_bounded(run.alive_file, _MOST_BEAT_BYTES) if run.alive_file.exists() else b""

@@ -1,0 +1,49 @@
+"""The lease of a run that this process is about to train or submit."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from paceline.lease.lease import Lease
+from paceline.lease.record import JobHolder, this_process
+from paceline.lease.store import LeaseFolder
+from paceline.schedulers.living_trainer import living_trainer
+from paceline.schedulers.scheduler import SCHEDULERS, Scheduler
+from paceline.specs import Run
+from paceline.testbed import client
+
+
+def take_lease(run: Run) -> Lease:
+    """Take a run's lease for this process and renew it; refuse if its holder is alive."""
+    store = LeaseFolder(run.lease)
+    lease = Lease.take(
+        store,
+        this_process(),
+        lambda record: living_trainer(run, store, record, _scheduler_of),
+    )
+    lease.keep()
+    return lease
+
+
+@contextmanager
+def held(run: Run) -> Iterator[Lease]:
+    """Hold a run's lease for the block."""
+    lease = take_lease(run)
+    try:
+        yield lease
+    finally:
+        lease.release()
+
+
+@contextmanager
+def submitting(run: Run) -> Iterator[Lease]:
+    """Hold a run's lease for the block, which hands it over to a job; release it on an error."""
+    lease = take_lease(run)
+    try:
+        yield lease
+    except BaseException:
+        lease.release()
+        raise
+
+
+def _scheduler_of(job: JobHolder) -> Scheduler:
+    return client.scheduler(job.testbed) if job.testbed else SCHEDULERS.get(job.scheduler)
