@@ -24,6 +24,7 @@ FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"[\w.][\w./-]*/[\w.-]*")
 MODULE = re.compile(r"\b(paceline(?:\.[a-z_]\w*)+)")
+TEST = re.compile(r"(tests/[\w/]+\.py)::(test_\w+)")
 BENCHMARK = re.compile(r"python3? -m (benchmarks(?:\.\w+)+)")
 COMMAND = re.compile(r"(?:^|[\s(&|;])paceline ((?:[a-z]+ ?)+)([^\n|;&)]*)")
 OTHER_PROGRAMS = {
@@ -128,6 +129,16 @@ def is_module(name: str) -> bool:
                 or (part in {"py", "toml"})
             )
     return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_tests_exist(page: Path) -> None:
+    missing = [
+        f"{file}::{name}"
+        for file, name in TEST.findall(page.read_text())
+        if f"def {name}(" not in (ROOT / file).read_text()
+    ]
+    assert not missing
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
