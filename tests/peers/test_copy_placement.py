@@ -144,7 +144,7 @@ def test_there_are_no_other_rows(wrong: dict[str, object]) -> None:
 
 
 def test_groups_that_cannot_be() -> None:
-    with pytest.raises(PacelineError, match=r"faults.parity is 2, but a parity group has only 2") as caught:
+    with pytest.raises(PacelineError, match=r"a parity group has only 2 workers") as caught:
         groups("ab", 2, 2)
     assert "or to 0 for whole copies" in str(caught.value.fix)
     with pytest.raises(PacelineError, match=r"faults.parity_group is 300, but"):
