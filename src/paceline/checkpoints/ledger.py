@@ -17,9 +17,13 @@ from pydantic import NonNegativeInt, PositiveInt, ValidationError
 
 from paceline.specs import PacelineError
 from paceline.specs.base import Spec
+from paceline.specs.line_files import whole_lines
 from paceline.specs.owned_files import make_folder, open_owned
 
 _Kind = TypeVar("_Kind", bound=Spec)
+
+_MOST_LINE_BYTES = 64 << 20
+"""Maximum size of a line: some million samples of a worker in one step."""
 
 
 class _Head(Spec):
@@ -141,8 +145,8 @@ def _epoch(epoch: int, steps: dict[int, _Step], samples: int) -> EpochRecord:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield all complete lines. A killed worker may have left its last line incomplete."""
-    text = path.read_bytes()
-    yield from enumerate(text[: text.rfind(b"\n") + 1].splitlines(), start=1)
+    with path.open("rb") as file:
+        yield from enumerate(whole_lines(file, _MOST_LINE_BYTES), start=1)
 
 
 def _parsed(kind: type[_Kind], path: Path, number: int, text: bytes) -> _Kind:

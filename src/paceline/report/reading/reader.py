@@ -10,6 +10,10 @@ from pydantic import ValidationError
 
 from paceline.report.reading.run_state import RunState
 from paceline.specs import AnyEvent, Run, RunFolderGone, event_adapter
+from paceline.specs.line_files import whole_lines
+
+_MOST_LINE_BYTES = 16 << 20
+"""Maximum size of an event; a longer line is unreadable."""
 
 
 class RunReader:
@@ -55,17 +59,16 @@ class RunReader:
             except ValidationError:
                 self._state.unreadable_lines += 1
 
-    def _new_lines(self, file: Path) -> list[bytes]:
+    def _new_lines(self, file: Path) -> Iterator[bytes]:
         offset = self._offsets.get(file, 0)
         # A folder on a shared file system may list a file a moment before it can be opened.
         with contextlib.suppress(FileNotFoundError):
             if file.stat().st_size <= offset:
-                return []
+                return
             with file.open("rb") as stream:
                 stream.seek(offset)
-                text = stream.read()
-            # The text after the last newline is still being written; the next call reads it.
-            whole = text.rfind(b"\n") + 1
-            self._offsets[file] = offset + whole
-            return [line for line in text[:whole].split(b"\n") if line.strip()]
-        return []
+                for line in whole_lines(stream, _MOST_LINE_BYTES):
+                    offset += len(line)
+                    self._offsets[file] = offset
+                    if line.strip():
+                        yield line

@@ -6,7 +6,9 @@ from pathlib import Path
 from paceline.report.drawing.brief import Content
 from paceline.report.drawing.tables import flat
 from paceline.report.run.section import ReportedRun, Section
-from paceline.specs import Run
+from paceline.specs import PacelineError, Run
+from paceline.specs.base import MOST_BYTES
+from paceline.specs.owned_files import read_bounded
 
 
 class _Settings(Section[None]):
@@ -30,8 +32,8 @@ SECTION = _Settings()
 
 def _versions(file: Path) -> list[tuple[str, str]]:
     try:
-        return list(flat(tomllib.loads(file.read_text())))
-    except (OSError, ValueError):
+        return list(flat(tomllib.loads(read_bounded(file, MOST_BYTES).decode())))
+    except (OSError, ValueError, PacelineError):
         return []
 
 
