@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.console import print_json
-from paceline.cli.progress import progress
 from paceline.cli.tables.table import console, table
+from paceline.observe.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,7 +41,7 @@ def dry_run(
             " own copies of the weights",
         )
     # Output of the user's code must not mix with the result.
-    with redirect_stdout(sys.stderr), progress("dry run", show=not (json or quiet)) as advance:
+    with redirect_stdout(sys.stderr), progress_bar("dry run", show=not (json or quiet)) as advance:
         from paceline.parallel.dry_run.dry_run import dry_run as take_step
         from paceline.user.script import training_of
 

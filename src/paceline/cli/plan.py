@@ -184,9 +184,9 @@ def plan(
     Example:  paceline plan train.py --cluster cluster.toml
     """
     from paceline.cli.options.number_list import number_list
-    from paceline.cli.progress import progress
     from paceline.cli.tables.plan_table import show, show_arithmetic
     from paceline.launch.target import Target
+    from paceline.observe.progress_bar import progress_bar
     from paceline.plan.answer import plan_of
     from paceline.plan.inputs import PlanRequest
     from paceline.plan.planner import make_plan
@@ -210,7 +210,7 @@ def plan(
         measure=measure,
     )
     runs = [_finished_run(path) for path in calibrate or []]
-    with progress("profile", show=not (json or quiet)) as advance:
+    with progress_bar("profile", show=not (json or quiet)) as advance:
         planned = make_plan(request, runs, advance)
     for note in planned.notes:
         say(note, unless=json or quiet)

@@ -14,8 +14,8 @@ from paceline.cli.options.cluster_options import (
     SchedulerName,
     Testbed,
 )
-from paceline.cli.progress import progress
 from paceline.jobs.messages import short_path
+from paceline.observe.progress_bar import progress_bar
 
 
 def probe(
@@ -79,7 +79,7 @@ def probe(
         runs=Path(runs),
         port=port,
     )
-    with progress("probe", show=not (quiet or json)) as advance:
+    with progress_bar("probe", show=not (quiet or json)) as advance:
         found = probe_devices(request, messages(quiet=quiet or json), advance)
     found.cluster.write(output)
     if found.profile is not None:

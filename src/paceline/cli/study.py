@@ -270,9 +270,9 @@ def _on_cluster(
 @contextmanager
 def _told(*, show: bool) -> "Iterator[Callable[[Progress], None]]":
     """Show a progress bar of the runs; without a terminal, print a line for each."""
-    from paceline.cli.progress import progress
+    from paceline.observe.progress_bar import progress_bar
 
-    with progress("runs", show=show) as advance:
+    with progress_bar("runs", show=show) as advance:
         said: set[str] = set()
 
         def tell(now: "Progress") -> None:

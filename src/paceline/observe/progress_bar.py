@@ -1,42 +1,54 @@
-"""A progress bar with a time estimate, for interactive use."""
+"""A progress bar with the estimated time left, for work that takes seconds or longer."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-Advance = Callable[[int, float], None]
+
+class Advance(Protocol):
+    """The function that updates a progress bar."""
+
+    def __call__(self, done: float, note: str = "") -> None:
+        """Show the amount done, and a note."""
 
 
 @contextmanager
-def progress_bar(steps: int, *, show: bool) -> Iterator[Advance]:
-    """Show a bar over `steps`; the yielded function takes the steps done and the current loss."""
+def progress_bar(what: str, *, total: float = 1.0, unit: str = "", show: bool) -> Iterator[Advance]:
+    """Show a progress bar during the block, on a terminal only; yield a function that updates it.
+
+    The function takes the amount done, of `total`, and a note to show beside the bar. With a
+    `unit`, the bar counts; without, it shows a percentage and disappears at the end.
+    """
     if not (show and sys.stderr.isatty()):
-        yield lambda done, loss: None
+        yield lambda done, note="": None
         return
-    from rich.console import Console  # noqa: PLC0415 -- only where there is somebody to look
+    from rich.console import Console  # noqa: PLC0415 -- only where somebody looks
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        TaskProgressColumn,
         TextColumn,
         TimeRemainingColumn,
     )
 
     columns = (
-        TextColumn("training"),
+        TextColumn(what),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("steps  loss {task.fields[loss]:.4g}"),
+        MofNCompleteColumn() if unit else TaskProgressColumn(),
+        TextColumn(f"{unit}{{task.fields[note]}}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
-        task = bar.add_task("training", total=steps, loss=float("nan"))
-        shown = 0
+    bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=4, transient=not unit)
+    with bar:
+        task = bar.add_task(what, total=total, note="")
+        shown: tuple[float, str] | None = None
 
-        def advance(done: int, loss: float) -> None:
+        def advance(done: float, note: str = "") -> None:
             nonlocal shown
-            if done != shown:  # called every step, but changes only once per report
-                shown = done
-                bar.update(task, completed=done, loss=loss)
+            if (done, note) != shown:  # called every step, but changes only once per report
+                shown = (done, note)
+                bar.update(task, completed=done, note=note)
 
         yield advance

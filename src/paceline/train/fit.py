@@ -129,10 +129,13 @@ def _tracing(run: Run, groups: Groups, writer: EventWriter) -> Tracing | None:
 def fit(training: Training) -> Progress:
     """Train to the end and return the progress."""
     alone = run_folder() is None
-    with start(training) as trainer, progress_bar(trainer.steps, show=alone) as advance:
+    with (
+        start(training) as trainer,
+        progress_bar("training", total=trainer.steps, unit="steps", show=alone) as advance,
+    ):
         for batch in trainer:
             trainer.step(batch)
-            advance(trainer.progress.steps, trainer.progress.loss)
+            advance(trainer.progress.steps, f"  loss {trainer.progress.loss:.4g}")
     done = trainer.progress
     if alone:
         rate = done.samples / max(done.seconds, 1e-9)
