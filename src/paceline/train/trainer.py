@@ -71,7 +71,7 @@ class Trainer:
         self._checkpointing = checkpointing
         """None without a run folder."""
         self._done = 0
-        self._begun = self._stepped = self._used = self._closed = False
+        self._begun = self._stepped = self._closed = False
         self._loss = torch.tensor(torch.nan)
         """Loss of the last step."""
         self._handed: Batches | None = None
@@ -146,7 +146,6 @@ class Trainer:
         All workers call it together; each sample counts once. Events and checkpoints record it.
         """
         self._check_open()
-        self._used = True
 
         def evaluated() -> Evaluation:
             stepper = self._stepper
@@ -173,7 +172,6 @@ class Trainer:
         `model.load_state_dict(safetensors.torch.load_file(path))`.
         """
         self._check_open()
-        self._used = True
 
         def exported() -> None:
             stepper = self._stepper
@@ -267,7 +265,7 @@ class Trainer:
     def _conclude(self) -> Outcome:
         self._telemetry.report_all()
         stopped = self._done < self.steps
-        if stopped and not (self._begun or self._used or self.progress.stopped):
+        if stopped and self._handed and not (self._begun or self.progress.stopped):
             raise PacelineError(
                 "the training loop took no step",
                 fix="call trainer.step(batch) in `for batch in trainer:`",
