@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 # Tests mostly wait: for processes to start, for links, for Slurm.
 AT_ONCE ?= 3
+# Inputs per target of `make fuzz`.
+INPUTS ?= 100000
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-annotate --custom-compile-command "make lock"
 
-.PHONY: setup check check-all lint types contracts test test-all docs nightly lock release clean
+.PHONY: setup check check-all lint types contracts test test-all docs fuzz nightly lock release clean
 
 setup: $(VENV)/.installed  ## a virtual environment with Paceline and its tools
 
@@ -45,6 +47,10 @@ test-all:  ## all tests but the nightly ones; those that measure time run one by
 
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+fuzz: setup  ## mutate each file format and message, guided by coverage: about half an hour
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[fuzz]' -c constraints.txt
+	PYTHONPATH=tests $(BIN)/python -m fuzzing --inputs $(INPUTS)
 
 nightly: setup  ## minutes-long tests and the benchmarks
 	$(INSTALL) --no-build-isolation -c constraints.txt -e '.[dev,peers,mlflow,wandb]'

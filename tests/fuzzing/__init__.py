@@ -1,0 +1,1 @@
+"""Fuzzing of each file format and each message: `make fuzz`."""
