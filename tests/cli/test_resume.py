@@ -133,6 +133,6 @@ def test_a_place_that_nothing_opens(tmp_path: Path) -> None:
     said = paceline(
         *("run", "train.py", "-n", "1", "--checkpoints", "nowhere://bucket/path"),
         folder=tmp_path,
-        expect=1,
+        expect=2,
     ).stderr
     assert "checkpoints were to go to nowhere://bucket/path" in said

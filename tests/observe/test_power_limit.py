@@ -55,6 +55,6 @@ def test_what_cannot_be_limited_is_said(
 
 def test_a_run_on_cpus_says_that_nothing_can_be_limited(tmp_path: Path) -> None:
     write_training(tmp_path)
-    said = paceline("run", "train.py", "--power-limit", "300", folder=tmp_path, expect=1).stderr
+    said = paceline("run", "train.py", "--power-limit", "300", folder=tmp_path, expect=2).stderr
     assert "--power-limit 300 was given, but this worker on" in said
     assert "Traceback" not in said

@@ -99,7 +99,7 @@ def test_an_up_that_is_killed_leaves_nothing_running(
         return  # the kill came when it was up
     wait_until(lambda: not traces_of(name).processes, "all processes are gone", seconds=5)
     assert name not in testbed.running()
-    with pytest.raises(PacelineError, match=rf"cut off(.|\n)*down --name {name}"):
+    with pytest.raises(PacelineError, match=rf"interrupted(.|\n)*down --name {name}"):
         testbed.status(name)
     testbed.down(name)
 

@@ -9,6 +9,7 @@ group will use: each sends a random nonce, then a MAC over the nonces of all wor
 import hashlib
 import hmac
 import json
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 
@@ -24,7 +25,6 @@ from paceline.specs import Placement
 PROOF_SECONDS = 20.0
 """Time limit of each round: a stranger may be silent."""
 _NAMING_SECONDS = 2.0
-_STRANGER = "a process without the run's secret in a worker's place"
 
 
 class Stranger(PeerLost):
@@ -70,11 +70,11 @@ class MeshProof:
             unknown = self._unknown(opened)
             if not unknown:
                 raise PeerLost(str(error)) from error
-            raise Stranger(f"{_STRANGER} ({', '.join(unknown)}) does not answer") from error
+            raise _reported(", ".join(unknown), "does not answer") from error
         for rank, answer in enumerate(answers):
             if not hmac.compare_digest(answer, self._answer(group, rank, nonces)):
                 where = ", ".join(self._unknown(opened)) or f"worker {rank} of the group"
-                raise Stranger(f"{_STRANGER} ({where}) gives a wrong answer")
+                raise _reported(where, "gives a wrong answer")
 
     def _answer(self, group: dist.ProcessGroup, rank: int, nonces: Sequence[bytes]) -> bytes:
         about = f"mesh/{self._placement.generation}/{group.group_name}/{rank}/"
@@ -117,3 +117,10 @@ def _exchange(own: bytes, group: dist.ProcessGroup, device: torch.device) -> lis
             raise
         raise TimeoutError(f"a worker does not answer within {PROOF_SECONDS:.0f} s") from error
     return [bytes(row) for row in theirs.tolist()]
+
+
+def _reported(where: str, what: str) -> Stranger:
+    """Return the error, after it is in the log: the run may regroup for another worker's reason."""
+    stranger = Stranger(f"a process without the run's secret in a worker's place ({where}) {what}")
+    print(stranger, file=sys.stderr)
+    return stranger
