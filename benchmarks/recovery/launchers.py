@@ -22,8 +22,11 @@ _SUPERVISE = """
 import sys
 from pathlib import Path
 from paceline.jobs.local_run import train_here
+from paceline.jobs.run_lease import held
 from paceline.specs import Run
-train_here(Run.open(Path(sys.argv[1])))
+run = Run.open(Path(sys.argv[1]))
+with held(run) as lease:
+    train_here(run, lease)
 """
 _STORE_PORT = 29400
 """Inside the nodes."""
