@@ -92,6 +92,28 @@ efficiency_source = "assumed"
 """A cluster.toml, of computers that are nobody's."""
 
 
+BREAKING = """
+import dataclasses
+from pathlib import Path
+whole = training
+
+class Breaking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.calls = nn.Linear(12, 2), 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls > 14 and not Path("mended").exists():
+            raise ValueError("this breaks")
+        return self.layer(x)
+
+def training():
+    return dataclasses.replace(whole(), model=Breaking)
+"""
+"""More of a train.py: its training fails after ten steps, until a file `mended` exists."""
+
+
 def write_training(folder: Path, more: str = "", text: str = SMALL) -> Path:
     """Write a train.py, with more definitions after it."""
     path = folder / "train.py"

@@ -11,7 +11,7 @@ import pytest
 
 from checkpoints.relay import Relay, relaying
 from checkpoints.saved import Checkpoints
-from command import paceline, paceline_json, write_training
+from command import BREAKING, paceline, paceline_json, write_training
 from data.s3_server import S3Server, serving
 from paceline.checkpoints import saver
 from paceline.checkpoints.bucket import Bucket
@@ -184,24 +184,3 @@ def test_resume_refuses_checkpoints_elsewhere_that_others_can_write(tmp_path: Pa
     assert f"chmod -R go-w {tmp_path / 'elsewhere' / run.name}" in said
     subprocess.run(["chmod", "-R", "go-w", tmp_path / "elsewhere" / run.name], check=True)
     assert paceline_json("resume", run, folder=tmp_path)["checkpoints"]["last_step"] == 20
-
-
-BREAKING = """
-import dataclasses
-from pathlib import Path
-whole = training
-
-class Breaking(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer, self.calls = nn.Linear(12, 2), 0
-
-    def forward(self, x):
-        self.calls += 1
-        if self.calls > 14 and not Path("mended").exists():
-            raise ValueError("this breaks")
-        return self.layer(x)
-
-def training():
-    return dataclasses.replace(whole(), model=Breaking)
-"""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from command import paceline, paceline_json, write_training
+from command import BREAKING, paceline, paceline_json, write_training
 from paceline.comm.rendezvous import secret_of
 from paceline.peers.memory_file import MemoryFile
 from paceline.specs import PacelineError, Run
@@ -18,31 +18,16 @@ from ranks import new_run
 
 OTHER_USER = 65534
 
-MORE = """
-import dataclasses
-from pathlib import Path
-quick = training
-
-class Breaking(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer, self.calls = nn.Linear(12, 2), 0
-
-    def forward(self, x):
-        self.calls += 1
-        if self.calls > 14 and not Path("mended").exists():
-            raise ValueError("this breaks")
-        return self.layer(x)
-
-def training():
-    return dataclasses.replace(quick(), model=Breaking)
-
+MORE = (
+    BREAKING
+    + """
 def exporting():
-    with paceline.start(quick()) as trainer:
+    with paceline.start(whole()) as trainer:
         for batch in trainer:
             trainer.step(batch)
         trainer.export("model.safetensors")
 """
+)
 """A training that fails after ten steps until it is mended, and one that exports its weights."""
 
 

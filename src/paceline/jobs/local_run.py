@@ -64,7 +64,7 @@ def train_here(run: Run, lease: Lease, messages: Messages = SILENT) -> None:
 
 @contextmanager
 def _ending_without_folder(launch: LocalLaunch) -> Iterator[None]:
-    """End the workers if the run's folder is gone, whoever notices it first."""
+    """End the workers if the run's folder is gone, whether they or this process notice it."""
     try:
         yield
     except RunFolderGone:
