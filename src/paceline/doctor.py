@@ -5,10 +5,8 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 import psutil
 
@@ -16,24 +14,10 @@ from paceline.cluster.file_systems import LOCAL, MEMORY, file_system
 from paceline.cluster.interfaces import Kind, interfaces, outward
 from paceline.schedulers.scheduler import SCHEDULERS, Scheduler
 from paceline.specs import PacelineError
+from paceline.specs.finding import Finding
 
 _LEAST_FREE_MEMORY_BYTES = 2 * 2**30
 _LEAST_FREE_DISK_BYTES = 5 * 2**30
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check."""
-
-    what: str
-    state: Literal["ok", "note", "bad"]
-    """`note`: works for some uses; `bad`: training does not work until it is fixed."""
-    text: str
-    fix: str = ""
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the fields as plain values, for JSON."""
-        return asdict(self)
 
 
 def examine() -> Iterator[Finding]:

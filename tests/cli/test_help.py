@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from paceline.cli.app import app
 
 COMMANDS = [
-    *(["doctor"], ["probe"], ["plan"], ["study"]),
+    *(["doctor"], ["probe"], ["plan"], ["check"], ["study"]),
     *(["run"], ["submit"], ["resume"], ["ledger"], ["watch"], ["report"], ["trace"]),
     *(["testbed", verb] for verb in ("up", "down", "status", "link", "stop", "start")),
 ]

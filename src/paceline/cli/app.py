@@ -7,6 +7,7 @@ import typer
 
 from paceline import __version__
 from paceline.cli import (
+    check,
     doctor,
     plan,
     probe,
@@ -33,6 +34,7 @@ app = typer.Typer(
 doctor.add_to(app)
 probe.add_to(app)
 plan.add_to(app)
+check.add_to(app)
 run.add_to(app)
 submit.add_to(app)
 resume.add_to(app)

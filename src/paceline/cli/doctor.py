@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from paceline.cli.console import Json, Quiet, print_json
+from paceline.cli.tables.findings import show_finding
 
 if TYPE_CHECKING:
-    from paceline.doctor import Finding
-
-_COLOR = {"ok": "green", "note": "yellow", "bad": "red"}
+    from paceline.specs.finding import Finding
 
 
 def doctor(json: Json = False, quiet: Quiet = False) -> None:
@@ -18,20 +17,11 @@ def doctor(json: Json = False, quiet: Quiet = False) -> None:
 
     Example:  paceline doctor
     """
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(highlight=False, soft_wrap=True, quiet=quiet)
     findings = []
     for finding in _findings():
         findings.append(finding)
-        if json:
-            continue
-        color = _COLOR[finding.state]
-        sign = f"[{color}]{finding.state:<4}[/]"
-        console.print(f"{sign}  {finding.what:<8}  {escape(finding.text)}")
-        if finding.fix:
-            console.print(f"{'':16}[dim]-> {escape(finding.fix)}[/]")
+        if not (json or quiet):
+            show_finding(finding)
     if json:
         print_json({"findings": [finding.to_dict() for finding in findings]})
     if any(finding.state == "bad" for finding in findings):
@@ -39,7 +29,8 @@ def doctor(json: Json = False, quiet: Quiet = False) -> None:
 
 
 def _findings() -> Iterator["Finding"]:
-    from paceline.doctor import Finding, examine
+    from paceline.doctor import examine
+    from paceline.specs.finding import Finding
     from paceline.testbed.requirements import missing
 
     yield from examine()

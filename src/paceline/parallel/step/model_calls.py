@@ -29,3 +29,13 @@ def checked_loss(loss: Any) -> torch.Tensor:
         f"loss(output, target) returned {form}, not a scalar tensor",
         fix="return the mean over the samples of the batch, such as F.cross_entropy does",
     )
+
+
+def refuse_constant(loss: torch.Tensor) -> None:
+    """Raise an error if no gradient flows from the loss."""
+    if not loss.requires_grad:
+        raise PacelineError(
+            "the loss does not depend on any trainable parameter",
+            fix="return it without detach(), .item() or torch.no_grad(), and let at least one"
+            " parameter require gradients",
+        )

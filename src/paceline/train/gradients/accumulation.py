@@ -11,7 +11,8 @@ from paceline.data.loader import Batch
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weights
-from paceline.specs import Layout, PacelineError
+from paceline.parallel.step.model_calls import refuse_constant
+from paceline.specs import Layout
 from paceline.sync.hook import Hook
 from paceline.user.training import Training
 
@@ -65,12 +66,7 @@ class GradientComputation:
         )
 
         def minimize(loss: torch.Tensor, number: int) -> torch.Tensor:
-            if not loss.requires_grad:
-                raise PacelineError(
-                    "the loss does not depend on any trainable parameter",
-                    fix="return it without detach(), .item() or torch.no_grad(), and let at least"
-                    " one parameter require gradients",
-                )
+            refuse_constant(loss)
             # Gradients are averaged over data-parallel ranks, so a loss scaled by its fraction of
             # the weight x ranks gives the mean over the global batch, even if local batches differ.
             # This also holds if weights are averaged: a plain SGD step is linear in the gradient.
