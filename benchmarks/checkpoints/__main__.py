@@ -82,14 +82,16 @@ def _pieces(state: State) -> list[Piece]:
     return [
         piece
         for name, tensor in state.items()
-        for piece in Extent.everything(tuple(tensor.shape)).held(name, tensor)
+        for piece in Extent.everything(tuple(tensor.shape)).pieces(name, tensor)
     ]
 
 
 def _new_saver(folder: Path) -> Saver:
     """One for all rounds, as a run has it: it keeps the memory that it copies into."""
     storage = Folder(folder / "checkpoints")
-    return Saver(storage, Saving(keep_last=9), worker=0, workers=1, attempt=0, tell=lambda *_: None)
+    return Saver(
+        storage, Saving(keep_last=9), worker=0, workers=1, attempt=0, on_saved=lambda *_: None
+    )
 
 
 def _save(state: State, saver: Saver, step: int) -> None:
@@ -104,7 +106,7 @@ def _read_plain(path: Path, room: State) -> None:
 
 def _read(storage: Folder, room: State) -> None:
     manifest = newest_good(
-        storage, worker=0, workers=1, all_agree=lambda good: good, tell=lambda *_: None
+        storage, worker=0, workers=1, all_agree=lambda good: good, on_damage=lambda *_: None
     )
     if manifest is None:
         raise RuntimeError("there is no checkpoint")

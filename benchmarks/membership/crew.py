@@ -19,7 +19,7 @@ FACTS: dict[str, Any] = {
         "loss": 3.141592653589793,
         "window_steps": 5,
     },
-    "holdings": {},
+    "inventory": {},
 }
 """Of a training that keeps no copies for peers: who does has more to say."""
 

@@ -104,7 +104,7 @@ def _snapshot(step: int, rank: int, workers: int, state: list[torch.Tensor]) -> 
     pieces = [
         piece
         for number, tensor in enumerate(state)
-        for piece in Extent.everything(tuple(tensor.shape)).held(f"{rank}.{number}", tensor)
+        for piece in Extent.everything(tuple(tensor.shape)).pieces(f"{rank}.{number}", tensor)
     ]
     return Snapshot(Manifest.head(step), {"model": pieces})
 

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.common.output import argument_parser
 from paceline.cluster.catalog import usual_cluster
 from paceline.plan.calibration.calibrate import guess
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.memory import memory
 from paceline.plan.cost.step_time import StepModel
@@ -42,7 +42,7 @@ def layouts_per_second() -> float:
     cluster = _cluster(1024)
     some = every(GPT3, cluster, 6144)
     layouts = some.take(np.arange(16_384) % len(some))
-    model = StepModel(GPT3, cluster, "bf16", Engine(), Numbers.guessed())
+    model = StepModel(GPT3, cluster, "bf16", Engine(), Coefficients.guessed())
     seconds = []
     for _ in range(20):
         begin = time.process_time()

@@ -24,7 +24,7 @@ def delay(where: str) -> float:
 
 
 class Samples(Dataset[Any]):
-    """Numbers, which may come late."""
+    """Coefficients, which may come late."""
 
     def __len__(self) -> int:
         return 10 * BATCH

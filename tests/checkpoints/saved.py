@@ -52,7 +52,7 @@ class Checkpoints:
             worker=0,
             workers=1,
             attempt=0,
-            tell=self.told.saved,
+            on_saved=self.told.saved,
         )
 
     def save(
@@ -88,7 +88,7 @@ class Checkpoints:
             worker=0,
             workers=1,
             all_agree=lambda good: good,
-            tell=self.told.damaged,
+            on_damage=self.told.damaged,
         )
         if manifest is None:
             return None
@@ -96,7 +96,7 @@ class Checkpoints:
         pieces = [
             piece
             for name, tensor in found.items()
-            for piece in Extent.everything(tuple(tensor.shape)).held(name, tensor)
+            for piece in Extent.everything(tuple(tensor.shape)).pieces(name, tensor)
         ]
         fill(pieces, manifest, self.storage)
         return manifest.step, found

@@ -13,7 +13,7 @@ import torch
 from blake3 import blake3
 
 from checkpoints.saved import Checkpoints, state
-from paceline.checkpoints.manifest import Manifest, seal_of
+from paceline.checkpoints.manifest import Manifest, digest_of
 from paceline.specs import PacelineError
 
 GOOD, NEWEST = "step-0000000010", "step-0000000020"
@@ -150,7 +150,7 @@ def test_a_pickle_in_any_file_runs_nothing(
         )
         text = manifest.model_copy(update={"files": {file: record}}).model_dump_json().encode()
         (folder / FILES[0]).write_bytes(text)
-        (folder / FILES[1]).write_bytes(seal_of(text))
+        (folder / FILES[1]).write_bytes(digest_of(text))
         with pytest.raises(PacelineError, match="no safetensors file"):
             checkpoints.newest()
     else:

@@ -16,7 +16,7 @@ def pieces(**tensors: torch.Tensor) -> dict[str, list[Piece]]:
         "model": [
             piece
             for name, tensor in tensors.items()
-            for piece in Extent.everything(tuple(tensor.shape)).held(name, tensor)
+            for piece in Extent.everything(tuple(tensor.shape)).pieces(name, tensor)
         ]
     }
 

@@ -53,7 +53,7 @@ def test_everything_is_held_in_its_place_and_written_once(
                 begin = min(shard * each, local.shape[0])
                 rows = local[begin : begin + each]
                 own = extent.rows(begin, len(rows))
-                for piece in own.held("weight", rows):
+                for piece in own.pieces("weight", rows):
                     assert torch.equal(piece.tensor, whole[piece.box.slices])
                 for replica in range(replicas):
                     for piece in own.among(replicas, replica).written("weight", rows):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from paceline.cluster.catalog import device, link
 from paceline.cluster.collectives import COLLECTIVES
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.device_groups import group_of
 from paceline.specs.measurements.cluster import Cluster, CollectiveCost
 
@@ -48,9 +48,9 @@ PROBED = plain().model_copy(
 def seconds(
     operation: str, nbytes: float, members: int, per_node: int, cluster: Cluster, **moved: float
 ) -> float:
-    numbers = Numbers.guessed()
+    numbers = Coefficients.guessed()
     for name, by in moved.items():
-        numbers = Numbers(
+        numbers = Coefficients(
             **{each: value * (by if each == name else 1.0) for each, value in vars(numbers).items()}
         )
     stride = 8.0 if per_node == 1 else 1.0
@@ -102,12 +102,12 @@ def test_what_was_not_measured_stays_modelled(nbytes: float, members: int) -> No
 
 def test_arrays_of_layouts_and_of_numbers_at_once() -> None:
     members = np.array([1.0, 2.0, 8.0, 16.0, 64.0])
-    logs = np.vstack([Numbers.guessed().logs, Numbers.guessed().logs + 0.1])
+    logs = np.vstack([Coefficients.guessed().logs, Coefficients.guessed().logs + 0.1])
     for operation in OPERATIONS:
         many = COLLECTIVES[operation](
-            np.full(5, 1e6), group_of(PROBED, Numbers.from_logs(logs), members, 1.0)
+            np.full(5, 1e6), group_of(PROBED, Coefficients.from_logs(logs), members, 1.0)
         )
         assert many.shape == (2, 5)
         assert (many[:, 0] == 0).all()
-        one = group_of(PROBED, Numbers.guessed(), members, 1.0)
+        one = group_of(PROBED, Coefficients.guessed(), members, 1.0)
         assert many[0] == pytest.approx(COLLECTIVES[operation](np.full(5, 1e6), one))

@@ -30,7 +30,7 @@ def _sums() -> list[float]:
                 dist.all_reduce(own, group=group)
                 found.append(float(own))
         for about in ("names", "other names"):
-            assert groups.collected(about, f"{about} {here.rank}") == (
+            assert groups.collect(about, f"{about} {here.rank}") == (
                 [f"{about} {rank}" for rank in range(5)] if here.rank == 0 else []
             )
     return found

@@ -89,7 +89,7 @@ def test_where_members_lie_is_found_out_once(tmp_path: Path) -> None:
     write_tars(tmp_path, [3, 3])
     cache = Cache(tmp_path / "cache")
     Tars(tmp_path / "*.tar", number_of, cache=cache)
-    kept = sorted((cache.folder / "kept").iterdir())
+    kept = sorted((cache.folder / "metadata").iterdir())
     times = [path.stat().st_mtime_ns for path in kept]
     assert len(kept) == 2
     again = Tars(tmp_path / "*.tar", number_of, cache=cache, samples_per_shard=(3, 3))

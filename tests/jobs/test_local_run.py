@@ -18,7 +18,7 @@ CALLER = """
 import json
 from paceline import PacelineError
 from paceline.jobs.local_run import run_here
-from paceline.jobs.messages import Messages
+from paceline.jobs.user_messages import Messages
 from paceline.jobs.request import TrainingRequest
 from paceline.jobs.resumed_run import resume
 from paceline.launch.target import Target

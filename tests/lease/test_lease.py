@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.jobs.run_lease import held, take_lease
+from paceline.jobs.run_lease import lease_held, take_lease
 from paceline.lease import lease as lease_module
 from paceline.lease.lease import Lease, LeaseHeld, LeaseLost, fence_of
 from paceline.lease.record import JobHolder, LeaseRecord, LocalHolder, this_process
@@ -47,7 +47,7 @@ def holds(run: Run, holder: LocalHolder | JobHolder) -> Lease:
 
 def next_term(run: Run) -> int:
     """The term of the next holder, which ends at once."""
-    with held(run) as lease:
+    with lease_held(run) as lease:
         return lease.term
 
 
@@ -81,7 +81,7 @@ def test_of_many_that_come_at_once_one_gets_it(run: Run, dead_before: bool) -> N
 
 
 def test_the_living_holder_is_named_and_the_next_comes_after_it(run: Run) -> None:
-    with held(run) as lease:
+    with lease_held(run) as lease:
         with pytest.raises(LeaseHeld) as refused:
             next_term(run)
         assert f"is being trained by process {os.getpid()} on " in refused.value.problem
@@ -143,7 +143,7 @@ def test_a_holder_that_comes_back_finds_that_it_has_lost(
     fence = fence_of(run)
     fence()
     suspended.renew()
-    with held(run):
+    with lease_held(run):
         with pytest.raises(LeaseLost, match=f"process {os.getpid()} on .* trains the run now"):
             fence()
         with pytest.raises(LeaseLost):
@@ -177,7 +177,7 @@ def test_a_job_continues_the_term_of_its_submission(
     monkeypatch.setattr(job_lease, "_PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr("sys.argv", ["job_lease", str(run.path)])
     run.job_file.touch()
-    with held(run) as lease:
+    with lease_held(run) as lease:
         assert job_lease.main() == 2, "as a job that was submitted by hand meanwhile"
         assert f"is being trained by process {os.getpid()} on " in capsys.readouterr().err
         lease.hand_over(JobHolder(scheduler="slurm", testbed="box", job_id="123"))

@@ -40,9 +40,9 @@ def test_one_that_fails_is_named_once_and_the_others_go_on(
     monkeypatch.setattr(Deaf, "heard", [])
     said: list[str] = []
     audience = Audience(empty_run(tmp_path), ["deaf:fails", "deaf:hears"], said.append)
-    audience.tell([started(0)])
-    audience.tell([steps(1, [1.0])])
-    audience.tell([steps(2, [1.0])])
+    audience.forward([started(0)])
+    audience.forward([steps(1, [1.0])])
+    audience.forward([steps(2, [1.0])])
     audience.close()
     assert Deaf.heard == ["fails", "hears", "hears", "hears", "hears closed"]
     assert said[2:] == ["--to deaf:fails failed and was dropped: RuntimeError: the disk is full"]

@@ -33,7 +33,7 @@ def endpoint(run: Run, words: str = ANY_PORT) -> Iterator[tuple[RunReader, str]]
     audience = Audience(run, [words], said.append)
     try:
         (line,) = said
-        yield RunReader(run, audience.tell), line.split()[1].rstrip(",")
+        yield RunReader(run, audience.forward), line.split()[1].rstrip(",")
     finally:
         audience.close()
 

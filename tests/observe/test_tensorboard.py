@@ -15,9 +15,9 @@ from paceline.specs import Run
 from report.folders import interrupted_run, realistic_run
 
 
-def tell(run: Run, *to: str) -> None:
+def forward(run: Run, *to: str) -> None:
     audience = Audience(run, to, lambda text: None)
-    RunReader(run, audience.tell).refresh()
+    RunReader(run, audience.forward).refresh()
     audience.close()
     assert not audience.failed
 
@@ -38,7 +38,7 @@ def notes_in(found: EventAccumulator) -> list[tuple[int, str]]:
 def test_steps_and_times_are_those_of_the_run(tmp_path: Path) -> None:
     run = realistic_run(tmp_path, count=40)
     state = RunReader(run).refresh()
-    tell(run, "tensorboard")
+    forward(run, "tensorboard")
     found = read_back(run.path / "tensorboard")
     for tag, column in (("loss", state.loss), ("step_seconds", state.seconds)):
         scalars = found.Scalars(tag)
@@ -52,7 +52,7 @@ def test_steps_and_times_are_those_of_the_run(tmp_path: Path) -> None:
 def test_steps_taken_again_are_there_once(tmp_path: Path) -> None:
     run = interrupted_run(tmp_path)
     state = RunReader(run).refresh()
-    tell(run, "tensorboard")
+    forward(run, "tensorboard")
     found = read_back(run.path / "tensorboard")
     losses = found.Scalars("loss")
     assert [each.step for each in losses] == list(range(1, 101))
@@ -64,9 +64,9 @@ def test_steps_taken_again_are_there_once(tmp_path: Path) -> None:
 def test_a_follower_that_begins_anew_repeats_nothing(tmp_path: Path) -> None:
     run = interrupted_run(tmp_path)
     place = f"tensorboard:{tmp_path / 'all'}"
-    tell(run, place)
+    forward(run, place)
     before = read_back(tmp_path / "all" / run.name).Scalars("loss")
-    tell(run, place)
+    forward(run, place)
     assert len(list((tmp_path / "all" / run.name).iterdir())) == 2
     after = read_back(tmp_path / "all" / run.name).Scalars("loss")
     assert after == before

@@ -9,7 +9,7 @@ import torch
 
 from paceline.parallel.dry_run import dry_step
 from paceline.specs import Layout, RankDryRun
-from parallel.rehearsed import (
+from parallel.dry_runs import (
     BLOCKS,
     LENGTH,
     WIDTH,
@@ -28,10 +28,10 @@ PARAMETERS = sum(each.numel() for each in Decoder().parameters())
 BLOCK = sum(each.numel() for each in Decoder().blocks[0].parameters())
 
 
-def calls(picture: RankDryRun, operation: str, dimension: str) -> dict[int, int]:
+def calls(dry: RankDryRun, operation: str, dimension: str) -> dict[int, int]:
     """Bytes of a call, and how often it is made."""
     found: Counter[int] = Counter()
-    for each in picture.transfers:
+    for each in dry.transfers:
         if (each.operation, each.dimension) == (operation, dimension):
             found[each.bytes] += each.count
     return found
@@ -45,59 +45,58 @@ class TestAgainstArithmetic:
     @pytest.mark.parametrize("micro_batch", [None, 1])
     def test_replicas_sum_every_gradient_once(self, micro_batch: int | None) -> None:
         layout = Layout(replicas=4, micro_batch=micro_batch, bucket_megabytes=1)
-        picture = first(layout)
-        assert bytes_of(calls(picture, "all-reduce", "replicas")) == 4 * PARAMETERS
-        assert picture.memory.parameters == picture.memory.gradients == 4 * PARAMETERS
+        dry = first(layout)
+        assert bytes_of(calls(dry, "all-reduce", "replicas")) == 4 * PARAMETERS
+        assert dry.memory.parameters == dry.memory.gradients == 4 * PARAMETERS
         # Two moments for each parameter, and a count of steps for each tensor.
         tensors = sum(1 for _ in Decoder().parameters())
-        assert picture.memory.optimizer == 2 * 4 * PARAMETERS + 4 * tensors
-        assert picture.memory.communication == 4 * PARAMETERS
+        assert dry.memory.optimizer == 2 * 4 * PARAMETERS + 4 * tensors
+        assert dry.memory.communication == 4 * PARAMETERS
 
     @pytest.mark.parametrize("reshard", [True, False])
     def test_shards_gather_weights_twice_and_scatter_gradients_once(self, reshard: bool) -> None:
-        picture = first(Layout(shards=4, reshard=reshard))
+        dry = first(Layout(shards=4, reshard=reshard))
         rest = PARAMETERS - BLOCKS * BLOCK
         gathered = {4 * BLOCK: BLOCKS * (2 if reshard else 1), 4 * rest: 1}
-        assert calls(picture, "all-gather", "shards") == gathered
-        assert calls(picture, "reduce-scatter", "shards") == {4 * BLOCK: BLOCKS, 4 * rest: 1}
-        assert picture.parameters == PARAMETERS // 4
-        assert picture.memory.gradients == PARAMETERS
+        assert calls(dry, "all-gather", "shards") == gathered
+        assert calls(dry, "reduce-scatter", "shards") == {4 * BLOCK: BLOCKS, 4 * rest: 1}
+        assert dry.parameters == PARAMETERS // 4
+        assert dry.memory.gradients == PARAMETERS
 
     def test_micro_batches_of_shards_gather_again_and_scatter_at_the_end(self) -> None:
-        picture = first(Layout(shards=2, micro_batch=1))
+        dry = first(Layout(shards=2, micro_batch=1))
         rest = PARAMETERS - BLOCKS * BLOCK
-        assert calls(picture, "all-gather", "shards") == {4 * BLOCK: 8 * 2 * BLOCKS, 4 * rest: 8}
-        assert calls(picture, "reduce-scatter", "shards") == {4 * BLOCK: BLOCKS, 4 * rest: 1}
+        assert calls(dry, "all-gather", "shards") == {4 * BLOCK: 8 * 2 * BLOCKS, 4 * rest: 8}
+        assert calls(dry, "reduce-scatter", "shards") == {4 * BLOCK: BLOCKS, 4 * rest: 1}
         # Until then gradients are whole.
-        assert picture.memory.gradients >= 4 * PARAMETERS
+        assert dry.memory.gradients >= 4 * PARAMETERS
 
     def test_replicas_of_shards_sum_what_is_scattered(self) -> None:
-        picture = first(Layout(replicas=2, shards=4))
-        assert bytes_of(calls(picture, "all-reduce", "replicas")) == PARAMETERS
-        assert {each.workers for each in picture.transfers if each.dimension == "shards"} == {4}
+        dry = first(Layout(replicas=2, shards=4))
+        assert bytes_of(calls(dry, "all-reduce", "replicas")) == PARAMETERS
+        assert {each.workers for each in dry.transfers if each.dimension == "shards"} == {4}
 
     def test_slices_sum_twice_in_a_block_and_twice_in_its_backward(self) -> None:
-        picture = first(Layout(tensor=4, replicas=2))
+        dry = first(Layout(tensor=4, replicas=2))
         stream = (16 // 2) * LENGTH * WIDTH * 4
-        held = {each.name: each.shape for each in picture.largest}
+        held = {each.name: each.shape for each in dry.largest}
         assert held["head.weight"] == (WORDS // 4, WIDTH)
         # In the head's backward, too, and after an embedding that is worth slicing.
         ends = 1 if held["embed.weight"] == (WORDS, WIDTH) else 2
-        assert calls(picture, "all-reduce", "tensor")[stream] == 4 * BLOCKS + ends
-        assert all(each.inside_node for each in picture.transfers)
+        assert calls(dry, "all-reduce", "tensor")[stream] == 4 * BLOCKS + ends
+        assert all(each.inside_node for each in dry.transfers)
 
     def test_stages_pass_on_what_lies_between_blocks(self) -> None:
         found = tried(Layout(pipeline=4, micro_batch=2), devices=2)
         stream = 2 * LENGTH * WIDTH * 4
-        for picture in found.ranks:
-            neighbours = 2 if 0 < picture.stage < 3 else 1
-            assert calls(picture, "send", "pipeline") == {stream: 8 * neighbours}
-            assert calls(picture, "receive", "pipeline") == {stream: 8 * neighbours}
-        assert [picture.rank for picture in found.ranks] == [0, 1, 2, 3]
-        assert [picture.node for picture in found.ranks] == [0, 0, 1, 1]
+        for dry in found.ranks:
+            neighbours = 2 if 0 < dry.stage < 3 else 1
+            assert calls(dry, "send", "pipeline") == {stream: 8 * neighbours}
+            assert calls(dry, "receive", "pipeline") == {stream: 8 * neighbours}
+        assert [dry.rank for dry in found.ranks] == [0, 1, 2, 3]
+        assert [dry.node for dry in found.ranks] == [0, 0, 1, 1]
         inside = [
-            {each.inside_node for each in picture.transfers if each.workers == 2}
-            for picture in found.ranks
+            {each.inside_node for each in dry.transfers if each.workers == 2} for dry in found.ranks
         ]
         assert inside == [{True}, {True, False}, {True, False}, {True}]
 
@@ -226,5 +225,5 @@ REAL_NIGHTLY = [
 def test_real_ranks_send_the_same(layout: Layout, tmp_path: Path) -> None:
     found = tried(layout)
     real = run_ranks(sent_in_a_step, layout.workers, tmp_path, layout, layout=layout)
-    for picture in found.ranks:
-        assert picture.transfers == real[picture.rank]
+    for dry in found.ranks:
+        assert dry.transfers == real[dry.rank]

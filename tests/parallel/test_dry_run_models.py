@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from paceline.specs import Layout, PacelineError
-from parallel.rehearsed import WIDTH, WORDS, Decoder, first, tried
+from parallel.dry_runs import WIDTH, WORDS, Decoder, first, tried
 
 
 class Turned(nn.Module):

@@ -13,7 +13,7 @@ from command import EXAMPLES
 from paceline.parallel.dry_run.dry_run import dry_run
 from paceline.specs import Layout
 from paceline.user.script import training_of
-from parallel.rehearsed import LENGTH, tried
+from parallel.dry_runs import LENGTH, tried
 
 degrees = st.integers(1, 12)
 

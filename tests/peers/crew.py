@@ -94,20 +94,20 @@ class Crew:
             self.members.pop(name).close()
 
     def newest(self) -> Moment | None:
-        return newest_whole({name: each.holdings() for name, each in self.members.items()})
+        return newest_whole({name: each.inventory() for name, each in self.members.items()})
 
     def restored(self, name: str, generation: int = 1) -> int:
         """Read the newest state as one of those who are left: its step, if it is right."""
         moment = self.newest()
         assert moment is not None
-        holdings = {each: memory.holdings() for each, memory in self.members.items()}
+        inventories = {each: memory.inventory() for each, memory in self.members.items()}
         weight, count = torch.zeros(ROWS, WIDTH), torch.zeros(7, dtype=torch.uint8)
         pieces = [
-            *Extent.everything((ROWS, WIDTH)).held("weight", weight),
-            *Extent.everything((7,)).held("count", count),
+            *Extent.everything((ROWS, WIDTH)).pieces("weight", weight),
+            *Extent.everything((7,)).pieces("count", count),
         ]
         with restored_storage(
-            self.members[name], moment, holdings, self.peers, name=name, generation=generation
+            self.members[name], moment, inventories, self.peers, name=name, generation=generation
         ) as (manifest, storage):
             fill(pieces, manifest, storage)
         assert torch.equal(weight, whole_state(manifest.step))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.peers.copy_placement import duties, groups, keepers_of_copies
+from paceline.peers.copy_placement import copy_holders, duties, groups
 from paceline.peers.inventory import HeldMoment, Inventory, Moment, Row, Sources, newest_whole
 from paceline.specs import PacelineError
 
@@ -28,7 +28,7 @@ def holdings_of(
 
 @given(SOME_NODES)
 def test_copies_are_on_other_nodes(nodes: list[str]) -> None:
-    keepers = keepers_of_copies(nodes)
+    keepers = copy_holders(nodes)
     most = Counter(nodes).most_common(1)[0][1]
     for owner, keeper in enumerate(keepers):
         assert owner != keeper
@@ -88,10 +88,12 @@ def test_the_newest_whole_moment_is_found(data: st.DataObject) -> None:
     )
     some = st.lists(held, max_size=3, unique_by=lambda each: each.moment)
     found = data.draw(st.tuples(some, some, some))
-    holdings = {name: Inventory(held=tuple(each)) for name, each in zip("abc", found, strict=True)}
+    inventories = {
+        name: Inventory(held=tuple(each)) for name, each in zip("abc", found, strict=True)
+    }
 
     def whole(moment: Moment) -> bool:
-        held = [each for one in holdings.values() for each in one.held if each.moment == moment]
+        held = [each for one in inventories.values() for each in one.held if each.moment == moment]
         here = {each.own for each in held} | {rank for each in held for rank in each.copies}
         stripes = {row.stripe for each in held for row in each.rows}
         # Two chunks of each rank; the stripe whose parity it keeps itself has none of it.
@@ -107,7 +109,7 @@ def test_the_newest_whole_moment_is_found(data: st.DataObject) -> None:
         )
 
     expected = [moment for moment in moments if whole(moment)]
-    assert newest_whole(holdings) == (expected[-1] if expected else None)
+    assert newest_whole(inventories) == (expected[-1] if expected else None)
 
 
 @given(st.integers(2, 9), st.integers(1, 8))

@@ -74,7 +74,7 @@ def test_a_peer_that_is_killed_in_the_middle(tmp_path: Path) -> None:
         process.kill()
         memory.wait()
         assert re.search(r"on b: .*(gone|reset)", str(told[20]))
-        (held,) = memory.holdings().held
+        (held,) = memory.inventory().held
         assert (held.own, held.copies) == (0, ())
     finally:
         process.kill()
@@ -115,7 +115,7 @@ def test_a_new_generation_does_not_wait_for_a_copy_of_the_old_one() -> None:
             assert time.monotonic() - began < 2
         thread.join(10)
         assert isinstance(crew.told["member 0"][20], str)
-        assert [each.moment.step for each in crew.members["member 0"].holdings().held] == [10]
+        assert [each.moment.step for each in crew.members["member 0"].inventory().held] == [10]
         crew.copy(20)
         assert isinstance(crew.told["member 0"][20], Copied)
     finally:
@@ -168,7 +168,7 @@ def test_what_is_computed_from_changed_parity_is_not_taken() -> None:
         moment = crew.newest()
         assert moment is not None
         copies = crew.members["member 0"].copies
-        (held,) = copies.holdings().held
+        (held,) = copies.inventory().held
         for row in held.rows:
             shelf_row = copies.stored(moment, row)
             assert isinstance(shelf_row, MemoryFile)

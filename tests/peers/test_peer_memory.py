@@ -122,10 +122,10 @@ def test_what_is_complete_everywhere_lets_the_older_be_forgotten(crews: list[Cre
     for step in (10, 20, 30, 40):
         crew.copy(step)
     memory = crew.members["member 0"]
-    assert [held.moment.step for held in memory.holdings().held] == [20, 30, 40]
+    assert [held.moment.step for held in memory.inventory().held] == [20, 30, 40]
     assert memory.complete_step == 40
     memory.forget(before=40)
-    assert [held.moment.step for held in memory.holdings().held] == [40]
+    assert [held.moment.step for held in memory.inventory().held] == [40]
 
 
 def test_an_older_generation_is_not_answered(crews: list[Crew]) -> None:

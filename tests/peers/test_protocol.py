@@ -160,7 +160,7 @@ def test_any_bytes_are_refused(garbage: bytes) -> None:
         near.sendall(new_nonce() + garbage)
         near.shutdown(socket.SHUT_WR)
         with pytest.raises(ConnectionError):
-            _wire(far).hear()
+            _wire(far).receive_message()
 
 
 @settings(max_examples=100, deadline=None)
@@ -175,7 +175,7 @@ def test_any_signed_bytes_are_a_message_or_refused(body: bytes) -> None:
         signing = Signing(SECRET, b"peer memory", mine=mine, theirs=theirs, called=True)
         near.sendall(len(body).to_bytes(4, "big") + signing.sign(body) + body)
         with suppress(Forged):
-            assert isinstance(wire.hear(), Spec)
+            assert isinstance(wire.receive_message(), Spec)
 
 
 def _wire(connection: socket.socket) -> Wire:
@@ -187,7 +187,7 @@ def test_what_is_not_there_is_refused_and_the_connection_stays(crew: Crew) -> No
     with pytest.raises(PeerFailed, match="no copy of step 11 of generation 0 here"):
         source.description(MOMENT.model_copy(update={"step": 11}), 0)
     wire = source._wire
-    wire.say(AskBytes(generation=0, moment=MOMENT, of=0, begin=10**15, bytes=1))
+    wire.send_message(AskBytes(generation=0, moment=MOMENT, of=0, begin=10**15, bytes=1))
     with pytest.raises(PeerFailed, match="no copy of step"):
         source.take(memoryview(bytearray(1)))
     assert source.description(MOMENT, 0).head.step == 10

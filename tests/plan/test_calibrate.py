@@ -1,4 +1,4 @@
-"""Numbers are found again in steps that were made with them."""
+"""Coefficients are found again in steps that were made with them."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.plan.calibration.calibrate import Steps, fit, guess
-from paceline.plan.cost.coefficients import GUESSES, Numbers
+from paceline.plan.cost.coefficients import PRIORS, Coefficients
 from paceline.specs import Layout
 from plan.shapes import steps
 
@@ -20,18 +20,18 @@ OTHERS = [Layout(replicas=16, tensor=4, micro_batch=8), Layout(replicas=4, tenso
 
 def measured(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Steps:
     what = steps(*LAYOUTS)
-    return replace(what, seconds=what.predicted(Numbers.from_logs(logs)))
+    return replace(what, seconds=what.predicted(Coefficients.from_logs(logs)))
 
 
 def test_a_slower_cluster_is_recognized() -> None:
-    names = list(GUESSES)
-    logs = Numbers.guessed().logs
+    names = list(PRIORS)
+    logs = Coefficients.guessed().logs
     logs[names.index("matmul_rate")] -= 0.1
     logs[names.index("between_rate")] -= 0.4
     logs[names.index("launch_seconds")] += 0.5
     found = fit([measured(logs)])
     unseen = steps(*OTHERS)
-    truth = unseen.predicted(Numbers.from_logs(logs))
+    truth = unseen.predicted(Coefficients.from_logs(logs))
     before, _, _ = guess().predict(unseen)
     after, low, high = found.predict(unseen)
     assert np.abs(before / truth - 1).max() > 0.1
@@ -40,7 +40,7 @@ def test_a_slower_cluster_is_recognized() -> None:
 
 
 def test_one_wild_row_pulls_little() -> None:
-    what = measured(Numbers.guessed().logs)
+    what = measured(Coefficients.guessed().logs)
     seconds = what.seconds.copy()
     seconds[4] *= 2.0
     found = fit([replace(what, seconds=seconds)])
@@ -49,14 +49,14 @@ def test_one_wild_row_pulls_little() -> None:
 
 
 def test_what_was_fitted_is_surer_than_a_guess() -> None:
-    what = measured(Numbers.guessed().logs)
+    what = measured(Coefficients.guessed().logs)
     _, low, high = guess().predict(what)
     _, fitted_low, fitted_high = fit([what]).predict(what)
     assert (np.log(fitted_high / fitted_low) < np.log(high / low)).all()
 
 
 def test_guesses_say_where_they_come_from() -> None:
-    for name, each in GUESSES.items():
+    for name, each in PRIORS.items():
         assert each.why, name
         assert each.origin in ("measured", "published", "assumed")
-        assert float(getattr(Numbers.guessed(), name)) == pytest.approx(each.value)
+        assert float(getattr(Coefficients.guessed(), name)) == pytest.approx(each.value)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.cluster.catalog import device, link
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.energy import HGX_H100, Activity, joules, money, node_power
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.step_time import StepModel
@@ -65,7 +65,7 @@ def test_more_time_and_more_computing_take_more(share: float, longer: float) -> 
 
 def test_a_step_of_a_layout() -> None:
     what = steps(Layout(replicas=8, pipeline=4, tensor=2, micro_batch=4))
-    model = StepModel(what.profile, what.cluster, "bf16", Engine(), Numbers.guessed())
+    model = StepModel(what.profile, what.cluster, "bf16", Engine(), Coefficients.guessed())
     times = model.times(what.layouts, what.batch)
     activity = Activity.of(times)
     together = activity.computing + activity.communicating + activity.idle

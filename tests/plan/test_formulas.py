@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.compute import EVERY_SECOND
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
@@ -109,7 +109,7 @@ def test_the_bubble() -> None:
         shape=shape,
         batch=32,
     )
-    times = StepModel(what.profile, cluster(), "bf16", Engine(), Numbers.guessed()).times(
+    times = StepModel(what.profile, cluster(), "bf16", Engine(), Coefficients.guessed()).times(
         what.layouts, what.batch
     )
     share = times.bubble / times.compute
@@ -167,5 +167,5 @@ def test_habits_of_torch() -> None:
 
 def _parts(layout: Layout, engine: Engine) -> Times:
     what = steps(layout, shape=GPT3)
-    model = StepModel(what.profile, what.cluster, "bf16", engine, Numbers.guessed())
+    model = StepModel(what.profile, what.cluster, "bf16", engine, Coefficients.guessed())
     return model.times(what.layouts, what.batch)

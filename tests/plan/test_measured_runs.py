@@ -87,7 +87,7 @@ def test_a_probe_replaces_guesses() -> None:
     )
     probed = guesses_for(WHERE.model_copy(update={"device": device, "collectives": (line,)}))
     assert list(probed) == list(plain)
-    assert probed["exchange_rate"].value == 1.0
+    assert probed["bucket_rate"].value == 1.0
     # Measured lines are held against the guessed rate, which must stay.
     assert probed["between_rate"].value == plain["between_rate"].value
     assert probed["between_rate"].spread < plain["between_rate"].spread

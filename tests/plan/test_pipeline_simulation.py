@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.distributed.pipelining import ScheduleInterleaved1F1B
 
 from paceline.plan.calibration.calibrate import Steps
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.cost.pipeline_schedules import Schedule, order
@@ -234,7 +234,7 @@ def test_layouts_as_the_closed_form_has_them() -> None:
         layouts=Layouts.of(LAYOUTS),
         batch=np.full(len(LAYOUTS), 512.0),
     )
-    numbers = Numbers.guessed()
+    numbers = Coefficients.guessed()
     model = StepModel(what.profile, what.cluster, "bf16", what.engine, numbers)
     times = model.times(what.layouts, what.batch)
     found = simulated(what, numbers)
@@ -247,7 +247,7 @@ def test_layouts_as_the_closed_form_has_them() -> None:
 
 def test_blocks_that_stages_do_not_divide() -> None:
     """Eight blocks on three stages: three, three, and two with the head; nothing is lost."""
-    what, numbers = steps(Layout(pipeline=3, micro_batch=1)), Numbers.guessed()
+    what, numbers = steps(Layout(pipeline=3, micro_batch=1)), Coefficients.guessed()
     (found,) = pipelines(what, numbers)
     (alone,) = pipelines(steps(Layout(micro_batch=1)), numbers)
     model = StepModel(what.profile, what.cluster, "bf16", what.engine, numbers)

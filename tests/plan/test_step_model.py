@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.plan.calibration.calibrate import guess
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.memory import memory
 from paceline.plan.cost.step_time import StepModel, Times
@@ -21,7 +21,7 @@ quick = settings(max_examples=60, deadline=None)
 def times(layout: Layout, batch: int = 1024, inside: float = 1.0, between: float = 1.0) -> Times:
     what = steps(layout, batch=batch)
     where = cluster(inside=inside, between=between)
-    model = StepModel(what.profile, where, "bf16", Engine(), Numbers.guessed())
+    model = StepModel(what.profile, where, "bf16", Engine(), Coefficients.guessed())
     return model.times(what.layouts, what.batch)
 
 
@@ -86,8 +86,8 @@ def test_more_shards_need_less_memory_for_states(layout: Layout) -> None:
 @settings(max_examples=20, deadline=None)
 def test_together_as_one_by_one(many: list[Layout]) -> None:
     what = steps(*many)
-    together = what.predicted(Numbers.guessed())
-    alone = [steps(each).predicted(Numbers.guessed())[0] for each in many]
+    together = what.predicted(Coefficients.guessed())
+    alone = [steps(each).predicted(Coefficients.guessed())[0] for each in many]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
@@ -104,8 +104,8 @@ def test_a_slower_network_hurts_groups_with_few_members_in_a_node() -> None:
     """Sixteen slices over two nodes have eight interfaces, replicas of eight slices have one."""
     what = steps(Layout(tensor=8, replicas=8, micro_batch=4), Layout(replicas=64, micro_batch=4))
     hand = Engine(overlap_data=False)
-    fast = replace(what, engine=hand).predicted(Numbers.guessed())
-    slow = on(cluster(between=0.1), replace(what, engine=hand)).predicted(Numbers.guessed())
+    fast = replace(what, engine=hand).predicted(Coefficients.guessed())
+    slow = on(cluster(between=0.1), replace(what, engine=hand)).predicted(Coefficients.guessed())
     # An eighth of the weights over an eighth of the interfaces: the same bytes on every interface.
     assert (slow - fast)[0] == pytest.approx((slow - fast)[1], rel=0.25)
 
@@ -113,4 +113,4 @@ def test_a_slower_network_hurts_groups_with_few_members_in_a_node() -> None:
 def test_a_precision_that_the_device_has_not() -> None:
     what = replace(steps(Layout(micro_batch=1)), precision="fp8")
     with pytest.raises(PacelineError, match="no matrix products in fp8"):
-        what.predicted(Numbers.guessed())
+        what.predicted(Coefficients.guessed())

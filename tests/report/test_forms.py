@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from paceline.report import RunReader
-from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.chart import Chart
 from paceline.report.drawing.figure_files import PNG_SCALE, WIDTH_PIXELS
 from paceline.report.drawing.tables import Table, latex
 from paceline.report.formats import Form, Report, comparison_report, run_report, study_report, write
@@ -165,7 +165,7 @@ def test_without_pypdf_it_is_said_what_to_install(
 
 
 def test_every_picture_has_a_key_that_is_a_good_file_name(reports: dict[str, Report]) -> None:
-    found: list[Picture] = [p for each in reports.values() for p in each.brief().pictures]
+    found: list[Chart] = [p for each in reports.values() for p in each.brief().pictures]
     assert all(re.fullmatch(r"[a-z-]+", picture.key) for picture in found)
 
 

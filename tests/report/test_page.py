@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from paceline.report import ReportedRun, RunState, render
-from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.chart import Chart
 from paceline.report.run.sections import progress
 from paceline.specs import Damaged, Finished, NotSaved, PacelineError
 from report.folders import (
@@ -104,7 +104,7 @@ def test_data_does_not_break_out_of_its_script(
 ) -> None:
     draw = progress._loss
 
-    def with_nasty_label(state: RunState, altair: ModuleType) -> Picture:
+    def with_nasty_label(state: RunState, altair: ModuleType) -> Chart:
         found = draw(state, altair)
         found.spec["description"] = NASTY
         return found

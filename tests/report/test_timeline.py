@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from paceline.report import RunReader, RunState, cause, render, view
-from paceline.report.drawing.chart import Picture, drawing_packages
+from paceline.report.drawing.chart import Chart, drawing_packages
 from paceline.report.formats import run_report, write
 from paceline.report.live.view import line
 from paceline.report.run.fault_history import fault_figures
@@ -19,11 +19,11 @@ from report.faulty import faulty_run, lost, often_regrouped_run, regrouped
 from report.folders import empty_run, ended, failed, interrupted_run, resumed, say, started, steps
 
 
-def drawn(state: RunState) -> Picture:
+def drawn(state: RunState) -> Chart:
     return timeline_picture(state, fault_figures(state), drawing_packages()[0])
 
 
-def layers(picture: Picture) -> list[list[dict[str, Any]]]:
+def layers(picture: Chart) -> list[list[dict[str, Any]]]:
     """The rows of each layer."""
     return [layer["data"]["values"] for layer in picture.spec["layer"]]
 

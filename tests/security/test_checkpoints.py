@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from checkpoints.saved import SHAPES, Checkpoints, state
 from paceline.checkpoints.bucket import Bucket
 from paceline.checkpoints.folder import Folder
-from paceline.checkpoints.manifest import MANIFEST, SEAL, Manifest, seal_of
+from paceline.checkpoints.manifest import MANIFEST, SEAL, Manifest, digest_of
 from paceline.checkpoints.storage import Damaged
 from paceline.checkpoints.verification import manifest_of
 from paceline.specs import PacelineError
@@ -44,7 +44,7 @@ def forge(checkpoints: Checkpoints, change: Change, step: str = STEP) -> None:
     change(manifest)
     text = json.dumps(manifest).encode()
     path.write_bytes(text)
-    path.with_name(SEAL).write_bytes(seal_of(text))
+    path.with_name(SEAL).write_bytes(digest_of(text))
 
 
 def flaw(checkpoints: Checkpoints) -> str:
@@ -215,7 +215,7 @@ def test_any_manifest_is_one_or_damaged(
     storage, folder = Folder(checkpoints), checkpoints / STEP
     make_folder(folder, exist_ok=True)
     write_owned(folder / MANIFEST, text)
-    write_owned(folder / SEAL, seal_of(text))
+    write_owned(folder / SEAL, digest_of(text))
     with suppress(Damaged):
         for name in manifest_of(storage, 20).files:
             assert (folder / name).parent == folder

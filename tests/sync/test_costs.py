@@ -84,7 +84,7 @@ def _trained(sync: SyncSettings, layout: Layout, groups: Any, steps: int) -> tup
         for tensor in vars(fragment).values()
         if isinstance(tensor, torch.Tensor)
     ]
-    return mode.bound.transport.sent_bytes, sum(kept)
+    return mode.context.transport.sent_bytes, sum(kept)
 
 
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.nightly)])

@@ -16,7 +16,7 @@ from torch import nn
 
 import paceline
 from paceline.specs import Faults, Layout, Plan, Saving
-from paceline.sync.flat import Held, rows_of
+from paceline.sync.buckets import LocalParameter, even_buckets
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.stale import Stale
 from paceline.sync.modes.stale.hook import StaleWeights
@@ -90,8 +90,8 @@ def replayed(workers: int, arrivals: list[list[Arrival]], optimizer: Any) -> tor
     at each server, which applies them to its part."""
     replicas = Replicas(workers, **RECIPE)
     model = replicas.models[0]
-    held = [Held(name, each, each.detach()) for name, each in model.named_parameters()]
-    rows = rows_of(held, len(arrivals))
+    held = [LocalParameter(name, each, each.detach()) for name, each in model.named_parameters()]
+    rows = even_buckets(held, len(arrivals))
     sizes = [sum(shape.numel() for shape in row.shapes) for row in rows]
     parts = [nn.Parameter(part.clone()) for part in torch.split(replicas.weights()[0], sizes)]
     optimizers = [optimizer([part], lr=optimizer.keywords["lr"] / workers) for part in parts]
@@ -277,4 +277,4 @@ def sent_bytes(changes: dict[str, Any]) -> int:
     with paceline.start(classification(**changes)) as trainer:
         for batch in trainer:
             trainer.step(batch)
-    return trainer._stepper.mode.bound.transport.sent_bytes
+    return trainer._stepper.mode.context.transport.sent_bytes

@@ -10,7 +10,7 @@ import vl_convert
 from paceline.cluster.catalog import device, link
 from paceline.cluster.collectives import Array
 from paceline.plan.calibration.calibrate import Steps, guess
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.cost.step_time import StepModel
@@ -63,7 +63,7 @@ class Scenario:
             interfaces_per_node=self.interfaces,
         )
 
-    def seconds_per_image(self, nodes: int, numbers: Numbers) -> Array:
+    def seconds_per_image(self, nodes: int, numbers: Coefficients) -> Array:
         """Return the seconds per image, for each row of the planner's coefficients."""
         cluster = self.cluster(nodes)
         batch = self.batch or (self.images_per_device or 1) * cluster.devices
@@ -74,7 +74,7 @@ class Scenario:
         model = StepModel(RESNET, cluster, "fp16", Engine(), numbers)
         return model.times(Layouts.of([layout]), float(batch)).total / batch
 
-    def efficiency(self, nodes: int, numbers: Numbers) -> Array:
+    def efficiency(self, nodes: int, numbers: Coefficients) -> Array:
         """Return the throughput per node, relative to that of one node."""
         alone = self.seconds_per_image(1, numbers)
         return alone / self.seconds_per_image(nodes, numbers) / nodes
@@ -93,10 +93,12 @@ SCENARIOS = (
 )
 
 
-def _draws() -> Numbers:
+def _draws() -> Coefficients:
     fit = guess()
     random = np.random.default_rng(0)
-    return Numbers.from_logs(random.multivariate_normal(fit.numbers.logs, fit.covariance, DRAWS))
+    return Coefficients.from_logs(
+        random.multivariate_normal(fit.numbers.logs, fit.covariance, DRAWS)
+    )
 
 
 def single_nodes() -> str:

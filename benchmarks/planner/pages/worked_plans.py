@@ -153,7 +153,7 @@ def by_hand(found: Found, estimate: Estimate) -> str:
     moved = (2 * rounds * engine.gathered_bytes + engine.gradient_bytes) * LLAMA.parameters
     moved *= (layout.shards - 1) / layout.shards
     line = cluster.devices_per_node * cluster.network_bytes_per_second
-    network = line * float(numbers.between_rate * numbers.exchange_rate)
+    network = line * float(numbers.between_rate * numbers.bucket_rate)
     compute = estimate.seconds["compute"]
     rows = [
         [

@@ -83,8 +83,8 @@ class Ours:
     def common(self) -> Weights:
         """A copy of what the replicas have in common."""
         mode = self._trainer._stepper.mode
-        tensors = mode.consensus() or [held.local for held in mode.bound.held]
-        names = (held.name for held in mode.bound.held)
+        tensors = mode.consensus() or [held.local for held in mode.context.parameters]
+        names = (held.name for held in mode.context.parameters)
         return {name: each.detach().clone() for name, each in zip(names, tensors, strict=True)}
 
     def drain(self) -> None:

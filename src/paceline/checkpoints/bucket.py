@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.checkpoints.manifest import MANIFEST, SEAL, seal_of
+from paceline.checkpoints.manifest import MANIFEST, SEAL, digest_of
 from paceline.checkpoints.storage import Damaged, Draft, checked_size, step_name, steps_among
 from paceline.specs import PacelineError
 
@@ -104,7 +104,7 @@ class _BucketDraft:
 
     def commit(self, manifest: bytes) -> None:
         self.write(MANIFEST, [manifest])
-        self.write(SEAL, [seal_of(manifest)])
+        self.write(SEAL, [digest_of(manifest)])
 
     def abandon(self) -> None:
         with suppress(FileNotFoundError):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from paceline.checkpoints.manifest import MANIFEST, SEAL, seal_of
+from paceline.checkpoints.manifest import MANIFEST, SEAL, digest_of
 from paceline.checkpoints.storage import Damaged, Draft, checked_size, step_name, steps_among
 from paceline.specs import PacelineError
 from paceline.specs.owned_files import check_owned, make_folder, open_owned, read_bounded
@@ -103,7 +103,7 @@ class _FolderDraft:
 
     def commit(self, manifest: bytes) -> None:
         self.write(MANIFEST, [manifest])
-        self.write(SEAL, [seal_of(manifest)])
+        self.write(SEAL, [digest_of(manifest)])
         _sync_folder(self._path)
         self._path.rename(self._parent / step_name(self._step))
         _sync_folder(self._parent)

@@ -170,10 +170,10 @@ def together(stored: Iterable[tuple[str, StoredTensor]]) -> dict[str, StoredTens
     return found
 
 
-def seal_of(manifest: bytes) -> bytes:
+def digest_of(manifest: bytes) -> bytes:
     """Return the manifest's hash in the format of `sha256sum --check`."""
     return f"{hashlib.sha256(manifest).hexdigest()}  {MANIFEST}\n".encode()
 
 
-SEAL_BYTES = len(seal_of(b""))
+SEAL_BYTES = len(digest_of(b""))
 """Size of the file with the manifest's hash."""

@@ -60,8 +60,8 @@ class Cost:
 class Saver:
     """Writes one worker's part of every checkpoint; worker 0 commits the checkpoints.
 
-    `tell` receives the cost of every complete checkpoint on worker 0, and the reason of a failed
-    one on any worker.
+    `on_saved` receives the cost of every complete checkpoint on worker 0, and the reason of a
+    failed one on any worker.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Saver:
         workers: int,
         attempt: int,
         check: Callable[[], None] = lambda: None,
-        tell: Callable[[int, Cost | str], None],
+        on_saved: Callable[[int, Cost | str], None],
     ) -> None:
         """`check` raises, before a commit, if this run may no longer write checkpoints."""
-        self._storage, self._saving, self._tell = storage, saving, tell
+        self._storage, self._saving, self._on_saved = storage, saving, on_saved
         self._check = check
         self._worker, self._workers, self._attempt = worker, workers, attempt
         self._thread: threading.Thread | None = None
@@ -128,13 +128,13 @@ class Saver:
                 completed, linked_bytes = self._complete(snapshot, draft)
                 files = completed.files
         except Exception as error:
-            self._tell(step, describe(error))
+            self._on_saved(step, describe(error))
             return
         self._before, self.last = (step, files), step
         if completed is None:
             return
         self._remove_expired(completed)
-        self._tell(
+        self._on_saved(
             step,
             Cost(
                 bytes=completed.bytes,

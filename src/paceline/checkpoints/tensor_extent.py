@@ -117,7 +117,7 @@ class Extent:
         """Return the same extent, held by `copies` times as many workers."""
         return Extent(self.whole, self.parts, self.copies * copies, self.copy * copies + copy)
 
-    def held(self, name: str, local: torch.Tensor) -> Iterator[Piece]:
+    def pieces(self, name: str, local: torch.Tensor) -> Iterator[Piece]:
         """Yield all of a worker's rectangles."""
         for box, here in self.parts:
             yield Piece(name, self.whole, box, _cut(local, Box(here, box.shape)))
@@ -126,7 +126,7 @@ class Extent:
         """Yield the pieces that a worker writes. Workers that hold the same data divide it."""
         # Start at an index that depends on the name, to spread small tensors over the workers, too.
         first = zlib.crc32(name.encode())
-        for piece in self.held(name, local):
+        for piece in self.pieces(name, local):
             count = min(self.copies, max(1, piece.tensor.nbytes // _SMALLEST_PART_BYTES))
             for number, box in enumerate(piece.box.split(count)):
                 if (first + number) % self.copies == self.copy:

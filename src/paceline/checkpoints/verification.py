@@ -13,7 +13,7 @@ from paceline.checkpoints.manifest import (
     SEAL,
     SEAL_BYTES,
     Manifest,
-    seal_of,
+    digest_of,
 )
 from paceline.checkpoints.storage import Damaged, Storage
 from paceline.specs import PacelineError
@@ -28,7 +28,7 @@ def manifest_of(storage: Storage, step: int) -> Manifest:
     """Return a checkpoint's manifest; raise Damaged if its hash or contents are wrong."""
     seal = _contents(storage, step, SEAL, SEAL_BYTES)
     text = _contents(storage, step, MANIFEST, MOST_MANIFEST_BYTES)
-    if seal_of(text) != seal:
+    if digest_of(text) != seal:
         raise Damaged(f"{MANIFEST} is not what was sealed: its SHA-256 differs from that in {SEAL}")
     try:
         manifest = Manifest.model_validate_json(text)
@@ -56,7 +56,7 @@ def newest_good(
     worker: int,
     workers: int,
     all_agree: Callable[[bool], bool],
-    tell: Callable[[int, str], None],
+    on_damage: Callable[[int, str], None],
 ) -> Manifest | None:
     """Return the manifest of the newest intact checkpoint; None if there are no checkpoints.
 
@@ -71,7 +71,7 @@ def newest_good(
             _check_share(storage, step, manifest, sorted(manifest.files)[worker::workers])
         except Damaged as error:
             flaw = str(error)
-            tell(step, flaw)
+            on_damage(step, flaw)
         if all_agree(flaw is None):
             return manifest
         if worker == 0:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from paceline.cli.console import messages, print_json, say
-from paceline.jobs.messages import short_path
+from paceline.jobs.user_messages import short_path
 
 if TYPE_CHECKING:
     from paceline.schedulers.submission import SubmittedJob
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
     """Print how a run ended, and exit with its code."""
-    from paceline.jobs.failure import refuse_failed
+    from paceline.jobs.failed_run import refuse_failed
     from paceline.report import ReportedRun
     from paceline.report.run.protection_figures import off_sentences
     from paceline.report.run.sections.prediction import prediction_figures, prediction_sentence

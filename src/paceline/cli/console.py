@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.jobs.messages import Messages
+from paceline.jobs.user_messages import Messages
 
 JOB, OUTPUT = "Job", "Output"
 """Groups of options in `--help`."""

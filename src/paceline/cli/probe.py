@@ -14,7 +14,7 @@ from paceline.cli.options.cluster_options import (
     SchedulerName,
     Testbed,
 )
-from paceline.jobs.messages import short_path
+from paceline.jobs.user_messages import short_path
 from paceline.observe.progress_bar import progress_bar
 
 

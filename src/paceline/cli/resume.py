@@ -25,7 +25,7 @@ from paceline.cli.options.layout_options import (
     Tensor,
     given_layout,
 )
-from paceline.jobs.messages import short_path
+from paceline.jobs.user_messages import short_path
 
 
 def resume(

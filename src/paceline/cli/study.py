@@ -11,7 +11,7 @@ from paceline.cli.console import Json, Quiet, Train, print_json, say
 from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options import cluster_options, layout_options
 from paceline.cli.options.study_checks import check_measuring, check_where
-from paceline.jobs.messages import short_path
+from paceline.jobs.user_messages import short_path
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
@@ -31,12 +31,12 @@ def study(
     workers: Annotated[
         str | None,
         typer.Option(
-            "-n", "--workers", metavar="N[,N…]", help="Numbers of workers on this machine."
+            "-n", "--workers", metavar="N[,N…]", help="Coefficients of workers on this machine."
         ),
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option("--nodes", metavar="N[,N…]", help="Numbers of nodes of the cluster."),
+        typer.Option("--nodes", metavar="N[,N…]", help="Coefficients of nodes of the cluster."),
     ] = None,
     devices: Annotated[
         str | None,
@@ -196,9 +196,9 @@ def study(
     )
     folder = StudyFolder.begun(out or DEFAULT_PARENT / f"{name}-{kind}", wanted)
     say(f"study: {short_path(folder.path)}", unless=quiet or json)
-    with _told(show=not (quiet or json)) as tell:
+    with _progress_shown(show=not (quiet or json)) as show_progress:
         try:
-            done = measure(folder, launcher, at_once, tell)
+            done = measure(folder, launcher, at_once, show_progress)
         except KeyboardInterrupt:
             launcher.interrupt()
             say("interrupted; repeat the command to continue")
@@ -268,14 +268,14 @@ def _on_cluster(
 
 
 @contextmanager
-def _told(*, show: bool) -> "Iterator[Callable[[Progress], None]]":
+def _progress_shown(*, show: bool) -> "Iterator[Callable[[Progress], None]]":
     """Show a progress bar of the runs; without a terminal, print a line for each."""
     from paceline.observe.progress_bar import progress_bar
 
     with progress_bar("runs", show=show) as advance:
         said: set[str] = set()
 
-        def tell(now: "Progress") -> None:
+        def show_progress(now: "Progress") -> None:
             advance((now.done + len(now.failed)) / max(1, now.wanted))
             for name in now.going:
                 if name not in said:
@@ -285,7 +285,7 @@ def _told(*, show: bool) -> "Iterator[Callable[[Progress], None]]":
                         unless=not show,
                     )
 
-        yield tell
+        yield show_progress
 
 
 def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) -> None:

@@ -185,22 +185,25 @@ class Groups:
         self.health.connections.forget(opened)
         dist.destroy_process_group(group)
 
-    def collected(self, about: str, words: str) -> list[str]:
+    def collect(self, about: str, words: str) -> list[str]:
         """Collect a text from each worker; return them by rank on worker 0, nothing elsewhere."""
         if self._store is None:
             return [words]
-        self.say(f"collected/{about}/{self.placement.rank}", words)
+        self.publish(f"collected/{about}/{self.placement.rank}", words)
         if self.placement.rank:
             return []
-        return [self.heard(f"collected/{about}/{rank}") for rank in range(self.placement.workers)]
+        return [
+            self.read_published(f"collected/{about}/{rank}")
+            for rank in range(self.placement.workers)
+        ]
 
-    def say(self, about: str, words: str) -> None:
+    def publish(self, about: str, words: str) -> None:
         """Publish a text to the other workers under a new key."""
         if self._store is not None:
             with self.health.waiting():
                 self._store.set(about, words)
 
-    def heard(self, about: str) -> str:
+    def read_published(self, about: str) -> str:
         """Wait for a text that another worker publishes, and return it."""
         assert self._store is not None, "a single worker has no other to wait for"
         with self.health.waiting():

@@ -78,9 +78,9 @@ class Cache:
                 else:
                     _lock(part, wait=True)
 
-    def kept(self, name: str, make: Callable[[], bytes]) -> bytes:
+    def metadata(self, name: str, make: Callable[[], bytes]) -> bytes:
         """Return small metadata of a file, created once and never evicted."""
-        path = self.folder / "kept" / self._path(name).name
+        path = self.folder / "metadata" / self._path(name).name
         locks = self.folder / "locks"
         for folder in (path.parent, locks):
             self._make_folder(folder)

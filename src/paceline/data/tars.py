@@ -96,7 +96,7 @@ class Tars(Sharded):
             with self._files.open(shard) as content:
                 return json.dumps(members_of(content, file.url)).encode()
 
-        members: Members = json.loads(self._files.cache.kept(f"members of {file.name}", make))
+        members: Members = json.loads(self._files.cache.metadata(f"members of {file.name}", make))
         return members
 
 

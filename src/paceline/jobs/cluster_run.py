@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from paceline.jobs.messages import SILENT, Messages
 from paceline.jobs.request import TrainingRequest
 from paceline.jobs.run_lease import submitting
+from paceline.jobs.user_messages import SILENT, Messages
 from paceline.observe.versions import write_versions
 from paceline.report import RunReader, watch
 from paceline.schedulers import submission

@@ -6,9 +6,9 @@ from contextlib import contextmanager, suppress
 
 from rich.console import Console
 
-from paceline.jobs.messages import SILENT, Messages, Receiver, short_path
 from paceline.jobs.request import TrainingRequest
-from paceline.jobs.run_lease import held
+from paceline.jobs.run_lease import lease_held
+from paceline.jobs.user_messages import SILENT, Messages, Receiver, short_path
 from paceline.launch import supervisor
 from paceline.launch.follower import following
 from paceline.launch.supervisor import LocalLaunch
@@ -32,7 +32,7 @@ def run_here(
         messages.note(warning)
     job = request.job().model_copy(update={"devices_per_node": plan.layout.workers})
     run = Run.create(request.runs, job, plan)
-    with held(run) as lease:
+    with lease_held(run) as lease:
         train_here(run, lease, messages)
     return run
 

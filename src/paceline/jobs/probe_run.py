@@ -10,9 +10,9 @@ from pathlib import Path
 from paceline.cluster.probe.assemble import cluster_of
 from paceline.cluster.probe.probe_folder import done_part, read_probed
 from paceline.jobs.cluster_run import ClusterRequest, until_over
-from paceline.jobs.failure import refuse_failed
-from paceline.jobs.messages import SILENT, Messages
-from paceline.jobs.run_lease import held, submitting
+from paceline.jobs.failed_run import refuse_failed
+from paceline.jobs.run_lease import lease_held, submitting
+from paceline.jobs.user_messages import SILENT, Messages
 from paceline.launch import supervisor
 from paceline.launch.target import Target
 from paceline.observe.versions import write_versions
@@ -112,7 +112,7 @@ def _probed_here(request: ProbeRequest, messages: Messages, advance: Advance) ->
     if warning := supervisor.check_room(job.workers, accelerators):
         messages.note(warning)
     run = _new_run(job, request.runs)
-    with held(run) as lease:
+    with lease_held(run) as lease:
         launch = supervisor.LocalLaunch(run, lease)
         try:
             _follow(run, lambda: launch.poll() is not None, advance)

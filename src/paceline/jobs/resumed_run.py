@@ -8,9 +8,9 @@ from typing import Any
 from paceline.checkpoints.storage_place import folder_at
 from paceline.jobs.cluster_run import ClusterRequest
 from paceline.jobs.local_run import train_here
-from paceline.jobs.messages import SILENT, Messages, short_path
 from paceline.jobs.plan_choice import another_layout
-from paceline.jobs.run_lease import held, submitting
+from paceline.jobs.run_lease import lease_held, submitting
+from paceline.jobs.user_messages import SILENT, Messages, short_path
 from paceline.launch import supervisor
 from paceline.report import RunReader
 from paceline.schedulers.submission import SubmittedJob, fit_job
@@ -71,7 +71,7 @@ def _resume_here(
     )
     if warning := supervisor.check_room(plan.layout.workers, supervisor.accelerators()):
         messages.note(warning)
-    with held(run) as lease:
+    with lease_held(run) as lease:
         run.write_plan(plan)
         run.write_job(job)
         train_here(run, lease, messages)

@@ -25,7 +25,7 @@ def take_lease(run: Run) -> Lease:
 
 
 @contextmanager
-def held(run: Run) -> Iterator[Lease]:
+def lease_held(run: Run) -> Iterator[Lease]:
     """Hold a run's lease for the block."""
     lease = take_lease(run)
     try:

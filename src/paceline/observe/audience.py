@@ -46,7 +46,7 @@ class Audience:
         """Whether no listener is left."""
         return not self._listeners
 
-    def tell(self, events: Sequence[AnyEvent]) -> None:
+    def forward(self, events: Sequence[AnyEvent]) -> None:
         """Forward events that were read since the last call."""
         news = self._digest.take(events)
         if news:

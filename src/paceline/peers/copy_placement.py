@@ -31,11 +31,11 @@ def duties(rank: int, nodes: Sequence[str], *, parity_group: int, parity: int) -
             for row in rows_of_stripe(group, _rows(len(group), parity), stripe)
         )
         return Duties(rows=tuple(row for row in rows if row.keeper == rank))
-    keepers = keepers_of_copies(nodes)
+    keepers = copy_holders(nodes)
     return Duties(copies=tuple(owner for owner, keeper in enumerate(keepers) if keeper == rank))
 
 
-def keepers_of_copies(nodes: Sequence[str]) -> list[int]:
+def copy_holders(nodes: Sequence[str]) -> list[int]:
     """Return the rank that stores each rank's peer copy, on another node if there is one."""
     order = _node_by_node(nodes)
     most = Counter(nodes).most_common(1)[0][1]

@@ -13,7 +13,7 @@ _MOST_MOMENTS = 3
 
 
 @dataclass
-class _Kept:
+class _StoredState:
     own: int | None = None
     parts: dict[int, PartFiles] = field(default_factory=dict)
     rows: dict[Row, MemoryFile] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class HeldCopies:
     """A member's own parts, peer copies and parity. Entries never change once stored."""
 
     def __init__(self) -> None:
-        self._kept: dict[Moment, _Kept] = {}
+        self._kept: dict[Moment, _StoredState] = {}
         self._changed = threading.Condition()
         self._closed = False
         self.generation = 0
@@ -45,7 +45,7 @@ class HeldCopies:
         with self._changed:
             if moment.generation != self.generation:
                 raise ConnectionAbortedError(f"the copy of step {moment.step} was abandoned")
-            kept = self._kept.setdefault(moment, _Kept())
+            kept = self._kept.setdefault(moment, _StoredState())
             kept.own, kept.parts[rank] = rank, part
             self._drop_oldest()
             self._changed.notify_all()
@@ -69,7 +69,7 @@ class HeldCopies:
         with self._changed:
             self._going_on(moment).complete = True
 
-    def _going_on(self, moment: Moment) -> _Kept:
+    def _going_on(self, moment: Moment) -> _StoredState:
         """Return the entry of a copy in progress; raise an error if a new generation began."""
         if moment.generation != self.generation or moment not in self._kept:
             raise ConnectionAbortedError(f"the copy of step {moment.step} was abandoned")
@@ -126,7 +126,7 @@ class HeldCopies:
                 return None
             return kept.rows.get(of) if isinstance(of, Row) else kept.parts.get(of)
 
-    def holdings(self) -> Inventory:
+    def inventory(self) -> Inventory:
         """Return an inventory of everything held here."""
         with self._changed:
             return Inventory(

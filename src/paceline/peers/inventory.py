@@ -99,12 +99,12 @@ class Inventory(Spec):
 class Sources:
     """The members that hold each part and parity row of one moment."""
 
-    def __init__(self, moment: Moment, holdings: Mapping[str, Inventory]) -> None:
+    def __init__(self, moment: Moment, inventories: Mapping[str, Inventory]) -> None:
         self.moment = moment
         self.parts: dict[int, list[str]] = {}
         """Members that hold a rank's whole part; the part's owner comes first."""
         self.rows: dict[Row, list[str]] = {}
-        for name, each in sorted(holdings.items()):
+        for name, each in sorted(inventories.items()):
             for held in each.held:
                 if held.moment == moment:
                     self._add(name, held)
@@ -153,13 +153,13 @@ class Sources:
         ]
 
 
-def newest_whole(holdings: Mapping[str, Inventory]) -> Moment | None:
+def newest_whole(inventories: Mapping[str, Inventory]) -> Moment | None:
     """Return the newest moment for which these members can supply every worker's part."""
-    for moment in sorted(_moments(holdings.values()), key=lambda each: each.order, reverse=True):
-        if not Sources(moment, holdings).missing():
+    for moment in sorted(_moments(inventories.values()), key=lambda each: each.order, reverse=True):
+        if not Sources(moment, inventories).missing():
             return moment
     return None
 
 
-def _moments(holdings: Iterable[Inventory]) -> set[Moment]:
-    return {held.moment for each in holdings for held in each.held}
+def _moments(inventories: Iterable[Inventory]) -> set[Moment]:
+    return {held.moment for each in inventories for held in each.held}

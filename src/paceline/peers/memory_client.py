@@ -67,7 +67,7 @@ class Source:
         """Return the description of a rank's part; with `wait`, wait until the part exists."""
         seconds = self._patience_seconds if wait else 0
         with self._told_of():
-            self._wire.say(
+            self._wire.send_message(
                 AskPart(generation=self._generation, moment=moment, rank=rank, wait_seconds=seconds)
             )
             answer = self._heard()
@@ -101,7 +101,7 @@ class Source:
     def ask(self, moment: Moment, byte_range: ByteRange) -> None:
         """Request bytes; `take` receives them later."""
         with self._told_of():
-            self._wire.say(
+            self._wire.send_message(
                 AskBytes(
                     generation=self._generation,
                     moment=moment,
@@ -132,7 +132,7 @@ class Source:
         return self._receive(answer, into)
 
     def _heard(self) -> Answer:
-        answer = self._wire.hear()
+        answer = self._wire.receive_message()
         if isinstance(answer, Refusal):
             raise PeerFailed(self._peer, answer.why)
         if not isinstance(answer, Answer):

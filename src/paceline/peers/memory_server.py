@@ -74,7 +74,7 @@ class Server:
             deadline = time.monotonic() + PROOF_SECONDS
             wire = Wire(connection, self._secret, called=False, deadline=deadline)
             while True:
-                question = wire.hear()
+                question = wire.receive_message()
                 if not known:
                     known = True
                     self._strangers.remove(connection)
@@ -92,7 +92,7 @@ class Server:
 
     def _answer(self, wire: Wire, question: Question) -> None:
         if question.generation < self._copies.generation:
-            wire.say(
+            wire.send_message(
                 Refusal(
                     why=f"this is generation {self._copies.generation}, not {question.generation}"
                 )
@@ -101,12 +101,12 @@ class Server:
         found = self._found(question)
         if found is None:
             moment = question.moment
-            wire.say(
+            wire.send_message(
                 Refusal(why=f"no copy of step {moment.step} of generation {moment.generation} here")
             )
             return
         answer, parts = found
-        wire.say(answer)
+        wire.send_message(answer)
         wire.send(parts)
 
     def _found(self, question: Question) -> tuple[Answer, Iterable[memoryview]] | None:

@@ -58,21 +58,21 @@ class _Place:
 class PeerMemory:
     """One member's peer memory: what it holds, its server and its connections.
 
-    `tell` receives the result of every copy: a `Copied`, or the reason why this worker does not
-    hold everything that it must store. A failed copy does not prevent the next one.
+    `on_copied` receives the result of every copy: a `Copied`, or the reason why this worker does
+    not hold everything that it must store. A failed copy does not prevent the next one.
     """
 
     def __init__(
         self,
         secret: bytes,
         address: str,
-        tell: Callable[[int, Copied | str], None],
+        on_copied: Callable[[int, Copied | str], None],
         *,
         patience_seconds: float = 30.0,
     ) -> None:
         self._secret, self._patience_seconds = secret, patience_seconds
         self.copies = HeldCopies()
-        self._tell = tell
+        self._on_copied = on_copied
         self._server = Server(address, secret, self.copies)
         self._place: _Place | None = None
         self._thread: threading.Thread | None = None
@@ -154,9 +154,9 @@ class PeerMemory:
         """The newest step for which this worker holds its own part and everything it must store."""
         return self.copies.complete_step
 
-    def holdings(self) -> Inventory:
+    def inventory(self) -> Inventory:
         """Return this member's inventory, for finding the newest complete state."""
-        return self.copies.holdings()
+        return self.copies.inventory()
 
     def forget(self, before: int) -> None:
         """Drop earlier steps; the caller knows that step `before` is complete on all workers."""
@@ -188,12 +188,12 @@ class PeerMemory:
             ) + sum(self._keep_row(place, calls, moment, row) for row in place.duties.rows)
             self.copies.completed(moment)
         except Exception as error:
-            self._tell(step, describe(error))
+            self._on_copied(step, describe(error))
             return
         finally:
             calls.close()
         seconds = time.perf_counter() - began
-        self._tell(step, Copied(own.description.bytes, received, seconds, stall_seconds))
+        self._on_copied(step, Copied(own.description.bytes, received, seconds, stall_seconds))
 
     def _keep_copy(self, place: _Place, calls: Calls, moment: Moment, rank: int) -> int:
         source = calls.source(place.peers[rank])

@@ -86,13 +86,13 @@ class Wire:
         self._deadline = math.inf
         self._connection.settimeout(patience_seconds)
 
-    def say(self, message: Spec) -> None:
+    def send_message(self, message: Spec) -> None:
         """Send a signed message."""
         body = message.model_dump_json().encode()
         head = len(body).to_bytes(_LENGTH_BYTES, "big")
         self._connection.sendall(head + self._signing.sign(body) + body)
 
-    def hear(self) -> Question | Answer | Refusal:
+    def receive_message(self) -> Question | Answer | Refusal:
         """Receive the next message; raise a connection error if the other end has closed."""
         length = int.from_bytes(self._exactly(_LENGTH_BYTES), "big")
         if length > MOST_MESSAGE_BYTES:

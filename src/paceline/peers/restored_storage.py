@@ -28,13 +28,13 @@ class PartLost(OSError):
 def restored_storage(
     memory: PeerMemory,
     moment: Moment,
-    holdings: Mapping[str, Inventory],
+    inventories: Mapping[str, Inventory],
     peers: Mapping[str, Peer],
     *,
     name: str,
     generation: int,
 ) -> Iterator[tuple[Manifest, Readable]]:
-    """Open the state of a moment for reading from the members in `holdings`.
+    """Open the state of a moment for reading from the members in `inventories`.
 
     `name` is this member's name; its own memory is read without the network. `generation` is the
     one about to begin; members in a newer generation refuse to answer. Members that fail are
@@ -42,7 +42,7 @@ def restored_storage(
     """
     calls = memory.calls(generation, _PATIENCE_SECONDS)
     try:
-        state = _PeersState(memory, moment, holdings, peers, name, calls)
+        state = _PeersState(memory, moment, inventories, peers, name, calls)
         yield state.manifest(), state
     finally:
         calls.close()
@@ -53,15 +53,15 @@ class _PeersState:
         self,
         memory: PeerMemory,
         moment: Moment,
-        holdings: Mapping[str, Inventory],
+        inventories: Mapping[str, Inventory],
         peers: Mapping[str, Peer],
         me: str,
         calls: Calls,
     ) -> None:
         self._copies, self._moment, self._peers = memory.copies, moment, peers
         self._me, self._calls = me, calls
-        self._holdings = dict(holdings)
-        self._sources = Sources(moment, holdings)
+        self._holdings = dict(inventories)
+        self._sources = Sources(moment, inventories)
         self._described: dict[int, PartDescription] = {}
         for rank in range(moment.workers):
             self._described[rank] = self._from_those_left(self._description, rank)

@@ -101,8 +101,8 @@ def _simulated(best: Best, found: Fit) -> Best:
     places = np.append(np.argsort(learning, kind="stable"), np.arange(number, len(scored.seconds)))
     ranked = replace(scored, steps=scored.steps.take(places), seconds=scored.seconds[places])
     (estimate,) = ranked.best(found, 1, best.precision)
-    told = estimate.model_copy(update={"simulated_seconds": float(seconds[places[0]])})
-    return replace(best, found=ranked, estimate=told)
+    updated = estimate.model_copy(update={"simulated_seconds": float(seconds[places[0]])})
+    return replace(best, found=ranked, estimate=updated)
 
 
 def _skipped_remarks(refused: Mapping[int, Infeasible], fewest: int) -> list[str]:

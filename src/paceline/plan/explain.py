@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from paceline.plan.calibration.calibrate import Fit, Steps
-from paceline.plan.cost.coefficients import GUESSES
+from paceline.plan.cost.coefficients import PRIORS
 from paceline.plan.cost.compute import Passes
 from paceline.plan.search.best_layout import Best
 
@@ -97,7 +97,7 @@ def numbers_used(found: Fit) -> list[Line]:
     return [
         Line(
             each.name,
-            f"{found.origins[place]}: {GUESSES[each.name].why}",
+            f"{found.origins[place]}: {PRIORS[each.name].why}",
             f"{float(getattr(found.numbers, each.name)):.3g} (x/ {np.exp(spreads[place]):.2f})",
         )
         for place, each in enumerate(fields(found.numbers))

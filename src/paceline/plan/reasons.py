@@ -148,7 +148,7 @@ def helps(
         ),
         "twice the batch": (cluster, 2 * batch),
     }
-    told = []
+    helps = []
     for change, (changed, samples) in changes.items():
         try:
             then = best_on(profiles, changed, samples, found, sync)
@@ -156,8 +156,8 @@ def helps(
             continue
         faster = then.learned_per_second / best.learned_per_second
         if faster > WORTH_SAYING:
-            told.append(Help(change=change, faster=faster))
-    return tuple(sorted(told, key=lambda each: -each.faster))
+            helps.append(Help(change=change, faster=faster))
+    return tuple(sorted(helps, key=lambda each: -each.faster))
 
 
 def _faster(cluster: Cluster, tier: str) -> Cluster:

@@ -14,7 +14,7 @@ from paceline.report.comparison.page import (
     runs_table,
 )
 from paceline.report.drawing.brief import Brief
-from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.chart import Chart
 from paceline.report.drawing.figure_files import PictureForm, write_pictures
 from paceline.report.drawing.pdf import to_pdf
 from paceline.report.drawing.tables import Table, rows_to_csv, to_csv, to_latex
@@ -140,7 +140,7 @@ def _check(output: Path, form: Form) -> None:
         )
 
 
-def _pictures(report: Report) -> Sequence[Picture]:
+def _pictures(report: Report) -> Sequence[Chart]:
     pictures = report.brief().pictures
     if not pictures:
         raise PacelineError(

@@ -44,7 +44,7 @@ def measure(
     folder: StudyFolder,
     launcher: Launcher,
     at_once: int,
-    tell: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     """Run the repetitions that are not finished.
 
@@ -77,7 +77,7 @@ def measure(
             run = folder.new_run(each, job, plan)
             going[each.name] = (each, run, launcher.start(run, each.point))
         progress.going = list(going)
-        tell(progress)
+        on_progress(progress)
         for name, (each, run, over) in list(going.items()):
             if over():
                 del going[name]
@@ -88,7 +88,7 @@ def measure(
                     progress.failed.append(name)
         time.sleep(_POLL_SECONDS)
     progress.going = []
-    tell(progress)
+    on_progress(progress)
     return progress
 
 

@@ -12,8 +12,8 @@ import torch
 
 from paceline.comm.dtensor import local_tensor
 from paceline.specs import SyncSettings
-from paceline.sync.flat import Row, buckets_of
-from paceline.sync.hook import Bound, Hook
+from paceline.sync.buckets import Bucket, buckets_by_size
+from paceline.sync.hook import Hook, HookContext
 
 
 class Bucketed(Hook):
@@ -21,10 +21,10 @@ class Bucketed(Hook):
 
     replicas_differ = False
 
-    def __init__(self, settings: SyncSettings, bound: Bound) -> None:
-        super().__init__(settings, bound)
-        self._buckets = buckets_of(bound.learning, bound.bucket_bytes)
-        self._missing = [len(row.held) for row in self._buckets]
+    def __init__(self, settings: SyncSettings, context: HookContext) -> None:
+        super().__init__(settings, context)
+        self._buckets = buckets_by_size(context.learning, context.bucket_bytes)
+        self._missing = [len(bucket.parameters) for bucket in self._buckets]
         self._begun: list[Future[None]] = []
         self._open = False
         self._step = 0
@@ -32,8 +32,8 @@ class Bucketed(Hook):
             each.parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 functools.partial(self._arrived, number)
             )
-            for number, row in enumerate(self._buckets)
-            for each in row.held
+            for number, bucket in enumerate(self._buckets)
+            for each in bucket.parameters
         ]
 
     @contextmanager
@@ -48,14 +48,14 @@ class Bucketed(Hook):
     def before_forward(self, step: int) -> None:
         """Reset the count of missing gradients."""
         self._step = step
-        self._missing = [len(row.held) for row in self._buckets]
+        self._missing = [len(bucket.parameters) for bucket in self._buckets]
 
     def after_backward(self, step: int) -> None:
         """Communicate the remaining buckets, and wait for all."""
         del step
         self._begin_ready(all_of_them=True)
         for begun in self._begun:
-            self.bound.lane.finish(begun)
+            self.context.lane.finish(begun)
         self._begun.clear()
 
     def close(self) -> None:
@@ -80,13 +80,13 @@ class Bucketed(Hook):
             if self._missing[number] > 0 and not all_of_them:
                 return
             communicate = functools.partial(self._communicate, number)
-            self._begun.append(self.bound.lane.begin(communicate))
+            self._begun.append(self.context.lane.begin(communicate))
 
 
-def gradients_of(row: Row) -> list[torch.Tensor]:
+def gradients_of(bucket: Bucket) -> list[torch.Tensor]:
     """Return this worker's part of each gradient; zeros for a parameter that the model did not use
     here, because another worker may have used it."""
-    for each in row.held:
+    for each in bucket.parameters:
         if each.parameter.grad is None:
             each.parameter.grad = torch.zeros_like(each.parameter)
-    return [local_tensor(each.parameter.grad) for each in row.held]  # type: ignore[arg-type]
+    return [local_tensor(each.parameter.grad) for each in bucket.parameters]  # type: ignore[arg-type]

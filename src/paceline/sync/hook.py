@@ -10,16 +10,16 @@ from paceline.specs import SyncSettings
 if TYPE_CHECKING:
     import torch
 
-    from paceline.sync.flat import Held, Row
+    from paceline.sync.buckets import Bucket, LocalParameter
     from paceline.sync.lane import Lane
     from paceline.sync.transport import Transport
 
 
 @dataclass(frozen=True)
-class Bound:
+class HookContext:
     """The parameters, optimizer and communication that a hook works with."""
 
-    held: "Sequence[Held]"
+    parameters: "Sequence[LocalParameter]"
     """Every parameter that this worker holds, or its part of it."""
     optimizer: "torch.optim.Optimizer"
     transport: "Transport"
@@ -31,39 +31,39 @@ class Bound:
     """Record that replicas use another mode from a step on, and why."""
 
     @property
-    def learning(self) -> "list[Held]":
+    def learning(self) -> "list[LocalParameter]":
         """The trained parameters; the others stay equal on all replicas."""
-        return [each for each in self.held if each.parameter.requires_grad]
+        return [each for each in self.parameters if each.parameter.requires_grad]
 
-    def row(self) -> "Row":
-        """Return the trained parameters as one row of numbers."""
-        from paceline.sync.flat import Row
+    def bucket(self) -> "Bucket":
+        """Return the trained parameters as one bucket."""
+        from paceline.sync.buckets import Bucket
 
-        return Row(tuple(self.learning))
+        return Bucket(tuple(self.learning))
 
-    def in_order(self, rows: "Iterable[tuple[Row, torch.Tensor]]") -> "list[torch.Tensor]":
-        """Return rows as tensors in the order of `held`; parameters in no row are unchanged."""
-        from paceline.sync.flat import in_order
+    def in_order(self, buckets: "Iterable[tuple[Bucket, torch.Tensor]]") -> "list[torch.Tensor]":
+        """Return flat tensors as tensors in the order of `parameters`."""
+        from paceline.sync.buckets import in_order
 
-        return in_order(self.held, rows)
+        return in_order(self.parameters, buckets)
 
     def load(self, tensors: "Sequence[torch.Tensor]") -> None:
-        """Copy tensors, in the order of `held`, into the weights."""
+        """Copy tensors, in the order of `parameters`, into the weights."""
         import torch
 
         from paceline.comm.torch_internals import foreach_copy_
 
         with torch.no_grad():
-            foreach_copy_([each.local for each in self.held], list(tensors))
+            foreach_copy_([each.local for each in self.parameters], list(tensors))
 
 
 @dataclass(frozen=True)
-class Kept:
+class SyncTensor:
     """A tensor that a hook keeps between steps, in the shape of its part of a parameter."""
 
     kind: str
     """Its kind, such as `anchor`."""
-    of: "Held"
+    of: "LocalParameter"
     tensor: "torch.Tensor"
     common: bool
     """Whether it is equal on all replicas."""
@@ -78,9 +78,9 @@ class Hook:
     replicas_differ = True
     """Whether each replica saves its own weights and optimizer state."""
 
-    def __init__(self, settings: SyncSettings, bound: Bound) -> None:
+    def __init__(self, settings: SyncSettings, context: HookContext) -> None:
         self.settings: SyncSettings = settings
-        self.bound = bound
+        self.context = context
 
     def last_backward(self) -> AbstractContextManager[None]:
         """Return a context manager for the backward that completes a step's gradients."""
@@ -101,8 +101,8 @@ class Hook:
         """Called when the worker has updated its weights."""
 
     def consensus(self) -> "list[torch.Tensor] | None":
-        """Return the weights that the replicas share, in the order of `Bound.held`; None if these
-        are the model's weights. A collective call."""
+        """Return the weights that the replicas share, in the order of `context.parameters`; None
+        if these are the model's weights. A collective call."""
         return None
 
     def conclude(self) -> None:
@@ -111,7 +111,7 @@ class Hook:
     def drain(self) -> None:
         """Wait until nothing is in flight, and hold the state to save; a collective call."""
 
-    def kept(self) -> Iterator[Kept]:
+    def saved_tensors(self) -> Iterator[SyncTensor]:
         """Yield the tensors that a checkpoint needs besides weights and optimizer state."""
         return iter(())
 
@@ -123,7 +123,7 @@ class Hook:
         """Called before a checkpoint with these `numbers` is read."""
 
     def restored(self, numbers: Mapping[str, Any], *, same_replicas: bool) -> None:
-        """Called when weights, optimizer and the tensors of `kept` are restored.
+        """Called when weights, optimizer and the tensors of `saved_tensors` are restored.
 
         With another number of replicas, every replica begins with the mean of all, and only common
         tensors are restored.
@@ -139,12 +139,12 @@ class Hook:
         if common is None:
             yield
             return
-        own = [each.local.detach().clone() for each in self.bound.held]
-        self.bound.load(common)
+        own = [each.local.detach().clone() for each in self.context.parameters]
+        self.context.load(common)
         try:
             yield
         finally:
-            self.bound.load(own)
+            self.context.load(own)
 
 
 class EngineHook(Hook):

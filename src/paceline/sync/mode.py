@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 from paceline.specs import SyncSettings
 
 if TYPE_CHECKING:
-    from paceline.sync.hook import Bound, Hook
+    from paceline.sync.hook import Hook, HookContext
 
 
 class SyncMode(SyncSettings):
@@ -38,10 +38,10 @@ class SyncMode(SyncSettings):
     """
 
     hook_path: ClassVar[str]
-    """`module:name` of a factory that takes the settings and a `Bound`, and returns a `Hook`."""
+    """`module:name` of a factory, which takes the settings and a `HookContext`."""
 
-    def hook(self, bound: "Bound") -> "Hook":
+    def hook(self, context: "HookContext") -> "Hook":
         """Return the hook that the trainer calls in every step; a collective call."""
         module, _, name = self.hook_path.partition(":")
-        made: Hook = getattr(import_module(module), name)(self, bound)
+        made: Hook = getattr(import_module(module), name)(self, context)
         return made

@@ -133,7 +133,7 @@ class Stepper:
         """Release all process groups; the state stays."""
         with suppress(RuntimeError):  # a pending collective of a broken group
             self.monitor.close()
-        self.mode.bound.lane.close()
+        self.mode.context.lane.close()
         self.parallel_model.close()
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class Stepper:
 
     def _waited(self) -> float:
         """Return how long this worker has waited for overlapped communication."""
-        return self.mode.bound.lane.waited_seconds
+        return self.mode.context.lane.waited_seconds
 
     def _new_monitor(self) -> Monitor:
         return Monitor(

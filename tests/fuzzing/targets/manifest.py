@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from checkpoints.saved import Checkpoints
 from fuzzing.target import Target
 from paceline.checkpoints.folder import Folder
-from paceline.checkpoints.manifest import MANIFEST, SEAL, seal_of
+from paceline.checkpoints.manifest import MANIFEST, SEAL, digest_of
 from paceline.checkpoints.storage import Damaged
 from paceline.checkpoints.verification import manifest_of
 from paceline.specs import PacelineError
@@ -20,7 +20,7 @@ def consume(data: bytes, folder: Path) -> None:
     """Read the manifest of a checkpoint."""
     make_folder(folder / STEP, exist_ok=True)
     write_owned(folder / STEP / MANIFEST, data)
-    write_owned(folder / STEP / SEAL, seal_of(data))
+    write_owned(folder / STEP / SEAL, digest_of(data))
     with suppress(Damaged, PacelineError):
         manifest_of(Folder(folder), 20)
 

@@ -9,7 +9,7 @@ from blake3 import blake3
 
 from checkpoints.saved import Checkpoints
 from fuzzing.target import Target
-from paceline.checkpoints.manifest import MANIFEST, SEAL, seal_of
+from paceline.checkpoints.manifest import MANIFEST, SEAL, digest_of
 from paceline.specs import PacelineError
 from paceline.specs.owned_files import write_owned
 
@@ -32,7 +32,7 @@ def consume(data: bytes, folder: Path) -> None:
     manifest["files"][FILE] = {"bytes": len(data), "blake3": blake3(data).hexdigest()}
     text = json.dumps(manifest).encode()
     write_owned(path, text)
-    write_owned(path.with_name(SEAL), seal_of(text))
+    write_owned(path.with_name(SEAL), digest_of(text))
     with suppress(PacelineError):
         saved.newest()
 

@@ -26,7 +26,7 @@ def consume(data: bytes, folder: Path) -> None:
         there.sendall(len(data).to_bytes(4, "big") + signing.sign(data) + data[: 60 << 10])
         there.shutdown(socket.SHUT_WR)
         with suppress(ConnectionError):
-            wire.hear()
+            wire.receive_message()
 
 
 def seeds() -> list[bytes]:

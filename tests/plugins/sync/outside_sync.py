@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from paceline.specs.plans.traffic import NUMBER_BYTES, ReplicatedPart, Traffic, copied, transfer
-from paceline.sync.hook import Bound, Hook
+from paceline.sync.hook import Hook, HookContext
 from paceline.sync.mode import SyncMode
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class EveryFewSteps(SyncMode):
         """Return a guess."""
         return 1.2 if workers > 1 else 1.0
 
-    def hook(self, bound: Bound) -> "Averages":
+    def hook(self, context: HookContext) -> "Averages":
         """Return what averages the weights."""
-        return Averages(self, bound)
+        return Averages(self, context)
 
 
 class Averages(Hook):
@@ -61,14 +61,14 @@ class Averages(Hook):
 
     def consensus(self) -> "list[torch.Tensor]":
         """Return the mean over the replicas."""
-        row, lane = self.bound.row(), self.bound.lane
+        row, lane = self.context.bucket(), self.context.lane
         weights = row.weights()
-        mean = lane.finish(lane.begin(lambda: self.bound.transport.average(weights)))
-        return self.bound.in_order([(row, mean)])
+        mean = lane.finish(lane.begin(lambda: self.context.transport.average(weights)))
+        return self.context.in_order([(row, mean)])
 
     def conclude(self) -> None:
         """Take the mean."""
-        self.bound.load(self.consensus())
+        self.context.load(self.consensus())
 
 
 MODE = EveryFewSteps()

@@ -35,7 +35,7 @@ def follow(run: "Run", to: Sequence[str], console: "Console") -> None:
         return alone or (audience.empty and not console.is_terminal)
 
     try:
-        report.watch(run, console, until=in_vain, tell=audience.tell)
+        report.watch(run, console, until=in_vain, on_events=audience.forward)
     finally:
         audience.close()
     if audience.failed:

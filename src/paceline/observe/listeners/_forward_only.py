@@ -17,8 +17,8 @@ def identity(run: Run) -> str:
 class Once:
     """Lets each step's metrics through once; of a repeated step, the first."""
 
-    def __init__(self, told: int = 0) -> None:
-        self._told = told
+    def __init__(self, last_step: int = 0) -> None:
+        self._last_step = last_step
         """The last step that the tool has."""
         self._new = False
         self._notes: list[str] = []
@@ -32,8 +32,8 @@ class Once:
         """Yield the observations that the tool does not have yet."""
         for seen in news:
             if "step" in seen.figures:  # further metrics of the same step follow
-                self._new = seen.step > self._told
-                self._told = max(self._told, seen.step)
+                self._new = seen.step > self._last_step
+                self._last_step = max(self._last_step, seen.step)
             if seen.note:
                 self._notes.append(f"step {seen.step}: {seen.note}")
             if self._new or seen.kind != "figures":

@@ -36,7 +36,7 @@ class Mlflow:
         found = self._client.search_runs([number], f"tags.`{_TAG}` = '{tags[_TAG]}'", max_results=1)
         own = found[0] if found else self._client.create_run(number, run_name=run.name, tags=tags)
         self._run_id = own.info.run_id
-        self._once = Once(told=int(own.data.metrics.get("step", 0)))
+        self._once = Once(last_step=int(own.data.metrics.get("step", 0)))
         self._noted = ""
 
     def take(self, news: Sequence[Observation]) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import psutil
 
 from paceline.observe.event_writer import EventWriter
-from paceline.observe.protection import ProtectionState
+from paceline.observe.protection_state import ProtectionState
 from paceline.observe.usage.energy_counters import Counter, processor_counters
 from paceline.observe.usage.gpus import Gpu, gpus_of_node
 from paceline.specs import Traffic, Usage

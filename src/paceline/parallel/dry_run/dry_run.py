@@ -50,7 +50,7 @@ def dry_run(
     layout = layout.model_copy(update={"compile": False})
     training = dataclasses.replace(training, data=Few(training.data))
     ranks = range(0, layout.workers, layout.workers // layout.pipeline)
-    pictures: list[RankDryRun] = []
+    reports: list[RankDryRun] = []
     seen: list[Trace] = []
     facts: dict[str, int] = {}
     # One block for all ranks: the user's code may keep a tensor for the next one.
@@ -63,11 +63,11 @@ def dry_run(
             )
             try:
                 with replaced(forward_trace, "trace", _remembering(forward_trace.trace, seen)):
-                    rehearsal = DryWorker(training, layout, groups)
-                work = _Work(rehearsal.micro_batches_run, len(pictures), len(ranks), advance)
-                pictures.append(rehearsal.picture(work.part_done))
-                facts = _facts(rehearsal)
-                del rehearsal, work
+                    dry_worker = DryWorker(training, layout, groups)
+                work = _Work(dry_worker.micro_batches_run, len(reports), len(ranks), advance)
+                reports.append(dry_worker.measure(work.part_done))
+                facts = _facts(dry_worker)
+                del dry_worker, work
             finally:
                 groups.leave()
                 gc.collect()
@@ -77,19 +77,19 @@ def dry_run(
         devices_per_node=devices_per_node,
         batch=training.batch,
         **facts,
-        ranks=tuple(pictures),
+        ranks=tuple(reports),
         seconds=time.perf_counter() - begin,
     )
 
 
-def _facts(rehearsal: DryWorker) -> dict[str, int]:
+def _facts(dry_worker: DryWorker) -> dict[str, int]:
     """Return the facts that are the same on all workers."""
     return {
-        "parameters": rehearsal.size,
-        "parameter_bytes": rehearsal.size_bytes,
-        "micro_batches": len(rehearsal.parts),
-        "micro_batch_samples": max(part.rows for part in rehearsal.parts),
-        "micro_batches_run": rehearsal.micro_batches_run,
+        "parameters": dry_worker.size,
+        "parameter_bytes": dry_worker.size_bytes,
+        "micro_batches": len(dry_worker.parts),
+        "micro_batch_samples": max(part.rows for part in dry_worker.parts),
+        "micro_batches_run": dry_worker.micro_batches_run,
     }
 
 

@@ -91,8 +91,8 @@ class DryWorker:
         """Number of micro-batches that run, to extrapolate to all."""
         return sum(len(run.parts) for run in self._runs)
 
-    def picture(self, advance: Callable[[], None]) -> RankDryRun:
-        """Take the step and return its picture; call `advance` after every micro-batch."""
+    def measure(self, advance: Callable[[], None]) -> RankDryRun:
+        """Take the step and return its memory and transfers; call `advance` per micro-batch."""
         layout = self._layout
         self._set_up(advance)
         sent: Counter[Transfer] = Counter()

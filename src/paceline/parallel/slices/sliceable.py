@@ -102,7 +102,7 @@ def _numbers(module: nn.Module) -> int:
     return sum(each.numel() for each in module.parameters(recurse=False))
 
 
-def told(layout: Layout, layers: Mapping[str, nn.Module]) -> dict[str, str]:
+def requested_slices(layout: Layout, layers: Mapping[str, nn.Module]) -> dict[str, str]:
     """Return the layout's instruction for each layer; the last matching pattern wins."""
     found: dict[str, str] = {}
     for pattern, to in layout.slices.items():
@@ -118,10 +118,13 @@ def told(layout: Layout, layers: Mapping[str, nn.Module]) -> dict[str, str]:
 
 
 def impossible(
-    told: Mapping[str, str], sliceable: Sliceable, parts: Mapping[str, tuple[int, ...]], ways: int
+    requested: Mapping[str, str],
+    sliceable: Sliceable,
+    parts: Mapping[str, tuple[int, ...]],
+    ways: int,
 ) -> Iterator[tuple[str, str]]:
     """Yield the layers that cannot follow the layout's instruction, each with the reason."""
-    for name, to in told.items():
+    for name, to in requested.items():
         if to == "whole":
             continue
         if name in sliceable.unfit:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from paceline.parallel.forward_trace import Sources, Trace
-from paceline.parallel.slices.sliceable import NAMES_SHOWN, Sliceable, impossible, told
+from paceline.parallel.slices.sliceable import NAMES_SHOWN, Sliceable, impossible, requested_slices
 from paceline.specs import Layout, PacelineError
 
 
@@ -71,14 +71,14 @@ class _Search:
         )
         self._stream = seen.output.union(*firsts)
         """Values that bypass the pairs of layers, and are no guests of theirs."""
-        self._told = told(layout, self._layers)
+        self._requested = requested_slices(layout, self._layers)
         self._never = dict(self._sliceable.unfit)
         """Layers that cannot be sliced, and why; below: not as columns, and not as rows."""
         self._no_columns: dict[str, str] = {}
         self._no_rows: dict[str, str] = {}
 
     def slicing(self) -> Slicing:
-        for name, why in impossible(self._told, self._sliceable, self._seen.parts, self._ways):
+        for name, why in impossible(self._requested, self._sliceable, self._seen.parts, self._ways):
             self._refuse_told(name, why)
         roles = self._settled()
         head = self._head(roles)
@@ -87,7 +87,7 @@ class _Search:
             self._never[head] = "it shares its weight with an embedding that cannot be sliced"
             head, embeddings = None, self._sliceable.embeddings(None)
         columns = roles.columns - {head}
-        for name in self._told.keys() & (columns | roles.rows.keys()):
+        for name in self._requested.keys() & (columns | roles.rows.keys()):
             if others := self._sliceable.sharing_with(name):
                 self._refuse_told(name, f"it shares its weight with {min(others)}")
         taken = columns | roles.rows.keys() | {head}
@@ -115,19 +115,19 @@ class _Search:
                     self._no_rows[row] = f"its input comes from {min(flawed)}, which is not sliced"
 
     def _roles(self) -> _Roles:
-        roles = _Roles({name for name, to in self._told.items() if to == "columns"})
+        roles = _Roles({name for name, to in self._requested.items() if to == "columns"})
         for name, sources in self._sources.items():  # in the order of the first calls
             if name not in self._layers or name in roles.columns:
                 continue
             columns = frozenset(each for each in sources if self._can_be_column(each, roles))
             guests = sources - columns
             fits = columns and not guests & (self._stream | self._layers.keys())
-            if self._told.get(name) == "rows" or (fits and self._can_be_row(name)):
+            if self._requested.get(name) == "rows" or (fits and self._can_be_row(name)):
                 roles.rows[name], roles.guests[name] = columns, guests
         return roles
 
     def _can_be_row(self, name: str) -> bool:
-        if name in self._told or name in self._never or name in self._no_rows:
+        if name in self._requested or name in self._never or name in self._no_rows:
             return False
         if name in self._takes_input or name in self._sources[name]:
             return False  # called several times, and not always on the output of columns
@@ -144,12 +144,12 @@ class _Search:
             and name not in roles.rows
             and name not in self._never
             and name not in self._no_columns
-            and self._told.get(name, "columns") == "columns"
+            and self._requested.get(name, "columns") == "columns"
         )
 
     def _flawed_columns(self, roles: _Roles) -> Iterator[tuple[str, str]]:
         columns = roles.columns
-        for name in columns - self._told.keys():
+        for name in columns - self._requested.keys():
             reason = self._leak(name, roles, columns) or self._indivisible(name, roles)
             if reason:
                 yield name, reason
@@ -198,7 +198,7 @@ class _Search:
         ends = [
             name
             for name in self._seen.output & (self._layers.keys() - paired - self._never.keys())
-            if self._told.get(name, "columns") == "columns"
+            if self._requested.get(name, "columns") == "columns"
             and all(mix == {name} for mix in self._seen.mixtures if name in mix)
         ]
         if len(ends) != 1:
@@ -211,7 +211,7 @@ class _Search:
         return ends[0]
 
     def _reason(self, name: str) -> str:
-        if self._told.get(name) == "whole":
+        if self._requested.get(name) == "whole":
             return "the layout says so"
         for reasons in (self._never, self._no_columns, self._no_rows):
             if name in reasons:
@@ -230,7 +230,7 @@ class _Search:
 
     def _refuse_told(self, name: str, why: str) -> None:
         raise PacelineError(
-            f"`slices` says {self._told[name]} for {name}, but {why}",
+            f"`slices` says {self._requested[name]} for {name}, but {why}",
             fix=f"set {name} to whole, or use another number for --tensor",
         )
 

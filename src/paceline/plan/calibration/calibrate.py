@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.cluster.collectives import Array
-from paceline.plan.cost.coefficients import GUESSES, KIND_SPREAD, Guess, Numbers, spreads
+from paceline.plan.cost.coefficients import KIND_SPREAD, PRIORS, Coefficients, Prior, spreads
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Index, Layouts
 from paceline.plan.cost.step_time import StepModel
@@ -69,7 +69,7 @@ class Steps:
             seconds=self.seconds[index] if len(self.seconds) else self.seconds,
         )
 
-    def predicted(self, numbers: Numbers) -> Array:
+    def predicted(self, numbers: Coefficients) -> Array:
         """Return the predicted seconds of each step."""
         model = StepModel(self.profile, self.cluster, self.precision, self.engine, numbers)
         return model.times(self.layouts, self.batch).total
@@ -79,7 +79,7 @@ class Steps:
 class Fit:
     """Fitted coefficients with their covariance and the residual noise."""
 
-    numbers: Numbers
+    numbers: Coefficients
     kinds: dict[str, float]
     """Logarithm of each kind's matrix rate, relative to the common one."""
     covariance: Array
@@ -128,10 +128,10 @@ class Fit:
         return _slopes([steps], logs, list(self.kinds))
 
 
-def guess(guesses: Mapping[str, Guess] = GUESSES) -> Fit:
+def guess(guesses: Mapping[str, Prior] = PRIORS) -> Fit:
     """Return the priors as a fit."""
     return Fit(
-        numbers=Numbers.guessed(guesses),
+        numbers=Coefficients.guessed(guesses),
         kinds={},
         covariance=np.diag(spreads(guesses) ** 2),
         noise=UNFITTED_NOISE,
@@ -140,7 +140,7 @@ def guess(guesses: Mapping[str, Guess] = GUESSES) -> Fit:
     )
 
 
-def fit(measured: Sequence[Steps], guesses: Mapping[str, Guess] = GUESSES) -> Fit:
+def fit(measured: Sequence[Steps], guesses: Mapping[str, Prior] = PRIORS) -> Fit:
     """Fit the coefficients; cross-validation sets the width of the intervals."""
     found = _mode(measured, guesses)
     places = np.arange(sum(len(each.layouts) for each in measured)) % FOLDS
@@ -169,13 +169,13 @@ def _some(measured: Sequence[Steps], mask: npt.NDArray[np.bool_]) -> list[Steps]
     return kept
 
 
-def _mode(measured: Sequence[Steps], guesses: Mapping[str, Guess]) -> Fit:
+def _mode(measured: Sequence[Steps], guesses: Mapping[str, Prior]) -> Fit:
     """Return the posterior's mode."""
     from scipy.optimize import least_squares  # noqa: PLC0415
 
     kinds = sorted({each.kind for each in measured})
     truth = np.log(np.concatenate([each.seconds for each in measured]))
-    start = np.append(Numbers.guessed(guesses).logs, np.zeros(len(kinds)))
+    start = np.append(Coefficients.guessed(guesses).logs, np.zeros(len(kinds)))
     widths = np.append(spreads(guesses), np.full(len(kinds), KIND_SPREAD))
     believed = np.diag(widths**-2.0)
     logs, noise = start, UNFITTED_NOISE
@@ -212,8 +212,8 @@ def _mode(measured: Sequence[Steps], guesses: Mapping[str, Guess]) -> Fit:
     covariance = np.linalg.inv(known + believed)
     narrowed = np.sqrt(np.diag(covariance)) < LEARNED * widths
     return Fit(
-        numbers=Numbers.from_logs(logs[: len(GUESSES)]),
-        kinds=dict(zip(kinds, logs[len(GUESSES) :].tolist(), strict=True)),
+        numbers=Coefficients.from_logs(logs[: len(PRIORS)]),
+        kinds=dict(zip(kinds, logs[len(PRIORS) :].tolist(), strict=True)),
         covariance=covariance,
         noise=noise,
         width=NINE_OF_TEN * (1.0 + FEW_ROWS / len(truth)),
@@ -231,7 +231,7 @@ def _logs(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array
 def _slopes(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> tuple[Array, Array]:
     """Return log predictions and their derivatives with respect to each log coefficient and
     kind."""
-    count = len(GUESSES)
+    count = len(PRIORS)
     moves = np.eye(len(logs))[:count] * DIFFERENCE
     found = _evaluated(measured, np.vstack([logs, logs + moves]), kinds)
     slope = ((found[1:] - found[0]) / DIFFERENCE).T
@@ -243,8 +243,8 @@ def _slopes(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> tup
 
 def _evaluated(measured: Sequence[Steps], logs: Array, kinds: Sequence[str]) -> Array:
     """Return log predictions, a row for each row of `logs`."""
-    count = len(GUESSES)
-    numbers = Numbers.from_logs(logs[:, :count])
+    count = len(PRIORS)
+    numbers = Coefficients.from_logs(logs[:, :count])
     rates = dict(zip(kinds, logs[0, count:], strict=True))
     columns = [
         each.predicted(numbers.faster(float(np.exp(rates.get(each.kind, 0.0)))))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.plan.calibration.calibrate import Fit, Steps
-from paceline.plan.cost.coefficients import GUESSES
+from paceline.plan.cost.coefficients import PRIORS
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.specs.measurements.cluster import Cluster, FittedNumber
@@ -58,7 +58,7 @@ def fitted_numbers(found: Fit) -> dict[str, FittedNumber]:
     """
     logs, covariance = found.numbers.logs, found.covariance
     if len(found.kinds) == 1:  # with a single kind, the cluster's rate is that kind's
-        kind = len(GUESSES)
+        kind = len(PRIORS)
         mix = np.eye(kind + 1)[:kind]
         mix[0, kind] = 1.0
         logs = mix @ np.append(logs, list(found.kinds.values()))
@@ -66,7 +66,7 @@ def fitted_numbers(found: Fit) -> dict[str, FittedNumber]:
     spreads = np.sqrt(np.diag(covariance))
     return {
         name: FittedNumber(value=float(np.exp(logs[place])), spread=float(spreads[place]))
-        for place, name in enumerate(GUESSES)
+        for place, name in enumerate(PRIORS)
     }
 
 

@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 
 from paceline.plan.calibration.calibrate import LEARNED
-from paceline.plan.cost.coefficients import GUESSES, Guess
+from paceline.plan.cost.coefficients import PRIORS, Prior
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.plans.estimate import Origin
 
 PROBED = {
-    "matmul_rate": Guess(1.0, 0.05, "measured", "fraction of the probed rate"),
-    "memory_rate": Guess(1.0, 0.1, "measured", "fraction of the probed rate"),
-    "exchange_rate": Guess(
+    "matmul_rate": Prior(1.0, 0.05, "measured", "fraction of the probed rate"),
+    "memory_rate": Prior(1.0, 0.1, "measured", "fraction of the probed rate"),
+    "bucket_rate": Prior(
         1.0, 0.1, "measured", "fraction of a measured collective's rate that gradient buckets reach"
     ),
 }
 """Priors that a probe replaces. Link rates keep theirs: corrections are relative to them."""
 FIRMER = {"inside_rate": 0.1, "between_rate": 0.1, "call_seconds": 0.2}
 """Spreads of link coefficients after a probe."""
-OVERLAP_ON_CPUS = Guess(
+OVERLAP_ON_CPUS = Prior(
     0.95, 0.1, "assumed", "fraction of computation that can overlap with communication"
 )
 HANDOVER_LAUNCHES, STEP_LAUNCHES = 250.0, 700.0
@@ -26,27 +26,27 @@ LAUNCH_SECONDS = 4e-6
 """Duration of such an operation on a CPU, if not measured."""
 
 
-def _on_cpus(launch_seconds: float) -> dict[str, Guess]:
+def _on_cpus(launch_seconds: float) -> dict[str, Prior]:
     """Return the priors that differ on CPUs with Gloo."""
     handover, step = (each * launch_seconds for each in (HANDOVER_LAUNCHES, STEP_LAUNCHES))
     return {
         "overlap": OVERLAP_ON_CPUS,
-        "launch_seconds": Guess(
+        "launch_seconds": Prior(
             launch_seconds, 0.2, "measured", "host time of one eager PyTorch operation"
         ),
-        "handover_seconds": Guess(
+        "handover_seconds": Prior(
             handover,
             0.5,
             "assumed",
             "time of Python and Gloo for a transfer between pipeline stages",
         ),
-        "step_seconds": Guess(step, 0.7, "assumed", "overhead of a step"),
+        "step_seconds": Prior(step, 0.7, "assumed", "overhead of a step"),
     }
 
 
-def guesses_for(cluster: Cluster) -> Mapping[str, Guess]:
+def guesses_for(cluster: Cluster) -> Mapping[str, Prior]:
     """Return the priors for a cluster, before runs are fitted."""
-    found = dict(GUESSES)
+    found = dict(PRIORS)
     if cluster.device.kind == "cpu":
         found |= _on_cpus(cluster.device.launch_seconds or LAUNCH_SECONDS)
     if cluster.device.matmuls:
@@ -59,5 +59,5 @@ def guesses_for(cluster: Cluster) -> Mapping[str, Guess]:
             before = found[name]
             shown = fitted.spread < LEARNED * before.spread
             origin: Origin = "measured" if shown else before.origin
-            found[name] = Guess(fitted.value, fitted.spread, origin, before.why)
+            found[name] = Prior(fitted.value, fitted.spread, origin, before.why)
     return found

@@ -13,7 +13,7 @@ from paceline.cluster.collectives import Array
 from paceline.specs.plans.estimate import Origin
 
 
-class Guess(NamedTuple):
+class Prior(NamedTuple):
     """A coefficient's prior, before anything is measured."""
 
     value: float
@@ -23,54 +23,54 @@ class Guess(NamedTuple):
     why: str
 
 
-GUESSES = {
-    "matmul_rate": Guess(1.0, 0.1, "published", "fraction of the catalog's sustained rate"),
-    "small_matmul": Guess(
+PRIORS = {
+    "matmul_rate": Prior(1.0, 0.1, "published", "fraction of the catalog's sustained rate"),
+    "small_matmul": Prior(
         1.0, 0.5, "assumed", "time to read and write the matrices, added to the time to compute"
     ),
-    "unfilled_units": Guess(
+    "unfilled_units": Prior(
         0.25, 1.5, "assumed", "tiles of 128 x 128 per compute unit that a product leaves idle"
     ),
-    "attention_rate": Guess(
+    "attention_rate": Prior(
         0.4,
         0.45,
         "published",
         "rate of fused attention relative to matrix products (FlashAttention 1 and 2, A100)",
     ),
-    "memory_rate": Guess(0.8, 0.2, "assumed", "fraction of the memory bandwidth, between products"),
-    "launch_seconds": Guess(1.2e-5, 0.6, "assumed", "host time of one eager PyTorch operation"),
-    "call_seconds": Guess(
+    "memory_rate": Prior(0.8, 0.2, "assumed", "fraction of the memory bandwidth, between products"),
+    "launch_seconds": Prior(1.2e-5, 0.6, "assumed", "host time of one eager PyTorch operation"),
+    "call_seconds": Prior(
         2e-5,
         0.7,
         "published",
         "a collective before bytes move (vTrain's traces: 40 us above 1 MiB)",
     ),
-    "handover_seconds": Guess(
+    "handover_seconds": Prior(
         1e-4, 0.7, "assumed", "host time of a transfer between pipeline stages"
     ),
-    "inside_rate": Guess(1.0, 0.2, "published", "fraction of the catalog's link inside a node"),
-    "between_rate": Guess(0.8, 0.3, "assumed", "fraction of the line rate between nodes"),
-    "exchange_rate": Guess(
+    "inside_rate": Prior(1.0, 0.2, "published", "fraction of the catalog's link inside a node"),
+    "between_rate": Prior(0.8, 0.3, "assumed", "fraction of the line rate between nodes"),
+    "bucket_rate": Prior(
         0.8, 0.4, "assumed", "fraction of a collective's rate that gradient buckets reach"
     ),
-    "overlap": Guess(
+    "overlap": Prior(
         0.8, 0.2, "assumed", "fraction of computation that can overlap with communication"
     ),
-    "optimizer_bytes": Guess(
+    "optimizer_bytes": Prior(
         40.0,
         0.4,
         "assumed",
         "bytes per parameter that Adam reads and writes: state, weight, gradient",
     ),
-    "step_seconds": Guess(0.005, 1.0, "assumed", "overhead of a step"),
-    "jitter": Guess(
+    "step_seconds": Prior(0.005, 1.0, "assumed", "overhead of a step"),
+    "jitter": Prior(
         0.01, 0.7, "assumed", "relative spread of the workers' step times; the slowest counts"
     ),
 }
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Coefficients:
     """Values of the coefficients: scalars, or arrays whose first axis precedes that of the
     layouts."""
 
@@ -84,31 +84,31 @@ class Numbers:
     handover_seconds: Array
     inside_rate: Array
     between_rate: Array
-    exchange_rate: Array
+    bucket_rate: Array
     overlap: Array
     optimizer_bytes: Array
     step_seconds: Array
     jitter: Array
 
-    def faster(self, factor: float) -> "Numbers":
+    def faster(self, factor: float) -> "Coefficients":
         """Return the coefficients with the rate of matrix products multiplied by `factor`."""
         return replace(self, matmul_rate=self.matmul_rate * factor)
 
     @classmethod
-    def guessed(cls, guesses: Mapping[str, Guess] = GUESSES) -> "Numbers":
+    def guessed(cls, guesses: Mapping[str, Prior] = PRIORS) -> "Coefficients":
         """Return the priors' values."""
         return cls.from_logs(np.log([guess.value for guess in guesses.values()]))
 
     @classmethod
-    def from_logs(cls, logs: Array) -> "Numbers":
-        """Return coefficients from logarithms in the order of `GUESSES`; a row per case."""
+    def from_logs(cls, logs: Array) -> "Coefficients":
+        """Return coefficients from logarithms in the order of `PRIORS`; a row per case."""
         values = np.exp(logs)
         columns = values if logs.ndim == 1 else values.T[:, :, np.newaxis]
         return cls(*(np.asarray(column) for column in columns))
 
     @property
     def logs(self) -> Array:
-        """Logarithms, in the order of `GUESSES`."""
+        """Logarithms, in the order of `PRIORS`."""
         return np.log([float(getattr(self, each.name)) for each in fields(self)])
 
 
@@ -116,6 +116,6 @@ KIND_SPREAD = 0.1
 """Standard deviation of log `matmul_rate` between kinds of device and precision."""
 
 
-def spreads(guesses: Mapping[str, Guess] = GUESSES) -> Array:
+def spreads(guesses: Mapping[str, Prior] = PRIORS) -> Array:
     """Return the spreads of all coefficients, in order."""
     return np.array([guess.spread for guess in guesses.values()])

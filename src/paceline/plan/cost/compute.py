@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from paceline.cluster.collectives import COLLECTIVES, Array
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.device_groups import group_of
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import RECOMPUTE, Index, Layouts
@@ -66,7 +66,9 @@ class _Work:
 class Compute:
     """The compute model of a device, with its host and its tensor-parallel peers."""
 
-    def __init__(self, cluster: Cluster, precision: str, engine: Engine, numbers: Numbers) -> None:
+    def __init__(
+        self, cluster: Cluster, precision: str, engine: Engine, numbers: Coefficients
+    ) -> None:
         self._cluster = cluster
         self._engine = engine
         self._numbers = numbers

@@ -7,11 +7,13 @@ import numpy as np
 
 from paceline.cluster.collectives import MODELS, Array, Group
 from paceline.cluster.collectives.corrections import Measured, ProbedGroup, measured
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.specs.measurements.cluster import Cluster, CollectiveCost, Link
 
 
-def group_of(cluster: Cluster, numbers: Numbers, members: Array, stride: Array | float) -> Group:
+def group_of(
+    cluster: Cluster, numbers: Coefficients, members: Array, stride: Array | float
+) -> Group:
     """Return a group of `members` that are `stride` devices apart, while all such groups
     communicate."""
     per_node = np.clip(np.floor(cluster.devices_per_node / stride), 1.0, members)
@@ -41,7 +43,7 @@ def _measured(
     With prior coefficients, a prediction equals the measurement; fitted coefficients scale it by
     their change from the prior.
     """
-    guessed = Numbers.guessed()
+    guessed = Coefficients.guessed()
 
     def seen(members: Array, per_node: Array) -> Group:
         return Group(

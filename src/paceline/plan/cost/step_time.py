@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from paceline.cluster.collectives import COLLECTIVES, Array
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.compute import UNHIDDEN, Compute
 from paceline.plan.cost.device_groups import group_of
 from paceline.plan.cost.engine import Engine
@@ -62,7 +62,7 @@ class StepModel:
         cluster: Cluster,
         precision: str,
         engine: Engine,
-        numbers: Numbers,
+        numbers: Coefficients,
     ) -> None:
         self.profile = profile
         self.cluster = cluster
@@ -182,7 +182,7 @@ class StepModel:
         held = self.held_parameters(layouts)
         overlap = np.minimum(self.numbers.overlap, 1.0) if engine.overlap_data else np.zeros(())
         shards, replicas, stride = layouts.shards, layouts.replicas, layouts.tensor
-        rate = self.numbers.exchange_rate
+        rate = self.numbers.bucket_rate
         group = group_of(self.cluster, self.numbers, shards, stride)
         # Weights and gradients move block by block.
         calls = layouts.blocks(self.profile.block.count)
@@ -250,7 +250,7 @@ class StepModel:
             self.compute.memory_rate,
             self.numbers.launch_seconds,
         )
-        return replace(found, seconds=found.seconds / self.numbers.exchange_rate)
+        return replace(found, seconds=found.seconds / self.numbers.bucket_rate)
 
     def _behind(self, summed: Array, free: Array, nbytes: Array, overlap: Array) -> Array:
         """Return the exposed part of a gradient all-reduce after the backward that overlaps it.

@@ -4,7 +4,7 @@ import numpy as np
 
 from paceline.cluster.collectives import Array
 from paceline.plan.calibration.calibrate import Steps
-from paceline.plan.cost.coefficients import Numbers
+from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.compute import Compute, Passes
 from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
 from paceline.plan.cost.pipeline_simulation import DRAWS, Pipeline, Simulated, simulate
@@ -14,12 +14,14 @@ BUCKETS = 10
 """Gradient buckets of a stage: as in the closed form, a tenth follows the last backward."""
 
 
-def simulated(steps: Steps, numbers: Numbers, draws: int = DRAWS, seed: int = 0) -> list[Simulated]:
+def simulated(
+    steps: Steps, numbers: Coefficients, draws: int = DRAWS, seed: int = 0
+) -> list[Simulated]:
     """Simulate the step of every layout in `steps`; `numbers` has the spread of worker speeds."""
     return simulate(pipelines(steps, numbers), float(numbers.jitter), draws, seed)
 
 
-def pipelines(steps: Steps, numbers: Numbers) -> list[Pipeline]:
+def pipelines(steps: Steps, numbers: Coefficients) -> list[Pipeline]:
     """Return the durations of every layout's step, from the closed form.
 
     The simulation overlaps gradient all-reduces of replicas with compute. For shards, only the
@@ -60,7 +62,7 @@ def pipelines(steps: Steps, numbers: Numbers) -> list[Pipeline]:
     return found
 
 
-def _model(steps: Steps, numbers: Numbers, overlap: bool) -> StepModel:
+def _model(steps: Steps, numbers: Coefficients, overlap: bool) -> StepModel:
     engine = steps.engine.model_copy(update={"overlap_data": overlap})
     return StepModel(steps.profile, steps.cluster, steps.precision, engine, numbers)
 

@@ -13,7 +13,7 @@ from paceline.report.drawing.chart import (
     BLUE,
     FAMILY_COLORS,
     HEIGHT_PIXELS,
-    Picture,
+    Chart,
     finish,
     named_bars,
 )
@@ -28,14 +28,14 @@ POINTS = 100
 DASHES = ([1, 0], [5, 3])
 
 
-def comparison_pictures(found: Comparison, altair: ModuleType) -> list[Picture]:
+def comparison_pictures(found: Comparison, altair: ModuleType) -> list[Chart]:
     """Return charts of loss over samples, throughput, and step breakdown."""
     if not found.trained:
         return []
     return [_loss(found, altair), _throughput(found, altair), *_parts(found, altair)]
 
 
-def _loss(found: Comparison, altair: ModuleType) -> Picture:
+def _loss(found: Comparison, altair: ModuleType) -> Chart:
     runs, left_out = _first_and(
         found, MOST_LINES, lambda each: _or_infinite(found.losses[each.number]), "of lowest loss"
     )
@@ -82,7 +82,7 @@ def _loss(found: Comparison, altair: ModuleType) -> Picture:
     )
     chart = altair.layer(rule.encode(x="samples:Q"), lines)
     spec = finish(chart.properties(width="container", height=HEIGHT_PIXELS), label)
-    return Picture("loss", "Loss over samples", caption, label, spec)
+    return Chart("loss", "Loss over samples", caption, label, spec)
 
 
 def _line(each: Compared) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ def _line(each: Compared) -> list[dict[str, Any]]:
     ]
 
 
-def _throughput(found: Comparison, altair: ModuleType) -> Picture:
+def _throughput(found: Comparison, altair: ModuleType) -> Chart:
     runs, left_out = _fastest(found)
     rows = [
         {
@@ -122,7 +122,7 @@ def _throughput(found: Comparison, altair: ModuleType) -> Picture:
     return _bars(chart, altair, "throughput", "Throughput", caption, len(runs))
 
 
-def _parts(found: Comparison, altair: ModuleType) -> list[Picture]:
+def _parts(found: Comparison, altair: ModuleType) -> list[Chart]:
     runs, left_out = _fastest(found)
     known = [(each, parts.seconds) for each in runs if (parts := each.breakdown)]
     if not known:
@@ -151,12 +151,10 @@ def _parts(found: Comparison, altair: ModuleType) -> list[Picture]:
     return [_bars(chart, altair, "parts", "Step breakdown", caption, len(known))]
 
 
-def _bars(
-    chart: Any, altair: ModuleType, key: str, title: str, caption: str, number: int
-) -> Picture:
+def _bars(chart: Any, altair: ModuleType, key: str, title: str, caption: str, number: int) -> Chart:
     label = f"{title}: a bar for each of {units.count(number, 'run')}"
     drawn = named_bars(chart, "run", number, altair)
-    return Picture(key, title, caption, label, finish(drawn, label))
+    return Chart(key, title, caption, label, finish(drawn, label))
 
 
 def _fastest(found: Comparison) -> tuple[list[Compared], str]:

@@ -6,14 +6,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.chart import Chart
 from paceline.report.drawing.tables import Table
 
 Tile = tuple[str, str, str, str]
 """Label, figure, a small line below it, and a status that colors it (may be empty)."""
 
 
-def _no_charts(altair: ModuleType) -> Sequence[Picture]:
+def _no_charts(altair: ModuleType) -> Sequence[Chart]:
     return ()
 
 
@@ -33,7 +33,7 @@ class Content:
     """A Jinja template that the page shows instead of words and tables."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """The variables of the template."""
-    charts: Callable[[ModuleType], Sequence[Picture]] = _no_charts
+    charts: Callable[[ModuleType], Sequence[Chart]] = _no_charts
     """Draw the section's charts with Altair; called only for a run that took a step."""
     tiles: Sequence[Tile] = ()
     rows: Sequence[tuple[str, str | None]] = ()
@@ -57,7 +57,7 @@ class Brief:
     title: str
     sentence: str
     tiles: Sequence[Tile]
-    pictures: Sequence[Picture]
+    pictures: Sequence[Chart]
     tables: Sequence[Table] = ()
     remarks: Sequence[str] = ()
     """Findings."""

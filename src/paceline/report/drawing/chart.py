@@ -15,7 +15,7 @@ NAMED_BAR_PIXELS = 36
 
 
 @dataclass(frozen=True)
-class Picture:
+class Chart:
     """One chart with its texts."""
 
     key: str

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from paceline.report.drawing.chart import Picture, drawing_packages
+from paceline.report.drawing.chart import Chart, drawing_packages
 
 PictureForm = Literal["svg", "png"]
 WIDTH_PIXELS = 480
@@ -15,14 +15,14 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 """If none of these is installed, vl-convert falls back to its built-in font."""
 
 
-def on_paper(picture: Picture) -> dict[str, Any]:
+def on_paper(picture: Chart) -> dict[str, Any]:
     """Return the chart's specification with a fixed size and with colors that need no page."""
     spec: dict[str, Any] = _black(picture.spec)
     config = spec["config"] | {"font": FONT}
     return spec | {"width": WIDTH_PIXELS, "background": "white", "config": config}
 
 
-def write_pictures(pictures: Sequence[Picture], folder: Path, form: PictureForm) -> list[Path]:
+def write_pictures(pictures: Sequence[Chart], folder: Path, form: PictureForm) -> list[Path]:
     """Write one file per chart, named by its key, and return the files."""
     _, vl_convert = drawing_packages()
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def write_pictures(pictures: Sequence[Picture], folder: Path, form: PictureForm)
     return files
 
 
-def as_svg(picture: Picture, vl_convert: ModuleType) -> str:
+def as_svg(picture: Chart, vl_convert: ModuleType) -> str:
     """Return a chart as the text of an SVG file."""
     svg: str = vl_convert.vegalite_to_svg(on_paper(picture))
     return svg

@@ -13,7 +13,7 @@ from types import ModuleType
 from xml.sax.saxutils import escape
 
 from paceline.report.drawing.brief import Brief, Content
-from paceline.report.drawing.chart import Picture, drawing_packages
+from paceline.report.drawing.chart import Chart, drawing_packages
 from paceline.report.drawing.figure_files import FONT, as_svg
 from paceline.report.drawing.tables import Table
 from paceline.report.reading.failure_cause import plain
@@ -156,7 +156,7 @@ def _first_screen(sheets: _Sheets, brief: Brief) -> None:
     sheets.y += GAP / 2
 
 
-def _pictures(sheets: _Sheets, pictures: Sequence[Picture], vl_convert: ModuleType) -> None:
+def _pictures(sheets: _Sheets, pictures: Sequence[Chart], vl_convert: ModuleType) -> None:
     """Draw charts in pairs, side by side."""
     width = (INNER - 2 * GAP) / 2
     for first in range(0, len(pictures), 2):

@@ -78,14 +78,14 @@ def watch(
     *,
     interval_seconds: float = 0.5,
     until: Callable[[], bool] | None = None,
-    tell: Callable[[list[AnyEvent]], None] | None = None,
+    on_events: Callable[[list[AnyEvent]], None] | None = None,
 ) -> RunState:
     """Show a run until it is over or `until()` is true; show a run that is already over once.
 
     Without a terminal, print a plain line every ten seconds and the screen at the end.
-    `tell` receives all events as they are read.
+    `on_events` receives all events as they are read.
     """
-    states = _follow(RunReader(run, tell), interval_seconds, until)
+    states = _follow(RunReader(run, on_events), interval_seconds, until)
     return _show_screen(states, console) if console.is_terminal else _show_lines(states, console)
 
 

@@ -135,7 +135,7 @@ class Columns:
 
 
 @dataclass
-class Start:
+class Generation:
     """The events of one generation of a run's workers, from a start of the run or a regroup within
     one until the generation ends."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from paceline.report.reading.generation import Columns, Start
+from paceline.report.reading.generation import Columns, Generation
 from paceline.specs import Failed, Finished, Lost, Regrouped, worker_in_words
 
 RECENT_STEPS = 50
@@ -60,7 +60,7 @@ class RunHistory:
     interruptions: list[Interruption]
 
 
-def told(starts: Sequence[Start]) -> RunHistory:
+def merge_generations(starts: Sequence[Generation]) -> RunHistory:
     """Merge generations, given in their order.
 
     A start that ended before it trained interrupted nothing: it belongs to the interruption before
@@ -88,7 +88,7 @@ def told(starts: Sequence[Start]) -> RunHistory:
     return RunHistory(columns, found)
 
 
-def one_start(generations: Sequence[Start]) -> Sequence[Start]:
+def one_start(generations: Sequence[Generation]) -> Sequence[Generation]:
     """Return the last generations that ran within the same processes."""
     first = len(generations) - 1
     while first > 0 and generations[first].regrouped is not None:
@@ -96,12 +96,12 @@ def one_start(generations: Sequence[Start]) -> Sequence[Start]:
     return generations[first:]
 
 
-def finished(start: Sequence[Start]) -> Finished | None:
+def finished(start: Sequence[Generation]) -> Finished | None:
     """Return the `Finished` event of a start, from the latest generation that has one."""
     return next((each.finished for each in reversed(start) if each.finished), None)
 
 
-def _resumed(start: Start, before: Start | None) -> int | None:
+def _resumed(start: Generation, before: Generation | None) -> int | None:
     """Return the step that a generation continued from. After a lost worker the regroup may not be
     written yet, so a generation without steps counts as unknown rather than as the beginning."""
     silent = start.regrouped is None and not start.columns.step and not start.resumed
@@ -110,7 +110,9 @@ def _resumed(start: Start, before: Start | None) -> int | None:
     return start.resumed
 
 
-def _restart(before: Sequence[Start], after: Start | None, columns: Columns) -> Interruption:
+def _restart(
+    before: Sequence[Generation], after: Generation | None, columns: Columns
+) -> Interruption:
     resumed = _resumed(after, before[-1]) if after else None
     return Interruption(
         generation=before[-1].generation,
@@ -125,7 +127,9 @@ def _restart(before: Sequence[Start], after: Start | None, columns: Columns) -> 
     )
 
 
-def _regroup(before: Start, regrouped: Regrouped, columns: Columns, cause: str) -> Interruption:
+def _regroup(
+    before: Generation, regrouped: Regrouped, columns: Columns, cause: str
+) -> Interruption:
     """Return the interruption for a regroup; if worker 0 died before it reported its last steps,
     only their number is known, and their duration is estimated."""
     written = columns.step[-1] if columns.step else 0
@@ -152,7 +156,7 @@ def _regroup(before: Start, regrouped: Regrouped, columns: Columns, cause: str) 
     )
 
 
-def _cause_of_regroup(generations: Sequence[Start], regrouped: Regrouped) -> str:
+def _cause_of_regroup(generations: Sequence[Generation], regrouped: Regrouped) -> str:
     """Describe the worker that was lost first; one cause often takes out several workers."""
     lost = [each for start in generations for each in start.faults if isinstance(each, Lost)]
     if not lost:
@@ -165,7 +169,7 @@ def _cause_of_regroup(generations: Sequence[Start], regrouped: Regrouped) -> str
     return f"{words}: {first.why}"
 
 
-def _cause_of_end(start: Sequence[Start]) -> str:
+def _cause_of_end(start: Sequence[Generation]) -> str:
     """Return in a few words why a start ended before the end of the run."""
     done = finished(start)
     if done is not None:
@@ -187,7 +191,7 @@ def first_failure(failures: Sequence[Failed]) -> Failed | None:
     return min(failures, key=lambda each: (each.lost_peer, each.time), default=None)
 
 
-def _awaits_another(start: Sequence[Start]) -> bool:
+def _awaits_another(start: Sequence[Generation]) -> bool:
     """Return whether the scheduler ended it and queued it again."""
     done = finished(start)
     ended = any(each.ended is not None for each in start)

@@ -19,23 +19,23 @@ _MOST_LINE_BYTES = 16 << 20
 class RunReader:
     """Reads a run's events incrementally: each `refresh` reads only new lines."""
 
-    def __init__(self, run: Run, tell: Callable[[list[AnyEvent]], None] | None = None) -> None:
+    def __init__(self, run: Run, on_events: Callable[[list[AnyEvent]], None] | None = None) -> None:
         self._events = run.events
         self._offsets: dict[Path, int] = {}
         self._state = RunState(job=run.job, plan=run.plan)
         self._first_look = True
-        self._tell = tell
+        self._on_events = on_events
 
     def refresh(self) -> RunState:
         """Read the new lines of `events/*.jsonl`, and update and return the one state object.
 
-        Pass the new events to the `tell` callback, if there is one. Raise `RunFolderGone` if the
-        folder was deleted since the last call.
+        Pass the new events to `on_events`, if given. Raise `RunFolderGone` if the folder was
+        deleted since the last call.
         """
         if not self._first_look and not self._events.is_dir():
             raise RunFolderGone(self._events.parent)
         now_monotonic, now_unix = time.monotonic(), time.time()
-        told: list[AnyEvent] = []
+        new_events: list[AnyEvent] = []
         for file in sorted(self._events.glob("*.jsonl")):
             # File by file: the events of a large run would not fit into memory together.
             for event in self._new_events(file):
@@ -43,13 +43,13 @@ class RunReader:
                 # Only events from before our first look are dated by the clock that wrote them.
                 age = max(0.0, now_unix - event.time) if self._first_look else 0.0
                 self._state.take(event, now_monotonic - age)
-                if self._tell is not None:
-                    told.append(event)
+                if self._on_events is not None:
+                    new_events.append(event)
         self._first_look = False
         with contextlib.suppress(OSError):  # the folder may be gone; the next call raises it
             self._state.disk_full = os.statvfs(self._events).f_bavail == 0
-        if self._tell is not None:
-            self._tell(told)
+        if self._on_events is not None:
+            self._on_events(new_events)
         return self._state
 
     def _new_events(self, file: Path) -> Iterator[AnyEvent]:

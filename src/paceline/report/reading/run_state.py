@@ -9,13 +9,13 @@ from typing import Literal
 from paceline.observe.generations import Generations
 from paceline.observe.lapses import Lapse, Lapses
 from paceline.observe.usage.node_usage import NodeUse
-from paceline.report.reading.generation import Start, Worker
+from paceline.report.reading.generation import Generation, Worker
 from paceline.report.reading.merged_generations import (
     Interruption,
     RunHistory,
     finished,
+    merge_generations,
     one_start,
-    told,
 )
 from paceline.specs import (
     AnyEvent,
@@ -62,15 +62,15 @@ class RunState:
     """Whether the disk of the run's folder is full, so that events may be missing."""
     heard_at: float | None = None
     """When the last training event was written, on this process's monotonic clock."""
-    _starts: dict[int, Start] = field(default_factory=lambda: {0: Start(0)}, repr=False)
+    _starts: dict[int, Generation] = field(default_factory=lambda: {0: Generation(0)}, repr=False)
     _generations: Generations = field(default_factory=Generations, repr=False)
-    _told: RunHistory | None = field(default=None, repr=False)
+    _merged: RunHistory | None = field(default=None, repr=False)
 
     def take(self, event: AnyEvent, heard_at: float) -> None:
         """Add one event, written at `heard_at` on this process's monotonic clock."""
         self._generations.take(event)
         if event.generation not in self._starts:
-            self._starts[event.generation] = Start(event.generation)
+            self._starts[event.generation] = Generation(event.generation)
             self._starts = dict(sorted(self._starts.items()))
         if isinstance(event, Usage):  # no sign of progress: training may hang meanwhile
             self._starts[event.generation].use(event)
@@ -81,7 +81,7 @@ class RunState:
         if self.heard_at is None or heard_at > self.heard_at:
             self.heard_at = heard_at
         self._starts[event.generation].take(event, heard_at)
-        self._told = None
+        self._merged = None
 
     @property
     def generation(self) -> int:
@@ -307,20 +307,20 @@ class RunState:
         return self.status in ("finished", "stopped", "failed")
 
     @property
-    def _all(self) -> list[Start]:
+    def _all(self) -> list[Generation]:
         return list(self._starts.values())
 
     @property
-    def _start(self) -> Sequence[Start]:
+    def _start(self) -> Sequence[Generation]:
         """The generations of the newest start."""
         return one_start(self._all)
 
     @property
-    def _newest(self) -> Start:
+    def _newest(self) -> Generation:
         return next(reversed(self._starts.values()))
 
     @property
     def _history(self) -> RunHistory:
-        if self._told is None:
-            self._told = told(self._all)
-        return self._told
+        if self._merged is None:
+            self._merged = merge_generations(self._all)
+        return self._merged

@@ -1,7 +1,7 @@
 """The page of a run: one self-contained HTML file that works offline."""
 
 from paceline.report.drawing.brief import Brief
-from paceline.report.drawing.chart import Picture, drawing_packages
+from paceline.report.drawing.chart import Chart, drawing_packages
 from paceline.report.drawing.tables import Table
 from paceline.report.drawing.templates import environment, javascript
 from paceline.report.run.interruption_figures import interruptions_words
@@ -66,7 +66,7 @@ def figures_table(run: ReportedRun) -> Table:
     return Table("Figures", ("Quantity", "Value"), known, ("Quantity",), caption)
 
 
-def _pictures(run: ReportedRun) -> list[Picture]:
+def _pictures(run: ReportedRun) -> list[Chart]:
     """Draw the charts of all sections; empty if the run took no step."""
     if not run.state.step:
         return []

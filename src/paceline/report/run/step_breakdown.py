@@ -5,7 +5,7 @@ from statistics import fmean, median_low
 from types import ModuleType
 from typing import Any
 
-from paceline.report.drawing.chart import Picture, finish
+from paceline.report.drawing.chart import Chart, finish
 from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.run_state import RunState
 from paceline.specs import PARTS, Limit, Part, units
@@ -81,8 +81,8 @@ class Breakdown(Spec):
         """Total duration of a step."""
         return sum(self.seconds.values())
 
-    def share(self, *parts: Part) -> float:
-        """Return the share of a step that these parts take."""
+    def fraction(self, *parts: Part) -> float:
+        """Return the fraction of a step that these parts take."""
         return sum(self.seconds.get(part, 0.0) for part in parts) / (self.step_seconds or 1.0)
 
 
@@ -148,15 +148,15 @@ def breakdown(state: RunState) -> Breakdown | None:
 
 def breakdown_sentence(found: Breakdown) -> str:
     """Return `Of a step's 42 ms, 61 % computed, 30 % waited for other workers, …`."""
-    computing = found.share("forward", "backward", "optimizer", "pipeline")
+    computing = found.fraction("forward", "backward", "optimizer", "pipeline")
     said = [f"{units.percent(computing)} computed"]
     rest: tuple[Part, ...] = ("communication", "data", "checkpoint", "other")
-    for part in sorted(rest, key=lambda part: -found.share(part)):
-        share = found.share(part)
+    for part in sorted(rest, key=lambda part: -found.fraction(part)):
+        share = found.fraction(part)
         if share >= WORTH_SAYING:
             said.append(f"{units.percent(share)} {MEANINGS[part]}")
     words = f"Of a step's {units.duration(found.step_seconds)}, {_listed(said)}."
-    if found.share("communication") >= WORTH_SAYING:
+    if found.fraction("communication") >= WORTH_SAYING:
         words += (
             f" {units.duration(found.network_seconds)} of the waiting is the communication"
             " itself, which even the last worker to arrive waits for."
@@ -171,7 +171,7 @@ def breakdown_sentence(found: Breakdown) -> str:
     return words
 
 
-def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> Picture:
+def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> Chart:
     """Return a chart with one bar per worker, divided by part."""
     workers = [worker for worker in state.workers.values() if worker.mean_parts]
     shown = sorted(workers, key=lambda worker: worker.rank)
@@ -215,7 +215,7 @@ def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> 
             f" Drawn: of {len(workers):,} workers the {len(shown)} that wait most and least for"
             " the others."
         )
-    return Picture("breakdown", "Step breakdown", caption, label, finish(chart, label))
+    return Chart("breakdown", "Step breakdown", caption, label, finish(chart, label))
 
 
 def meanings(order: Sequence[Part]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from paceline.report.drawing.chart import BLUE, FAMILY_COLORS, GREEN, VERMILION, Picture, finish
+from paceline.report.drawing.chart import BLUE, FAMILY_COLORS, GREEN, VERMILION, Chart, finish
 from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.fault_history import FaultEvent, FaultFigures
@@ -50,7 +50,7 @@ class _Mark:
     why: str = ""
 
 
-def timeline_picture(state: RunState, figures: FaultFigures, altair: ModuleType) -> Picture:
+def timeline_picture(state: RunState, figures: FaultFigures, altair: ModuleType) -> Chart:
     """Return the timeline of a run with at least one fault."""
     began = state.first_step_time or 0.0
     marks = list(_marks(state, figures, began))
@@ -90,7 +90,7 @@ def timeline_picture(state: RunState, figures: FaultFigures, altair: ModuleType)
         caption += " Shaded: no training."
     height = LANE_PIXELS * (len(lanes) + WORKERS_LANES)
     chart = altair.layer(*layers).properties(width="container", height=height)
-    return Picture("time-line", "Time line", caption, label, finish(chart, label))
+    return Chart("time-line", "Time line", caption, label, finish(chart, label))
 
 
 def _lanes_axis(lanes: list[str], most: int, altair: ModuleType) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from statistics import fmean
 from types import ModuleType
 
 from paceline.report.drawing.brief import Brief, Tile
-from paceline.report.drawing.chart import Picture, drawing_packages, finish, named_bars
+from paceline.report.drawing.chart import Chart, drawing_packages, finish, named_bars
 from paceline.report.drawing.templates import environment, javascript
 from paceline.report.reading.failure_cause import plain
 from paceline.report.run.step_breakdown import COLORS, MEANINGS, MOST_BARS, meanings, part_colors
@@ -88,7 +88,7 @@ def study_brief(result: StudyResult) -> Brief:
     )
 
 
-def _pictures(result: StudyResult) -> list[Picture]:
+def _pictures(result: StudyResult) -> list[Chart]:
     """Return the study's charts; empty if no run has finished."""
     if _headline(result) is None:
         return []
@@ -255,7 +255,7 @@ def _key(point: Point) -> tuple[int, int, str, int]:
     return point.nodes, point.devices_per_node, point.family, point.batch_times
 
 
-def _parts_picture(result: StudyResult, altair: ModuleType) -> list[Picture]:
+def _parts_picture(result: StudyResult, altair: ModuleType) -> list[Chart]:
     """Return a chart with a bar per point, divided by step breakdown."""
     known = [(name, means) for name, each in _named(result) if (means := _mean_parts(each))]
     if not known:
@@ -290,7 +290,7 @@ def _parts_picture(result: StudyResult, altair: ModuleType) -> list[Picture]:
     caption = f"Mean over the workers and the runs of each point. Parts: {meanings(order)}."
     if len(shown) < len(known):
         caption += f" Drawn: {len(shown)} of {len(known):,} points, at even distances."
-    return [Picture("parts", "Step breakdown", caption, label, finish(drawn, label))]
+    return [Chart("parts", "Step breakdown", caption, label, finish(drawn, label))]
 
 
 def _mean_parts(each: PointResult) -> dict[Part, float]:

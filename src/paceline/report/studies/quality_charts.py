@@ -11,7 +11,7 @@ from paceline.report.drawing.chart import (
     GREEN,
     HEIGHT_PIXELS,
     VERMILION,
-    Picture,
+    Chart,
     finish,
 )
 from paceline.report.studies.quality_words import difference, said
@@ -39,7 +39,7 @@ TICK_WORDS = "datum.value == 0 ? '0' : format(datum.value, '+.2~%')"
 Rows = list[dict[str, Any]]
 
 
-def quality_pictures(result: StudyResult, altair: ModuleType) -> list[Picture]:
+def quality_pictures(result: StudyResult, altair: ModuleType) -> list[Chart]:
     """Return a chart of differences per measure, loss first, with the loss curves second."""
     quality = result.quality
     assert quality
@@ -55,13 +55,13 @@ def quality_pictures(result: StudyResult, altair: ModuleType) -> list[Picture]:
     if left_out > 0:
         last = differences[-1]
         more = f" {units.count(left_out, 'other measure')} in the table only."
-        differences[-1] = Picture(last.key, last.title, last.caption + more, last.label, last.spec)
+        differences[-1] = Chart(last.key, last.title, last.caption + more, last.label, last.spec)
     return [*differences[:1], *_curves(names, quality, altair), *differences[1:]]
 
 
 def _differences(
     measure: str, number: int, names: Sequence[str], quality: Quality, altair: ModuleType
-) -> Picture:
+) -> Chart:
     found = [
         (name, one)
         for name, each in zip(names, quality.points, strict=True)
@@ -117,7 +117,7 @@ def _differences(
     label = f"{measure.capitalize()}: how much each point differs from {base}"
     title_words = f"{measure.capitalize()} relative to {base}"
     key = "differences" if number == 0 else f"differences-{number}"
-    return Picture(key, title_words, caption, label, finish(chart, label))
+    return Chart(key, title_words, caption, label, finish(chart, label))
 
 
 def _row(name: str, one: Comparison) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _ticks(margin: float, edge: float) -> list[float]:
     return [*(-each for each in sizes[::-1]), 0.0, *sizes]
 
 
-def _curves(names: Sequence[str], quality: Quality, altair: ModuleType) -> list[Picture]:
+def _curves(names: Sequence[str], quality: Quality, altair: ModuleType) -> list[Chart]:
     """Chart the loss curves: the base first, then others until the colors run out."""
     order = [quality.base, *(n for n in range(len(names)) if n != quality.base)]
     known = [(names[number], quality.points[number]) for number in order]
@@ -205,7 +205,7 @@ def _curves(names: Sequence[str], quality: Quality, altair: ModuleType) -> list[
     if len(shown) < len(known):
         caption += f" Drawn: {len(shown)} of {len(known):,} points."
     label = "Lines of the loss over the samples, one for each point"
-    return [Picture("curves", "Loss over samples", caption, label, finish(chart, label))]
+    return [Chart("curves", "Loss over samples", caption, label, finish(chart, label))]
 
 
 def _short(value: float) -> float:

@@ -4,7 +4,7 @@ from collections import Counter
 from statistics import fmean
 
 from paceline.report.drawing.brief import Brief, Tile
-from paceline.report.drawing.chart import Picture, drawing_packages
+from paceline.report.drawing.chart import Chart, drawing_packages
 from paceline.report.drawing.templates import environment, javascript
 from paceline.report.studies.quality_charts import quality_pictures
 from paceline.report.studies.quality_tables import quality_table
@@ -60,7 +60,7 @@ def quality_brief(result: StudyResult) -> Brief:
     )
 
 
-def _pictures(result: StudyResult, quality: Quality) -> list[Picture]:
+def _pictures(result: StudyResult, quality: Quality) -> list[Chart]:
     """Return the study's charts; empty if no run has finished."""
     if not any(each.runs for each in quality.points):
         return []

@@ -7,7 +7,7 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-from paceline.report.drawing.chart import FAMILY_COLORS, HEIGHT_PIXELS, Picture, finish
+from paceline.report.drawing.chart import FAMILY_COLORS, HEIGHT_PIXELS, Chart, finish
 from paceline.report.reading.failure_cause import plain
 from paceline.report.studies.study_tables import (
     between,
@@ -31,7 +31,7 @@ LAWS = {
 Rows = list[dict[str, Any]]
 
 
-def over_workers(result: StudyResult, altair: ModuleType) -> list[Picture]:
+def over_workers(result: StudyResult, altair: ModuleType) -> list[Chart]:
     """Return speed-up and efficiency charts, and prediction and isoefficiency charts if known."""
     drawing = _drawing(result, altair)
     always = [_speedup(drawing), _efficiency(drawing)]
@@ -161,10 +161,10 @@ class _Drawing:
         marks = self.data(rows).mark_line(strokeWidth=1.5, clip=True, **look)
         return marks.encode(x=axes.x, y=axes.y("value"), **self.look())
 
-    def picture(self, key: str, title: str, caption: str, label: str, layers: list[Any]) -> Picture:
+    def picture(self, key: str, title: str, caption: str, label: str, layers: list[Any]) -> Chart:
         """Return a chart of stacked layers with its title and captions."""
         chart = self.altair.layer(*layers).properties(width="container", height=HEIGHT_PIXELS)
-        return Picture(key, title, caption + self.left_out, label, finish(chart, label))
+        return Chart(key, title, caption + self.left_out, label, finish(chart, label))
 
     def intervals(self, rows: Rows) -> str:
         """Return the meaning of the bars, or the reason for their absence."""
@@ -204,7 +204,7 @@ def _drawing(result: StudyResult, altair: ModuleType) -> _Drawing:
     )
 
 
-def _speedup(drawing: _Drawing) -> Picture:
+def _speedup(drawing: _Drawing) -> Chart:
     rows = drawing.rows(lambda each: each.speedup, factor)
     predicted = drawing.predictions(rows, factor)
     curves: dict[str, Rows] = {}
@@ -238,7 +238,7 @@ def _speedup(drawing: _Drawing) -> Picture:
     return drawing.picture("speedup", "Speed-up", caption, label, layers)
 
 
-def _efficiency(drawing: _Drawing) -> Picture:
+def _efficiency(drawing: _Drawing) -> Chart:
     rows = drawing.rows(lambda each: each.efficiency, exact_percent)
     bound = bound_of(drawing.result)
     axes = drawing.axes([*rows, {**rows[0], "value": 1.0}], "Efficiency", percents=True)
@@ -256,7 +256,7 @@ def _efficiency(drawing: _Drawing) -> Picture:
     return drawing.picture("efficiency", "Efficiency", caption, label, layers)
 
 
-def _prediction(drawing: _Drawing) -> list[Picture]:
+def _prediction(drawing: _Drawing) -> list[Chart]:
     rows = drawing.rows(lambda each: each.samples_per_second, units.rate)
     predicted = drawing.predictions(rows, units.rate)
     if not predicted:
@@ -273,7 +273,7 @@ def _prediction(drawing: _Drawing) -> list[Picture]:
     return [drawing.picture("prediction", "Prediction and measurement", caption, label, layers)]
 
 
-def _isoefficiency(drawing: _Drawing) -> list[Picture]:
+def _isoefficiency(drawing: _Drawing) -> list[Chart]:
     bound = bound_of(drawing.result)
     rows: Rows = []
     for reach in drawing.result.reaches:

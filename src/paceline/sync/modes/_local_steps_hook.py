@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from paceline.sync.averaging import Averager
-from paceline.sync.flat import Row, rows_of
-from paceline.sync.hook import Bound, Hook, Kept
+from paceline.sync.buckets import Bucket, even_buckets
+from paceline.sync.hook import Hook, HookContext, SyncTensor
 from paceline.sync.modes._local_steps import LocalSteps
 
 
@@ -23,7 +23,7 @@ from paceline.sync.modes._local_steps import LocalSteps
 class _Fragment:
     """A fragment of the model, and the state of its round."""
 
-    row: Row
+    bucket: Bucket
     offset: int
     """Steps after which its round begins, within `every`."""
     anchor: torch.Tensor
@@ -46,23 +46,23 @@ class LocalStepsHook(Hook):
 
     settings: LocalSteps
 
-    def __init__(self, settings: LocalSteps, bound: Bound) -> None:
-        super().__init__(settings, bound)
-        self._averager = Averager(settings, bound.transport)
+    def __init__(self, settings: LocalSteps, context: HookContext) -> None:
+        super().__init__(settings, context)
+        self._averager = Averager(settings, context.transport)
         self._rate, self._momentum = settings.outer
         self._step = 0
-        rows = rows_of(bound.learning, settings.fragments)
+        buckets = even_buckets(context.learning, settings.fragments)
         self._fragments = [
             _Fragment(
-                row,
-                offset=number * settings.every // len(rows),
-                anchor=row.weights(),
-                momentum=row.zeros() if self._momentum else None,
-                residual=row.zeros() if self._averager.loses else None,
-                launched=row.zeros(),
-                mean=row.zeros(),
+                bucket,
+                offset=number * settings.every // len(buckets),
+                anchor=bucket.weights(),
+                momentum=bucket.zeros() if self._momentum else None,
+                residual=bucket.zeros() if self._averager.loses else None,
+                launched=bucket.zeros(),
+                mean=bucket.zeros(),
             )
-            for number, row in enumerate(rows)
+            for number, bucket in enumerate(buckets)
         ]
 
     @torch.no_grad()
@@ -81,7 +81,9 @@ class LocalStepsHook(Hook):
 
     def consensus(self) -> list[torch.Tensor]:
         """Return the anchors."""
-        return self.bound.in_order((fragment.row, fragment.anchor) for fragment in self._fragments)
+        return self.context.in_order(
+            (fragment.bucket, fragment.anchor) for fragment in self._fragments
+        )
 
     @torch.no_grad()
     def conclude(self) -> None:
@@ -97,10 +99,10 @@ class LocalStepsHook(Hook):
         """Wait for the rounds in flight; they still take effect at their own steps."""
         for fragment in self._fragments:
             if fragment.arriving is not None:
-                self.bound.lane.finish(fragment.arriving)
+                self.context.lane.finish(fragment.arriving)
                 fragment.arriving = None
 
-    def kept(self) -> Iterator[Kept]:
+    def saved_tensors(self) -> Iterator[SyncTensor]:
         """Yield momentum, residual and the rounds in flight; the anchor is the consensus."""
         for fragment in self._fragments:
             named: dict[str, tuple[torch.Tensor | None, bool]] = {
@@ -111,8 +113,10 @@ class LocalStepsHook(Hook):
                 named |= {"launched": (fragment.launched, False), "mean": (fragment.mean, True)}
             for kind, (flat, common) in named.items():
                 if flat is not None:
-                    for of, part in zip(fragment.row.held, fragment.row.views(flat), strict=True):
-                        yield Kept(kind, of, part, common=common)
+                    for of, part in zip(
+                        fragment.bucket.parameters, fragment.bucket.views(flat), strict=True
+                    ):
+                        yield SyncTensor(kind, of, part, common=common)
 
     def numbers(self) -> dict[str, Any]:
         """Return when the rounds in flight take effect."""
@@ -133,24 +137,24 @@ class LocalStepsHook(Hook):
                 fragment.launched_after = launched[number]
 
     def _launch(self, fragment: _Fragment, step: int) -> None:
-        fragment.launched.copy_(fragment.row.weights())
+        fragment.launched.copy_(fragment.bucket.weights())
         torch.sub(fragment.anchor, fragment.launched, out=fragment.mean)
         fragment.launched_after = step
-        fragment.arriving = self.bound.lane.begin(
+        fragment.arriving = self.context.lane.begin(
             lambda: self._averager.average(
-                fragment.mean, fragment.residual, fragment.row.shapes, step=step
+                fragment.mean, fragment.residual, fragment.bucket.shapes, step=step
             )
         )
 
     def _land(self, fragment: _Fragment) -> None:
         if fragment.arriving is not None:
-            self.bound.lane.finish(fragment.arriving)
+            self.context.lane.finish(fragment.arriving)
         change = fragment.mean
         if fragment.momentum is not None:
             fragment.momentum.mul_(self._momentum).add_(change)
             change = change.add(fragment.momentum, alpha=self._momentum)
         fragment.anchor.sub_(change, alpha=self._rate)
         # The replica keeps its updates made during the round.
-        learned = fragment.row.weights().sub_(fragment.launched)
-        fragment.row.load(learned.add_(fragment.anchor))
+        learned = fragment.bucket.weights().sub_(fragment.launched)
+        fragment.bucket.load(learned.add_(fragment.anchor))
         fragment.arriving, fragment.lands_after = None, None

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from paceline.specs import Layout, PacelineError
 from paceline.specs.plans.traffic import NUMBER_BYTES, ReplicatedPart, Traffic, copied, transfer
-from paceline.sync.hook import Bound, Hook
+from paceline.sync.hook import Hook, HookContext
 from paceline.sync.mode import SyncMode
 from paceline.sync.modes._local_steps import drift
 
@@ -65,9 +65,9 @@ class ElasticAveraging(SyncMode):
         """Return the samples to the same loss, relative to a plain all-reduce: assumed."""
         return 1.0 + EXTRA_SAMPLES * drift(workers) if workers > 1 else 1.0
 
-    def hook(self, bound: Bound) -> "ElasticAveragingHook":
+    def hook(self, context: HookContext) -> "ElasticAveragingHook":
         """Return the hook that pulls replicas and center to each other."""
-        return ElasticAveragingHook(self, bound)
+        return ElasticAveragingHook(self, context)
 
 
 class ElasticAveragingHook(Hook):
@@ -75,21 +75,21 @@ class ElasticAveragingHook(Hook):
 
     settings: ElasticAveraging
 
-    def __init__(self, settings: ElasticAveraging, bound: Bound) -> None:
-        super().__init__(settings, bound)
-        self._row = bound.row()
-        self._center = self._row.weights()
+    def __init__(self, settings: ElasticAveraging, context: HookContext) -> None:
+        super().__init__(settings, context)
+        self._bucket = context.bucket()
+        self._center = self._bucket.weights()
         self._in_flight: tuple[torch.Tensor, Future[torch.Tensor]] | None = None
         """This worker's pull, and the mean of all pulls."""
 
     def before_forward(self, step: int) -> None:
         """Begin to average the pulls, while the worker computes its gradient."""
         if step % self.settings.every == 0:
-            pull = self._row.weights().sub_(self._center).mul_(self.settings.pull)
+            pull = self._bucket.weights().sub_(self._center).mul_(self.settings.pull)
             mean = pull.clone()
             self._in_flight = (
                 pull,
-                self.bound.lane.begin(lambda: self.bound.transport.average(mean)),
+                self.context.lane.begin(lambda: self.context.transport.average(mean)),
             )
 
     def after_step(self, step: int) -> None:
@@ -98,18 +98,18 @@ class ElasticAveragingHook(Hook):
         if self._in_flight is None:
             return
         pull, arriving = self._in_flight
-        mean = self.bound.lane.finish(arriving)
-        self._row.subtract(pull)
-        self._center.add_(mean, alpha=self.bound.transport.workers)
+        mean = self.context.lane.finish(arriving)
+        self._bucket.subtract(pull)
+        self._center.add_(mean, alpha=self.context.transport.workers)
         self._in_flight = None
 
     def consensus(self) -> "list[torch.Tensor]":
         """Return the center."""
-        return self.bound.in_order([(self._row, self._center)])
+        return self.context.in_order([(self._bucket, self._center)])
 
     def conclude(self) -> None:
         """Load the center."""
-        self.bound.load(self.consensus())
+        self.context.load(self.consensus())
 
 
 MODE = ElasticAveraging()

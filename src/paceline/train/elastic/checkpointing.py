@@ -16,7 +16,7 @@ from paceline.comm.groups import Groups
 from paceline.lease.lease import fence_of
 from paceline.membership.service import Begin
 from paceline.observe.event_writer import EventWriter
-from paceline.observe.protection import ProtectionState
+from paceline.observe.protection_state import ProtectionState
 from paceline.schedulers.task_placement import is_preempted
 from paceline.specs import Damaged, NotSaved, Outcome, Placement, Resumed, Run, Saved, Source
 from paceline.specs.owned_files import write_owned
@@ -110,7 +110,7 @@ class Checkpointing:
             worker=self._placement.rank,
             workers=self._placement.workers,
             all_agree=self._all_agree,
-            tell=self._report_damage,
+            on_damage=self._report_damage,
         )
         if self._placement.rank == 0:
             self._check_lease()
@@ -135,7 +135,7 @@ class Checkpointing:
         All workers call this together.
         """
         if self._copies and self._agent:
-            held = {name: facts["holdings"] for name, facts in begin.facts.items()}
+            held = {name: facts["inventory"] for name, facts in begin.facts.items()}
             manifest = self._copies.restore(
                 stepper.state().restore,
                 begin.roster,
@@ -241,7 +241,7 @@ class Checkpointing:
             workers=self._placement.workers,
             attempt=self._placement.generation,
             check=self._check_lease,
-            tell=self._report,
+            on_saved=self._report,
         )
 
     def _all_agree(self, good: bool) -> bool:

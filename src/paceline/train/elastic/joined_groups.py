@@ -70,13 +70,13 @@ def joined_elastic(
 def _first_roster(groups: Groups, own: Member) -> Roster:
     """Return the roster of the workers that the launcher started, the same on all of them."""
     placement = groups.placement
-    members = groups.collected("member", own.model_dump_json())
+    members = groups.collect("member", own.model_dump_json())
     if placement.rank == 0:
         found = Roster(
             generation=placement.generation,
             members=tuple(Member.model_validate_json(each) for each in members),
             training=placement.workers,
         )
-        groups.say("roster", found.model_dump_json())
+        groups.publish("roster", found.model_dump_json())
         return found
-    return Roster.model_validate_json(groups.heard("roster"))
+    return Roster.model_validate_json(groups.read_published("roster"))

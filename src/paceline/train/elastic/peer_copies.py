@@ -60,9 +60,9 @@ class PeerCopies:
         self._interrupted = True
         self._memory.interrupt()
 
-    def holdings(self) -> dict[str, Any]:
+    def inventory(self) -> dict[str, Any]:
         """Return the inventory of this worker, as JSON values."""
-        return self._memory.holdings().model_dump(mode="json")
+        return self._memory.inventory().model_dump(mode="json")
 
     def begin(self, roster: Roster, name: str, step: int, *, regrouped: bool) -> None:
         """Begin a generation after a step; after a regroup, which may lose copies, copy soon."""
@@ -94,8 +94,8 @@ class PeerCopies:
         a checkpoint, and later from that checkpoint, would disagree on the steps taken. All workers
         call this together.
         """
-        holdings = {each: Inventory.model_validate(words) for each, words in held.items()}
-        moment = newest_whole(holdings)
+        inventories = {each: Inventory.model_validate(words) for each, words in held.items()}
+        moment = newest_whole(inventories)
         if moment is None or moment.step < oldest_step:
             return None
         peers = {
@@ -104,7 +104,7 @@ class PeerCopies:
         found: Manifest | None = None
         try:
             with restored_storage(
-                self._memory, moment, holdings, peers, name=name, generation=roster.generation
+                self._memory, moment, inventories, peers, name=name, generation=roster.generation
             ) as (manifest, storage):
                 restore_state(manifest, storage)
                 found = manifest

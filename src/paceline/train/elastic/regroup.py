@@ -146,7 +146,7 @@ class Regroup:
                 "step": self._whole_step,
                 "reached": self._reached,
                 "reported": self._telemetry.reported(),
-                "holdings": copies.holdings() if copies else {},
+                "inventory": copies.inventory() if copies else {},
             }
             begin = agent.regroup(self._groups, facts, why)
             layout = fitted(self._layout, begin.roster.training)
@@ -160,7 +160,7 @@ class Regroup:
                     raise
                 tried, why = begin.roster.names, str(error)
                 continue
-            self._tell(before, begin, restored, time.perf_counter() - began)
+            self._write_events(before, begin, restored, time.perf_counter() - began)
             self.got_on()
             return restored.stepper, restored.done
 
@@ -208,7 +208,7 @@ class Regroup:
         self._stepper = self._build(layout)
         return self._stepper
 
-    def _tell(
+    def _write_events(
         self, before: Roster | None, begin: Begin, restored: _Restored, seconds: float
     ) -> None:
         if before is not None:
@@ -223,11 +223,11 @@ class Regroup:
             rank = before.rank(name)
             if rank is not None:
                 node, generation = before.members[rank].node, before.generation
-                self._telemetry.tell(
+                self._telemetry.write_once(
                     Lost, generation=generation, rank=rank, lost_node=node, why=str(why)
                 )
         known = before.names[: before.training]
-        self._telemetry.tell(
+        self._telemetry.write_once(
             Regrouped,
             workers=roster.training,
             idle=len(roster.members) - roster.training,

@@ -65,7 +65,7 @@ class CanonicalGradients(GradientComputation):
 
             def minimize(loss: torch.Tensor, only: int, number: int = number) -> torch.Tensor:
                 del only
-                return self.scaling.scaled(loss * weights.share(number))
+                return self.scaling.scaled(loss * weights.fraction(number))
 
             seed_step(self.groups.device, self.training.seed, step, number)
             with mode.part(number, last=number == max(mine)):
@@ -99,7 +99,7 @@ class _Weights:
             self._all = self.each.clone()
             self._work = groups.sum_later(self._all)
 
-    def share(self, number: int) -> float | torch.Tensor:
+    def fraction(self, number: int) -> float | torch.Tensor:
         """Return a part's fraction of the weight of the whole batch."""
         if self._all is None:
             return self._mine[number].samples / self._mine[number].global_samples

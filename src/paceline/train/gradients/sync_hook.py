@@ -8,8 +8,8 @@ from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.specs import Layout, PacelineError, SyncSettings
-from paceline.sync.flat import Held
-from paceline.sync.hook import Bound, EngineHook, Hook
+from paceline.sync.buckets import LocalParameter
+from paceline.sync.hook import EngineHook, Hook, HookContext
 from paceline.sync.lane import Lane
 from paceline.sync.mode import SyncMode
 from paceline.sync.transport import Transport
@@ -35,9 +35,9 @@ def sync_hook(
         workers=layout.replicas,
         rank=layout.position(groups.placement.rank).replica,
     )
-    bound = Bound(
-        held=[
-            Held(stored.name, stored.tensor, local_tensor(stored.tensor).detach())
+    context = HookContext(
+        parameters=[
+            LocalParameter(stored.name, stored.tensor, local_tensor(stored.tensor).detach())
             for stored in parallel_model.stored()
             if isinstance(stored.tensor, torch.nn.Parameter)
         ],
@@ -48,10 +48,10 @@ def sync_hook(
         report=report,
     )
     if sync.by_engine:
-        return EngineHook(sync, bound)
+        return EngineHook(sync, context)
     if not isinstance(sync, SyncMode):
         raise PacelineError(
             f"the synchronization mode {sync.mode} has no hook, so it can be planned, not trained",
             fix="derive it from paceline.sync.mode.SyncMode",
         )
-    return sync.hook(bound)
+    return sync.hook(context)

@@ -38,24 +38,24 @@ def clock_offset(
     if placement.rank == 0:
         for rank in asking:
             for number in range(EXCHANGES):
-                groups.heard(f"clock/{rank}/{number}/asked")
-                groups.say(f"clock/{rank}/{number}/time", json.dumps(now()))
+                groups.read_published(f"clock/{rank}/{number}/asked")
+                groups.publish(f"clock/{rank}/{number}/time", json.dumps(now()))
         return ClockOffset()
     speaker = nodes[placement.rank // placement.local_workers]
     if speaker == 0:
         return ClockOffset()
     if placement.rank != speaker:
-        return ClockOffset(*json.loads(groups.heard(f"clock/{speaker}/offset")))
+        return ClockOffset(*json.loads(groups.read_published(f"clock/{speaker}/offset")))
     exchanges = [_asked(groups, number, now) for number in range(EXCHANGES)]
     best = min(exchanges, key=lambda each: each.uncertainty_seconds)
-    groups.say(f"clock/{speaker}/offset", json.dumps([best.seconds, best.uncertainty_seconds]))
+    groups.publish(f"clock/{speaker}/offset", json.dumps([best.seconds, best.uncertainty_seconds]))
     return best
 
 
 def _asked(groups: Groups, number: int, now: Callable[[], float]) -> ClockOffset:
     about = f"clock/{groups.placement.rank}/{number}"
     begin = now()
-    groups.say(f"{about}/asked", "")
-    answered = json.loads(groups.heard(f"{about}/time"))
+    groups.publish(f"{about}/asked", "")
+    answered = json.loads(groups.read_published(f"{about}/time"))
     end = now()
     return ClockOffset((begin + end) / 2 - answered, (end - begin) / 2)

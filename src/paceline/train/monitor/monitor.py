@@ -38,7 +38,7 @@ class Monitor:
         self._check_every, self._replace_slow = faults.check_every, faults.replace_slow
         self._may_retire = may_retire
         self._stragglers = (
-            Stragglers(groups, telemetry.clock, self._say_slow)
+            Stragglers(groups, telemetry.clock, self._write_straggler)
             if groups.placement.workers > 1
             else None
         )
@@ -50,7 +50,7 @@ class Monitor:
             groups,
             clips=training.clip is not None,
             restore_buffers=restore_buffers,
-            say=self._say_not_finite,
+            on_non_finite=self._write_non_finite,
             last_loss=self._last_loss,
         )
 
@@ -86,7 +86,7 @@ class Monitor:
         corrupt = self._replicas.repaired(step, tensors)
         if corrupt and self._replicas.tells(corrupt):
             workers = ", ".join(map(str, corrupt))
-            self._telemetry.say(
+            self._telemetry.write(
                 Refused,
                 step=step,
                 ranks=corrupt,
@@ -95,9 +95,9 @@ class Monitor:
                 " restored from the majority of the replicas",
             )
 
-    def _say_slow(self, step: int, times: float, cause: Cause, why: str) -> None:
+    def _write_straggler(self, step: int, times: float, cause: Cause, why: str) -> None:
         placement = self._placement
-        self._telemetry.say(
+        self._telemetry.write(
             Slow,
             rank=placement.rank,
             slow_node=placement.node,
@@ -110,9 +110,11 @@ class Monitor:
             # Die as if killed: the survivors regroup with a spare and repeat the step.
             signal.raise_signal(signal.SIGKILL)
 
-    def _say_not_finite(self, step: int, ranks: list[int], message: str) -> None:
+    def _write_non_finite(self, step: int, ranks: list[int], message: str) -> None:
         if self._alone or self._placement.rank == 0:
-            self._telemetry.say(Refused, step=step, ranks=ranks, what="not finite", message=message)
+            self._telemetry.write(
+                Refused, step=step, ranks=ranks, what="not finite", message=message
+            )
 
     def _last_loss(self) -> float:
         self._telemetry.report_all()

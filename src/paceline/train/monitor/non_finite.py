@@ -31,14 +31,14 @@ class FiniteGradients:
         *,
         clips: bool,
         restore_buffers: Callable[[], None],
-        say: Callable[[int, list[int], str], None],
+        on_non_finite: Callable[[int, list[int], str], None],
         last_loss: Callable[[], float],
     ) -> None:
         self.squared_norm: torch.Tensor | None = None
         """Squared gradient norm of the whole model, if gradients are clipped and checked."""
         self._groups = groups
         self._clips = clips
-        self._say = say
+        self._on_non_finite = on_non_finite
         """Report a repeated step: `(step, ranks, message)`."""
         self._last_loss = last_loss
         self._alone = sync.replicas_differ
@@ -63,7 +63,7 @@ class FiniteGradients:
         with noted.gradients(parallel_model) if self._whole else nullcontext():
             learned = learn()
         if self._is_finite(parallel_model):
-            self._say(step, ranks, _what_happened(ranks, loss))
+            self._on_non_finite(step, ranks, _what_happened(ranks, loss))
         elif not self._alone:
             ranks, loss = self._who(learned, own_gradient_is_bad=noted.bad)
             raise not_finite(

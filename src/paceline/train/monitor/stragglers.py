@@ -64,10 +64,10 @@ class Stragglers:
     """A comparison of this worker's step time with the other workers'."""
 
     def __init__(
-        self, groups: Groups, clock: Clock, say: Callable[[int, float, Cause, str], None]
+        self, groups: Groups, clock: Clock, on_straggler: Callable[[int, float, Cause, str], None]
     ) -> None:
         self._groups, self._clock = groups, clock
-        self._say = say
+        self._on_straggler = on_straggler
         """Report that this worker is slow: `(step, ratio to the median, cause, sentence)`."""
         self._before = self._begin = clock.total()
         self._own: list[float] = []
@@ -117,14 +117,14 @@ class Stragglers:
             }
             self._causes = [*self._causes, _cause(window.parts, elsewhere)][-WINDOWS:]
             self._steady_windows = 0
-            self._tell(window, times, elsewhere)
+            self._report(window, times, elsewhere)
             return
         self._causes = []
         self._steady_windows = self._steady_windows + 1 if times < STEADY else 0
         if self._steady_windows >= WINDOWS:
             self._named = None
 
-    def _tell(self, window: _Window, times: float, elsewhere: dict[Part, float]) -> None:
+    def _report(self, window: _Window, times: float, elsewhere: dict[Part, float]) -> None:
         """Report a slow worker once, and again when the cause has changed for certain."""
         (cause, count), *_ = Counter(self._causes).most_common()
         changed = cause != self._named and (self._named is None or count == WINDOWS)
@@ -132,7 +132,7 @@ class Stragglers:
             return
         self._named = cause
         here, there = _of(window.parts, cause), _of(elsewhere, cause)
-        self._say(
+        self._on_straggler(
             window.step,
             times,
             cause,

@@ -203,11 +203,11 @@ class Telemetry:
 
     def sync_changed(self, step: int, sync: SyncSettings, why: str) -> None:
         """Record that the synchronization mode changes from this step on."""
-        self.tell(SyncChanged, step=step, sync=sync, why=why)
+        self.write_once(SyncChanged, step=step, sync=sync, why=why)
 
     def evaluated(self, step: int, samples: int, loss: float, metrics: dict[str, float]) -> None:
         """Record an evaluation of the model."""
-        self.tell(Evaluated, step=step, samples=samples, loss=loss, metrics=metrics)
+        self.write_once(Evaluated, step=step, samples=samples, loss=loss, metrics=metrics)
 
     def finished(self, outcome: Outcome) -> None:
         """Write the last state and how the training ended."""
@@ -215,7 +215,7 @@ class Telemetry:
             self._tracing.end()
         self._write_state()
         done = self.progress
-        self.tell(
+        self.write_once(
             Finished,
             outcome=outcome,
             steps=done.steps,
@@ -223,12 +223,12 @@ class Telemetry:
             seconds=done.seconds,
         )
 
-    def tell(self, kind: Any, **fields: Any) -> None:
+    def write_once(self, kind: Any, **fields: Any) -> None:
         """Write an event on worker 0, for all workers."""
         if self._groups.placement.rank == 0:
-            self.say(kind, **fields)
+            self.write(kind, **fields)
 
-    def say(self, kind: Any, **fields: Any) -> None:
+    def write(self, kind: Any, **fields: Any) -> None:
         """Write an event from this worker."""
         placement = self._groups.placement
         if self._writer:
@@ -267,7 +267,9 @@ class Telemetry:
         if self._writer is None:
             return
         steps = window.steps
-        self.tell(Steps, first=first, loss=means, seconds=steps.seconds, samples=steps.samples)
+        self.write_once(
+            Steps, first=first, loss=means, seconds=steps.seconds, samples=steps.samples
+        )
         self._unsaid.append(window)
         apart = min(STATES_APART_SECONDS, self._groups.placement.workers / STATES_PER_SECOND)
         if time.perf_counter() - self._said_at >= apart:

@@ -30,7 +30,7 @@ def training_profile(
         own = measured(training, layout, device=groups.device, budget_seconds=BUDGET_SECONDS)
         times = [
             ModelTimes.model_validate_json(each)
-            for each in groups.collected(f"times in {precision}", own.model_dump_json())
+            for each in groups.collect(f"times in {precision}", own.model_dump_json())
         ]
         if groups.placement.rank == 0:
             counted = profile_of(training, file.name, layout)

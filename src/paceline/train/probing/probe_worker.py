@@ -41,7 +41,7 @@ class _Probe:
         # Measure again: another process may have delayed the device the first time.
         better = max(worker.best_flops, best_flops(groups.device))
         worker = worker.model_copy(update={"best_flops": better})
-        workers = groups.collected("devices", worker.model_dump_json())
+        workers = groups.collect("devices", worker.model_dump_json())
         profile = self._profile()
         if groups.placement.rank == 0:
             probed = self._probed(workers, pairs, collectives)

@@ -100,19 +100,19 @@ class TrainingState:
         consensus = self._consensus()
         for stored in self._stored:
             common = consensus.get(id(stored.tensor), local_tensor(stored.tensor).detach())
-            pieces += stored.extent.held(f"model/{stored.name}", common)
+            pieces += stored.extent.pieces(f"model/{stored.name}", common)
         self._prepare_optimizer(manifest, theirs)
         for name, tensor, extent, _ in self._optimizer_tensors(theirs):
-            pieces += extent.held(name, tensor)
+            pieces += extent.pieces(name, tensor)
         for name, tensor, extent, _ in self._mode_tensors(mine):
             if name in manifest.tensors and (same or not name.startswith("replica-")):
-                pieces += extent.held(name, tensor)
+                pieces += extent.pieces(name, tensor)
         fill(pieces, manifest, storage)
         if differed:
             chosen = [self._replica] if same and self._own else list(range(replicas))
             self._restore_weights(manifest, storage, chosen)
         elif consensus:
-            every = self.mode.bound.held
+            every = self.mode.context.parameters
             foreach_copy_(
                 [each.local for each in every], [consensus[id(each.parameter)] for each in every]
             )
@@ -151,7 +151,7 @@ class TrainingState:
             return {}
         return {
             id(each.parameter): tensor
-            for each, tensor in zip(self.mode.bound.held, common, strict=True)
+            for each, tensor in zip(self.mode.context.parameters, common, strict=True)
         }
 
     def _restore_weights(
@@ -167,7 +167,7 @@ class TrainingState:
                 [
                     piece
                     for stored, tensor in zip(learning, one, strict=True)
-                    for piece in stored.in_replica.held(
+                    for piece in stored.in_replica.pieces(
                         f"replica-{replica}/model/{stored.name}", tensor
                     )
                 ],
@@ -189,7 +189,7 @@ class TrainingState:
     def _mode_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
         """Yield the tensors of the synchronization mode."""
         by_parameter = {id(stored.tensor): stored for stored in self._stored}
-        for kept in self.mode.kept():
+        for kept in self.mode.saved_tensors():
             stored = by_parameter[id(kept.of.parameter)]
             name = f"sync/{kept.kind}/{kept.of.name}"
             if kept.common:

@@ -64,7 +64,7 @@ def _run(folder: Path) -> int:
     limit_threads(here, job.cpus_per_worker)
     try:
         code = _train(job, here, job.train) if job.train and not job.probe else _probe(run)
-        outcome.tell(run, code)
+        outcome.report(run, code)
         generation = _generation(run, here)
     except RunOver:
         return 0

@@ -25,7 +25,7 @@ from paceline.specs import (
 from paceline.specs.owned_files import open_owned, write_owned
 
 
-def tell(run: Run, code: int) -> None:
+def report(run: Run, code: int) -> None:
     """Write the outcome of a training that finished, or stopped on request."""
     try:
         write_owned(run.outcome_file, f"{code}\n")

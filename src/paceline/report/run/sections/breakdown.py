@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from paceline.report.drawing.brief import Content
-from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.chart import Chart
 from paceline.report.run.section import ReportedRun, Section
 from paceline.report.run.step_breakdown import Breakdown, breakdown, breakdown_picture
 from paceline.specs import units
@@ -21,7 +21,7 @@ class _Breakdown(Section[Breakdown | None]):
         if figures is None:
             return None
 
-        def charts(altair: ModuleType) -> Sequence[Picture]:
+        def charts(altair: ModuleType) -> Sequence[Chart]:
             return [breakdown_picture(run.state, figures, altair)]
 
         share = f"{units.percent(figures.limit_share)} of a step"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from paceline.report.drawing.brief import Content, Tile
-from paceline.report.drawing.chart import Picture
+from paceline.report.drawing.chart import Chart
 from paceline.report.drawing.tables import Table
 from paceline.report.run.fault_history import FaultFigures, fault_figures, source_words
 from paceline.report.run.goodput import goodput_sentence
@@ -28,7 +28,7 @@ class _Faults(Section[FaultFigures]):
         if not figures.seen:
             return None
 
-        def charts(altair: ModuleType) -> Sequence[Picture]:
+        def charts(altair: ModuleType) -> Sequence[Chart]:
             return [timeline_picture(run.state, figures, altair)]
 
         share = figures.goodput.share

@@ -4,7 +4,7 @@ from statistics import fmean, median, quantiles
 from types import ModuleType
 
 from paceline.report.drawing.brief import Content
-from paceline.report.drawing.chart import BLUE, VERMILION, Picture, finish
+from paceline.report.drawing.chart import BLUE, VERMILION, Chart, finish
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.section import ReportedRun, Section
 from paceline.specs import units
@@ -70,7 +70,7 @@ def prediction_sentence(figures: PredictionFigures) -> str:
     )
 
 
-def _chart(figures: PredictionFigures, altair: ModuleType) -> Picture:
+def _chart(figures: PredictionFigures, altair: ModuleType) -> Chart:
     rows = [
         {
             "what": "predicted",
@@ -102,7 +102,7 @@ def _chart(figures: PredictionFigures, altair: ModuleType) -> Picture:
             tooltip=[altair.Tooltip("middle:Q", title="ms", format=",.4~r")],
         ),
     ).properties(width="container", height=HEIGHT_PIXELS)
-    return Picture(
+    return Chart(
         "prediction",
         "Prediction and measurement",
         prediction_sentence(figures)

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from paceline.report.drawing.brief import Content
-from paceline.report.drawing.chart import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, Picture, finish
+from paceline.report.drawing.chart import BLUE, GREEN, HEIGHT_PIXELS, VERMILION, Chart, finish
 from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.section import ReportedRun, Section
@@ -30,7 +30,7 @@ class _Progress(Section[None]):
 SECTION = _Progress()
 
 
-def _loss(state: RunState, altair: ModuleType) -> Picture:
+def _loss(state: RunState, altair: ModuleType) -> Chart:
     import numpy as np  # noqa: PLC0415
 
     from paceline.report.drawing.downsampling import curve  # noqa: PLC0415
@@ -68,10 +68,10 @@ def _loss(state: RunState, altair: ModuleType) -> Picture:
         zero=False,
         seams=seams,
     )
-    return Picture("loss", "Loss", caption, label, spec)
+    return Chart("loss", "Loss", caption, label, spec)
 
 
-def _throughput(state: RunState, altair: ModuleType) -> Picture:
+def _throughput(state: RunState, altair: ModuleType) -> Chart:
     import numpy as np  # noqa: PLC0415
 
     from paceline.report.drawing.downsampling import curve  # noqa: PLC0415
@@ -86,10 +86,10 @@ def _throughput(state: RunState, altair: ModuleType) -> Picture:
         altair, drawn, title=title, label=label, color=GREEN, number=",.4~r", zero=True
     )
     caption = _line_caption(drawn, "throughput")
-    return Picture("throughput", "Throughput", caption, label, spec)
+    return Chart("throughput", "Throughput", caption, label, spec)
 
 
-def _step_time(state: RunState, altair: ModuleType) -> Picture:
+def _step_time(state: RunState, altair: ModuleType) -> Chart:
     import numpy as np  # noqa: PLC0415
 
     from paceline.report.drawing.downsampling import curve, long_edge  # noqa: PLC0415
@@ -117,10 +117,10 @@ def _step_time(state: RunState, altair: ModuleType) -> Picture:
         zero=True,
         top=1.05 * edge,
     )
-    return Picture("step-time", "Step time", caption, label, spec)
+    return Chart("step-time", "Step time", caption, label, spec)
 
 
-def _distribution(state: RunState, altair: ModuleType) -> Picture:
+def _distribution(state: RunState, altair: ModuleType) -> Chart:
     import numpy as np  # noqa: PLC0415
 
     from paceline.report.drawing.downsampling import histogram  # noqa: PLC0415
@@ -147,9 +147,7 @@ def _distribution(state: RunState, altair: ModuleType) -> Picture:
     if drawn.steps_beyond:
         caption += f" {units.count(drawn.steps_beyond, 'step')} beyond the right edge."
     label = "Histogram of the milliseconds per step"
-    return Picture(
-        "distribution", "Distribution of step times", caption, label, finish(spec, label)
-    )
+    return Chart("distribution", "Distribution of step times", caption, label, finish(spec, label))
 
 
 def _over_steps(

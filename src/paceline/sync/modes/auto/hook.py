@@ -17,7 +17,7 @@ import torch
 
 from paceline.comm.dtensor import local_tensor
 from paceline.specs import SyncSettings, default_sync, read_sync
-from paceline.sync.hook import Bound, EngineHook, Hook, Kept
+from paceline.sync.hook import EngineHook, Hook, HookContext, SyncTensor
 from paceline.sync.mode import SyncMode
 from paceline.sync.modes.auto.choosing import WORTH, Choice, Measured, best, predicted
 from paceline.sync.modes.local import Local
@@ -37,10 +37,10 @@ ANSWER_STEPS = 4
 class AutoHook(Hook):
     """A hook that delegates to that of the chosen mode."""
 
-    def __init__(self, settings: SyncSettings, bound: Bound) -> None:
-        super().__init__(settings, bound)
-        self._mode: Hook = FIRST.hook(bound)
-        self._parameters = sum(each.local.numel() for each in bound.learning)
+    def __init__(self, settings: SyncSettings, context: HookContext) -> None:
+        super().__init__(settings, context)
+        self._mode: Hook = FIRST.hook(context)
+        self._parameters = sum(each.local.numel() for each in context.learning)
         self._compute_seconds: float | None = None
         """Computation time of a step without communication."""
         self._asked: Future[Measured | None] | None = None
@@ -66,7 +66,7 @@ class AutoHook(Hook):
     def before_forward(self, step: int) -> None:
         """Start timing the step."""
         self._began = time.perf_counter()
-        self._waited = self.bound.lane.waited_seconds
+        self._waited = self.context.lane.waited_seconds
         self._mode.before_forward(step)
 
     def after_backward(self, step: int) -> None:
@@ -80,12 +80,12 @@ class AutoHook(Hook):
     def after_step(self, step: int) -> None:
         """Measure or decide, at the scheduled steps."""
         self._mode.after_step(step)
-        waited = self.bound.lane.waited_seconds - self._waited
+        waited = self.context.lane.waited_seconds - self._waited
         self._compute.append(time.perf_counter() - self._began - waited)
         looks = step in (FIRST_LOOK, SECOND_LOOK) or step % LOOK_EVERY == 0
-        if looks and self.bound.transport.workers > 1:
+        if looks and self.context.transport.workers > 1:
             own = self._own_seconds(step)
-            self._asked = self.bound.lane.begin(functools.partial(self._look, own))
+            self._asked = self.context.lane.begin(functools.partial(self._look, own))
             self._compute = []
         elif step - ANSWER_STEPS in (FIRST_LOOK, SECOND_LOOK) or step % LOOK_EVERY == ANSWER_STEPS:
             self._decide(step)
@@ -102,9 +102,9 @@ class AutoHook(Hook):
         """Wait until nothing of this worker is in flight."""
         self._mode.drain()
 
-    def kept(self) -> Iterator[Kept]:
+    def saved_tensors(self) -> Iterator[SyncTensor]:
         """Yield the tensors of the current mode."""
-        return self._mode.kept()
+        return self._mode.saved_tensors()
 
     def numbers(self) -> dict[str, Any]:
         """Return the current mode and its values."""
@@ -126,12 +126,12 @@ class AutoHook(Hook):
     def _become(self, sync: SyncSettings) -> None:
         assert isinstance(sync, SyncMode)
         self._mode.close()
-        self._mode = sync.hook(self.bound)
+        self._mode = sync.hook(self.context)
 
     def _look(self, own_seconds: float) -> Measured | None:
         """Return the mean measurements of all workers; None if nothing was communicated since the
         last look. Runs on the lane, so nothing else is in flight."""
-        lane, transport = self.bound.lane, self.bound.transport
+        lane, transport = self.context.lane, self.context.transport
         began = time.perf_counter()
         sent, busy = transport.sent_bytes - self._sent, lane.busy_seconds - self._busy
         calls = transport.calls - self._calls
@@ -158,10 +158,10 @@ class AutoHook(Hook):
         if self._asked is None:
             return
         asked, self._asked = self._asked, None
-        measured = self.bound.lane.finish(asked)
+        measured = self.context.lane.finish(asked)
         if measured is None:
             return  # nothing was communicated since the last look; decide at the next
-        workers = self.bound.transport.workers
+        workers = self.context.transport.workers
         choice = best(measured, workers, self._parameters)
         now = predicted(self.sync, measured, workers, self._parameters)
         first = step == FIRST_LOOK + ANSWER_STEPS
@@ -178,7 +178,7 @@ class AutoHook(Hook):
 
     def _mean(self, figures: list[float]) -> list[float]:
         """Return the mean over the workers."""
-        transport = self.bound.transport
+        transport = self.context.transport
         mine = torch.tensor(figures, dtype=torch.float64, device=transport.device)
         mean: list[float] = transport.average(mine).tolist()
         return mean
@@ -190,8 +190,10 @@ class AutoHook(Hook):
         if self._mode.replicas_differ and not choice.sync.replicas_differ:
             self._average_optimizer()
         self._become(choice.sync)
-        plain = predicted(default_sync(), measured, self.bound.transport.workers, self._parameters)
-        self.bound.report(
+        plain = predicted(
+            default_sync(), measured, self.context.transport.workers, self._parameters
+        )
+        self.context.report(
             step,
             choice.sync,
             f"a step computes for {1e3 * measured.compute_seconds:.3g} ms, and the link carries"
@@ -205,11 +207,11 @@ class AutoHook(Hook):
         """Average the optimizer state over all replicas, because they now take the same steps."""
         states = [
             local_tensor(value)
-            for each in self.bound.held
-            for value in self.bound.optimizer.state.get(each.parameter, {}).values()
+            for each in self.context.parameters
+            for value in self.context.optimizer.state.get(each.parameter, {}).values()
             if isinstance(value, torch.Tensor) and value.ndim and value.is_floating_point()
         ]
-        lane, average = self.bound.lane, self.bound.transport.average
+        lane, average = self.context.lane, self.context.transport.average
         for state in states:
             lane.finish(lane.begin(functools.partial(average, state)))
 
@@ -218,8 +220,10 @@ def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def auto_hook(settings: SyncMode, bound: Bound) -> Hook:
+def auto_hook(settings: SyncMode, context: HookContext) -> Hook:
     """Return the hook that measures, chooses and trains; one replica has nothing to choose."""
     return (
-        EngineHook(settings, bound) if bound.transport.workers == 1 else AutoHook(settings, bound)
+        EngineHook(settings, context)
+        if context.transport.workers == 1
+        else AutoHook(settings, context)
     )

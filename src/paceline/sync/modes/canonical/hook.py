@@ -20,7 +20,7 @@ import torch
 from paceline.comm.torch_internals import foreach_copy_
 from paceline.specs import PacelineError
 from paceline.sync.bucketed import Bucketed, gradients_of
-from paceline.sync.hook import Bound
+from paceline.sync.hook import HookContext
 from paceline.sync.modes.canonical import Canonical
 from paceline.sync.modes.canonical.tree import Subtree, TreeSum, subtrees
 
@@ -47,8 +47,8 @@ class CanonicalHook(Bucketed):
 
     settings: Canonical
 
-    def __init__(self, settings: Canonical, bound: Bound) -> None:
-        super().__init__(settings, bound)
+    def __init__(self, settings: Canonical, context: HookContext) -> None:
+        super().__init__(settings, context)
         # cuBLAS on GPUs is deterministic only with this setting.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         self._ranges: list[range] = []
@@ -70,7 +70,7 @@ class CanonicalHook(Bucketed):
         said = torch.tensor([own.start, own.stop, torch.get_num_threads()])
         rows = [
             row.tolist()
-            for row in self.bound.transport.gather(said.to(self.bound.transport.device))
+            for row in self.context.transport.gather(said.to(self.context.transport.device))
         ]
         self._ranges, self._parts = [range(begin, end) for begin, end, _ in rows], 0
         _use_threads(statistics.mode(threads for _, _, threads in rows))
@@ -100,13 +100,13 @@ class CanonicalHook(Bucketed):
         if not last:
             for row, tree in zip(self._buckets, self._sums, strict=True):
                 tree.push(Subtree(number, 0), row.flat(gradients_of(row)))
-                for each in row.held:
+                for each in row.parameters:
                     each.parameter.grad = None
 
     def after_backward(self, step: int) -> None:
         """Communicate the remaining buckets and the changes of buffers, and wait for all."""
         super().after_backward(step)
-        tracked, lane = self._tracked, self.bound.lane
+        tracked, lane = self._tracked, self.context.lane
         if tracked is not None and tracked.size:
             sums = functools.partial(self._over_all, self._changes, tracked.size, torch.float32)
             tracked.conclude(lane.finish(lane.begin(sums)) / self._parts)
@@ -141,7 +141,7 @@ class CanonicalHook(Bucketed):
 
     def _over_all(self, tree: TreeSum[torch.Tensor], size: int, dtype: torch.dtype) -> torch.Tensor:
         """Return the sum over all parts, of rows of `size` numbers."""
-        transport = self.bound.transport
+        transport = self.context.transport
         if transport.workers == 1:
             (whole,) = tree.values
             return whole
@@ -157,7 +157,7 @@ class CanonicalHook(Bucketed):
         self, values: Sequence[torch.Tensor], pieces: Sequence[slice], into: torch.Tensor
     ) -> None:
         """Send each worker its piece, and add the piece that this worker owns."""
-        transport, length = self.bound.transport, len(into)
+        transport, length = self.context.transport, len(into)
         sent: dict[int, torch.Tensor] = {}
         received: dict[int, torch.Tensor] = {}
         for other, (piece, theirs) in enumerate(zip(pieces, self._owed, strict=True)):

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 
 import torch
 
-from paceline.sync.hook import Bound, Hook
+from paceline.sync.hook import Hook, HookContext
 from paceline.sync.modes.gossip import Gossip
 from paceline.sync.modes.gossip.graphs import peers
 
@@ -25,9 +25,9 @@ class GossipHook(Hook):
 
     settings: Gossip
 
-    def __init__(self, settings: Gossip, bound: Bound) -> None:
-        super().__init__(settings, bound)
-        self._row = bound.row()
+    def __init__(self, settings: Gossip, context: HookContext) -> None:
+        super().__init__(settings, context)
+        self._bucket = context.bucket()
         self._in_flight: tuple[torch.Tensor, Future[torch.Tensor]] | None = None
         """The weights when the round began, and its result."""
 
@@ -45,31 +45,31 @@ class GossipHook(Hook):
             self._begin(step)
         assert self._in_flight is not None
         launched, mixing = self._in_flight
-        mixed = self.bound.lane.finish(mixing)
+        mixed = self.context.lane.finish(mixing)
         if self.settings.overlap:
-            mixed += self._row.weights().sub_(launched)
-        self._row.load(mixed)
+            mixed += self._bucket.weights().sub_(launched)
+        self._bucket.load(mixed)
         self._in_flight = None
 
     def consensus(self) -> list[torch.Tensor]:
         """Return the mean over the replicas, which mixing does not change."""
-        average = self.bound.transport.average
-        weights = self._row.weights()
-        mean = self.bound.lane.finish(self.bound.lane.begin(lambda: average(weights)))
-        return self.bound.in_order([(self._row, mean)])
+        average = self.context.transport.average
+        weights = self._bucket.weights()
+        mean = self.context.lane.finish(self.context.lane.begin(lambda: average(weights)))
+        return self.context.in_order([(self._bucket, mean)])
 
     def conclude(self) -> None:
         """Load the mean."""
-        self.bound.load(self.consensus())
+        self.context.load(self.consensus())
 
     def _begin(self, step: int) -> None:
-        own = self._row.weights()
+        own = self._bucket.weights()
         # Counted in rounds, so that a changing graph goes through all of its forms.
         round_ = step // self.settings.every
-        self._in_flight = own, self.bound.lane.begin(lambda: self._mix(own, round_))
+        self._in_flight = own, self.context.lane.begin(lambda: self._mix(own, round_))
 
     def _mix(self, own: torch.Tensor, round_: int) -> torch.Tensor:
-        transport = self.bound.transport
+        transport = self.context.transport
         sending = peers(self.settings.graph, transport.workers, round_)
         received = {
             source: torch.empty_like(own)

@@ -20,7 +20,7 @@ class Stale(SyncMode):
 
     mode: Literal["stale"] = "stale"
     staleness: int | None = Field(default=None, ge=0)
-    """Steps that a worker may be ahead of the slowest; unset or `any`: no bound."""
+    """Steps that a worker may be ahead of the slowest; unset or `any`: no context."""
     servers: int = Field(default=1, ge=1)
     """Number of workers that each serve a part of the weights."""
 

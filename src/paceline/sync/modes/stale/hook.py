@@ -25,8 +25,8 @@ import torch
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.torch_internals import foreach_copy_
 from paceline.specs import PacelineError
-from paceline.sync.flat import Held, rows_of
-from paceline.sync.hook import Bound, Hook
+from paceline.sync.buckets import LocalParameter, even_buckets
+from paceline.sync.hook import Hook, HookContext
 from paceline.sync.modes.stale import Stale
 from paceline.sync.modes.stale.server import Arrival, Part, Server, settings_of
 from paceline.sync.modes.stale.server_messages import (
@@ -53,11 +53,11 @@ class StaleWeights(Hook):
     settings: Stale
     replicas_differ = False
 
-    def __init__(self, settings: Stale, bound: Bound) -> None:
-        super().__init__(settings, bound)
-        learning = bound.learning
-        _check_optimizer(settings, bound.optimizer, learning)
-        self._rows = rows_of(learning, min(settings.servers, bound.transport.workers))
+    def __init__(self, settings: Stale, context: HookContext) -> None:
+        super().__init__(settings, context)
+        learning = context.learning
+        _check_optimizer(settings, context.optimizer, learning)
+        self._buckets = even_buckets(learning, min(settings.servers, context.transport.workers))
         self._server: Server | None = None
         self._begun = False
         self._step = 0
@@ -78,14 +78,14 @@ class StaleWeights(Hook):
     def before_step(self, step: int) -> bool:
         """Send the gradient; the servers update the weights."""
         self._step = step
-        settings = settings_of(self.bound.optimizer)
+        settings = settings_of(self.context.optimizer)
         pushes = [
-            Push(step, settings, row.flat([_gradient(each) for each in row.held]).cpu())
-            for row in self._rows
+            Push(step, settings, bucket.flat([_gradient(each) for each in bucket.parameters]).cpu())
+            for bucket in self._buckets
         ]
-        self._arriving = self.bound.lane.begin(lambda: self._push_and_pull(pushes))
+        self._arriving = self.context.lane.begin(lambda: self._push_and_pull(pushes))
         # The servers step instead; a schedule would warn that this optimizer does not.
-        vars(self.bound.optimizer)["_opt_called"] = True
+        vars(self.context.optimizer)["_opt_called"] = True
         return False
 
     def consensus(self) -> list[torch.Tensor] | None:
@@ -96,17 +96,17 @@ class StaleWeights(Hook):
         step = self._step
         flats = self._from_servers(
             lambda part: part.weights_after(step),
-            [torch.empty_like(row.weights(), device="cpu") for row in self._rows],
+            [torch.empty_like(bucket.weights(), device="cpu") for bucket in self._buckets],
         )
-        return self.bound.in_order(
-            (row, flat.to(row.locals[0].device))
-            for row, flat in zip(self._rows, flats, strict=True)
+        return self.context.in_order(
+            (bucket, flat.to(bucket.locals[0].device))
+            for bucket, flat in zip(self._buckets, flats, strict=True)
         )
 
     def conclude(self) -> None:
         """Load the servers' weights."""
         if (common := self.consensus()) is not None:
-            self.bound.load(common)
+            self.context.load(common)
 
     def drain(self) -> None:
         """Take the last answer and the servers' optimizer state, because all workers write a
@@ -119,30 +119,30 @@ class StaleWeights(Hook):
         """Sign off at the servers; wait until all workers have signed off at this worker's."""
         if self._begun:
             self._land()
-            lane = self.bound.lane
+            lane = self.context.lane
             lane.finish(lane.begin(self._say_goodbye))
             if self._server is not None:
                 self._server.join()
 
     def _begin(self, *, steps_taken: int) -> None:
         """Start serving from the current weights and optimizer state, restored or new."""
-        bound, transport = self.bound, self.bound.transport
+        context, transport = self.context, self.context.transport
         self._begun, self._step = True, steps_taken
-        if transport.rank < len(self._rows):
-            row = self._rows[transport.rank]
+        if transport.rank < len(self._buckets):
+            bucket = self._buckets[transport.rank]
             part = Part(
-                row,
-                bound.optimizer,
+                bucket,
+                context.optimizer,
                 workers=transport.workers,
                 staleness=self.settings.staleness,
                 steps_taken=steps_taken,
             )
-            self._server = Server(part, transport, settings_of(bound.optimizer))
-        bound.optimizer.state.clear()  # the servers have it now
+            self._server = Server(part, transport, settings_of(context.optimizer))
+        context.optimizer.state.clear()  # the servers have it now
 
     def _push_and_pull(self, pushes: Sequence[Push]) -> list[torch.Tensor]:
-        """Send gradients to the servers and return their weights, as rows."""
-        transport, server = self.bound.transport, self._server
+        """Send gradients to the servers and return their weights, as buckets."""
+        transport, server = self.context.transport, self._server
         # First, so that no worker waits for this one while this one waits for others.
         if server is not None:
             server.part.push(transport.rank, pushes[transport.rank])
@@ -165,16 +165,16 @@ class StaleWeights(Hook):
     def _land(self) -> None:
         if self._arriving is None:
             return
-        answers = self.bound.lane.finish(self._arriving)
+        answers = self.context.lane.finish(self._arriving)
         self._arriving = None
-        for row, answer in zip(self._rows, answers, strict=True):
-            foreach_copy_(row.locals, row.views(answer.to(row.locals[0].device)))
+        for bucket, answer in zip(self._buckets, answers, strict=True):
+            foreach_copy_(bucket.locals, bucket.views(answer.to(bucket.locals[0].device)))
 
     def _from_servers(
         self, own: Callable[[Part], torch.Tensor], room: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
         """Return the answer of each server to all workers; a collective call."""
-        transport, server = self.bound.transport, self._server
+        transport, server = self.context.transport, self._server
 
         def exchange() -> list[torch.Tensor]:
             found = dict(enumerate(room))
@@ -188,14 +188,14 @@ class StaleWeights(Hook):
             )
             return [found[number] for number in range(len(room))]
 
-        return self.bound.lane.finish(self.bound.lane.begin(exchange))
+        return self.context.lane.finish(self.context.lane.begin(exchange))
 
     def _say_goodbye(self) -> None:
-        transport = self.bound.transport
-        settings = settings_of(self.bound.optimizer)
+        transport = self.context.transport
+        settings = settings_of(self.context.optimizer)
         messages = {
-            number: Push(GOODBYE, settings, torch.zeros_like(row.weights())).packed()
-            for number, row in enumerate(self._rows)
+            number: Push(GOODBYE, settings, torch.zeros_like(bucket.weights())).packed()
+            for number, bucket in enumerate(self._buckets)
             if number != transport.rank
         }
         transport.swap(messages, {}, sent_tag=PUSH)
@@ -209,19 +209,19 @@ class StaleWeights(Hook):
         )
         sizes = self._from_servers(
             lambda part: torch.tensor([len(packed)]),
-            [torch.zeros(1, dtype=torch.int64) for _ in self._rows],
+            [torch.zeros(1, dtype=torch.int64) for _ in self._buckets],
         )
         rooms = [torch.empty(int(size), dtype=torch.uint8) for size in sizes]
         received = self._from_servers(lambda part: packed, rooms)
-        for row, message in zip(self._rows, received, strict=True):
-            for of, state in zip(row.held, unpacked_states(message), strict=True):
+        for bucket, message in zip(self._buckets, received, strict=True):
+            for of, state in zip(bucket.parameters, unpacked_states(message), strict=True):
                 if state:
-                    self.bound.optimizer.state[of.parameter] = {
+                    self.context.optimizer.state[of.parameter] = {
                         key: _placed(value, of) for key, value in state.items()
                     }
 
 
-def _gradient(of: Held) -> torch.Tensor:
+def _gradient(of: LocalParameter) -> torch.Tensor:
     """Return this worker's part of a gradient; zeros if the model did not use the parameter."""
     gradient = of.parameter.grad
     if gradient is None:
@@ -229,7 +229,7 @@ def _gradient(of: Held) -> torch.Tensor:
     return local_tensor(gradient)
 
 
-def _placed(value: Any, of: Held) -> Any:
+def _placed(value: Any, of: LocalParameter) -> Any:
     """Return a tensor in the same placement as the parameter."""
     if not torch.is_tensor(value) or not hasattr(of.parameter, "to_local"):
         return value
@@ -241,7 +241,7 @@ def _placed(value: Any, of: Held) -> Any:
 
 
 def _check_optimizer(
-    settings: Stale, optimizer: torch.optim.Optimizer, learning: Sequence[Held]
+    settings: Stale, optimizer: torch.optim.Optimizer, learning: Sequence[LocalParameter]
 ) -> None:
     name = type(optimizer).__name__
     if "param_groups" not in vars(optimizer):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from paceline.comm.dtensor import local_tensor
-from paceline.sync.flat import Row
+from paceline.sync.buckets import Bucket
 from paceline.sync.modes.stale.server_messages import (
     ANSWER,
     GOODBYE,
@@ -45,18 +45,18 @@ class Part:
 
     def __init__(
         self,
-        row: Row,
+        bucket: Bucket,
         optimizer: torch.optim.Optimizer,
         *,
         workers: int,
         staleness: int | None,
         steps_taken: int,
     ) -> None:
-        self.row = row
+        self.bucket = bucket
         self.arrivals: deque[Arrival] = deque(maxlen=_RECORDED_ARRIVALS)
         """The last gradients, in the order of their arrival."""
-        self._parameters = [torch.nn.Parameter(each.cpu().clone()) for each in row.locals]
-        originals = [each.parameter for each in row.held]
+        self._parameters = [torch.nn.Parameter(each.cpu().clone()) for each in bucket.locals]
+        originals = [each.parameter for each in bucket.parameters]
         self._optimizer, self._groups = _optimizer_like(optimizer, originals, self._parameters)
         self._workers, self._staleness = workers, staleness
         self._taken = [steps_taken] * workers
@@ -98,10 +98,10 @@ class Part:
             return answer(self._parameters)
 
     def weights_after(self, step: int) -> torch.Tensor:
-        """Return the weights as one row, once all workers have taken a step."""
+        """Return the weights as one bucket, once all workers have taken a step."""
         with self._moved:
             self._wait_until_all_have_taken(step)
-            return self.row.flat(self._parameters)
+            return self.bucket.flat(self._parameters)
 
     def state_after(self, step: int) -> list[dict[str, Any]]:
         """Return the optimizer state of each parameter, once all workers have taken a step."""
@@ -121,7 +121,7 @@ class Part:
             raise self._failure
 
     def _apply(self, gradient: torch.Tensor, settings: Sequence[float], *, rate: float) -> None:
-        for parameter, part in zip(self._parameters, self.row.views(gradient), strict=True):
+        for parameter, part in zip(self._parameters, self.bucket.views(gradient), strict=True):
             parameter.grad = part.to(parameter.dtype)
         _take_over(self._groups, settings)
         if rate != 1.0:
@@ -137,7 +137,7 @@ class Server:
     def __init__(self, part: Part, transport: Transport, settings: Sequence[float]) -> None:
         self.part = part
         self._transport = transport
-        self._like = part.row.weights().cpu()
+        self._like = part.bucket.weights().cpu()
         message = Push(GOODBYE, settings, self._like).packed()
         # Daemons, because after an error no worker signs off.
         self._threads = [

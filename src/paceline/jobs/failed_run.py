@@ -1,6 +1,6 @@
 """The error of a run that failed."""
 
-from paceline.jobs.messages import short_path
+from paceline.jobs.user_messages import short_path
 from paceline.report import RunState, cause
 from paceline.specs import PacelineError, Run, RunFailed
 
