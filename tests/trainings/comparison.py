@@ -1,0 +1,120 @@
+"""Compare a training under Paceline with the same training written as a plain PyTorch loop."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paceline
+from paceline.checkpoints.folder import Folder
+from paceline.comm.dtensor import full_tensor
+from paceline.data.batches import Batches
+from paceline.schedulers.task_placement import run_folder
+from paceline.specs import Layout, Run, Saving
+from ranks import RankFailed, new_run, run_ranks
+from train.trainings import recorded_losses
+
+Describe = Callable[[], paceline.Training]
+"""A function at the top of a test module, so that other processes can import it."""
+
+LAYOUTS = {
+    "1 worker": Layout(),
+    "2 replicas": Layout(replicas=2),
+    "2 shards": Layout(shards=2),
+}
+
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The loss of every step, and the final weights and buffers by name."""
+
+    losses: list[float]
+    weights: dict[str, list[float]]
+
+    @classmethod
+    def of(cls, losses: list[float], model: nn.Module) -> "Trained":
+        """Return the result of a training, with the whole of weights that are sharded."""
+        state = {name: full_tensor(each) for name, each in model.state_dict().items()}
+        return cls(losses, {name: each.flatten().tolist() for name, each in state.items()})
+
+    def after(self, step: int) -> "Trained":
+        """Return this result with the losses after a step only."""
+        return replace(self, losses=self.losses[step:])
+
+    def check_equals(self, other: "Trained", *, rel: float = TOLERANCE) -> None:
+        """Fail where a loss or a weight differs from the other's."""
+        assert self.losses == pytest.approx(other.losses, rel=rel)
+        assert self.weights.keys() == other.weights.keys()
+        for name, values in self.weights.items():
+            assert values == pytest.approx(other.weights[name], rel=10 * rel, abs=rel), name
+
+
+def plain_steps(training: paceline.Training) -> Iterator[list[Any]]:
+    """Yield the samples of every global batch, in Paceline's order, for a plain loop."""
+    batches = Batches(
+        order=training.sample_order(),
+        batch=training.batch,
+        steps=training.total_steps,
+        workers=1,
+        rank=0,
+    )
+    for indices in batches:
+        yield [training.data[index] for index in indices]
+
+
+def seeded_model(training: paceline.Training) -> nn.Module:
+    """Build the model with the weights that Paceline starts from."""
+    torch.manual_seed(training.seed)
+    return training.model()
+
+
+def under_paceline(describe: Describe, layout: Layout, folder: Path) -> Trained:
+    """Train to the end under a layout."""
+    trained: list[Trained] = run_ranks(_train, layout.workers, folder, describe, layout=layout)
+    return trained[0]
+
+
+def killed_and_resumed(
+    describe: Describe, layout: Layout, folder: Path, *, killed_after: int
+) -> Trained:
+    """Kill all workers after a step, and resume in new processes from a checkpoint.
+
+    The newest checkpoint is one step older, so that the resumed run repeats a step. `losses` are
+    those of the resumed steps.
+    """
+    saved = killed_after - 1
+    run = new_run(folder, layout.workers, layout, Saving(every_steps=saved))
+    with pytest.raises(RankFailed, match="died"):
+        run_ranks(_train, layout.workers, folder, describe, killed_after, run=run)
+    run.write_job(run.job.model_copy(update={"first_generation": 1}))
+    trained: list[Trained] = run_ranks(_train, layout.workers, folder, describe, run=run)
+    last = describe().total_steps - saved
+    return replace(trained[0], losses=trained[0].losses[-last:])
+
+
+def _train(describe: Describe, killed_after: int | None = None) -> Trained:
+    with paceline.start(describe()) as trainer:
+        for batch in trainer:
+            if trainer.step(batch).step == killed_after:
+                _wait_for_checkpoint()
+                os.kill(os.getpid(), signal.SIGKILL)
+        trained = Trained.of([], trainer.model)  # gathers shards, so before the groups are gone
+    return replace(trained, losses=recorded_losses())
+
+
+def _wait_for_checkpoint() -> None:
+    folder = run_folder()
+    assert folder is not None
+    deadline = time.monotonic() + 20
+    while not Folder(Run(folder).checkpoints).steps():
+        assert time.monotonic() < deadline, "no checkpoint was written"
+        time.sleep(0.01)
