@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
 from paceline.data.batches import Batches, slices_by_speed
-from paceline.data.loader import Batch, load, pair, to_device
+from paceline.data.collation.form import BatchForm, pair, to_device
+from paceline.data.loader import Batch, load
 from paceline.data.order import Shuffled
 from paceline.specs import PacelineError
 from paceline.specs.even_division import slice_of
@@ -108,7 +109,13 @@ def test_parts_hold_the_same_samples_whoever_has_them(
         )
         for step in range(2):
             numbers, counts = torch.tensor(mine.indices(step)), mine.counts(step)
-            share = Batch(numbers, numbers, counts.samples, counts.global_samples)
+            share = Batch.of(
+                (numbers, numbers),
+                BatchForm(),
+                samples=counts.samples,
+                global_samples=counts.global_samples,
+                padding=len(numbers) - counts.samples,
+            )
             cut = share.micro(len(mine.own_parts))
             for number, part in zip(mine.own_parts, cut, strict=True):
                 found[step][number] = tuple(part.target.tolist()[: part.samples])
@@ -136,7 +143,7 @@ class Mapped(Dataset[dict[str, torch.Tensor]]):
 
 def loaded(split: Any) -> list[Any]:
     batches = Batches(Shuffled(6, seed=0), batch=4, steps=2, workers=1, rank=0)
-    return list(load(Mapped(), batches, torch.device("cpu"), split=split, processes=0))
+    return list(load(Mapped(), batches, torch.device("cpu"), BatchForm(split=split), processes=0))
 
 
 def test_samples_of_another_form_need_a_split() -> None:

@@ -15,6 +15,7 @@ import paceline.data
 from data.shards import write_parquet, write_tar, write_tars, write_tokens
 from paceline.data import Cache, Parquet, Tars, Tokens
 from paceline.data.batches import Batches
+from paceline.data.collation.form import BatchForm
 from paceline.data.loader import load
 from paceline.data.order_choice import order_of
 from paceline.data.randomness import draws_numbers
@@ -29,7 +30,7 @@ def number_of(sample: dict[str, Any]) -> tuple[int, int]:
 def epoch_of(data: Any, processes: int) -> list[int]:
     order = order_of(data, len(data), seed=1, shuffle=True)
     batches = Batches(order, batch=4, steps=-(-len(data) // 4), workers=1, rank=0)
-    loaded = load(data, batches, torch.device("cpu"), split=None, processes=processes)
+    loaded = load(data, batches, torch.device("cpu"), BatchForm(), processes=processes)
     return [int(number) for batch in loaded for number in batch.inputs.flatten().tolist()]
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import TensorDataset
 
 from paceline.data.batches import Batches
+from paceline.data.collation.form import BatchForm
 from paceline.data.loader import load
 from paceline.data.mixtures import Mixture
 from paceline.data.order_choice import order_of
@@ -82,7 +83,7 @@ def test_samples_come_from_their_sources_in_a_loader() -> None:
     mixed = Mixture([(TensorDataset(low, low), 3), (TensorDataset(high, high), 1)])
     order = order_of(mixed, len(mixed), seed=0, shuffle=True)
     batches = Batches(order, batch=8, steps=5, workers=1, rank=0)
-    for batch in load(mixed, batches, torch.device("cpu"), split=None, processes=0):
+    for batch in load(mixed, batches, torch.device("cpu"), BatchForm(), processes=0):
         assert int((batch.target >= 100).sum()) == 2
         assert [id_ if id_ < 30 else id_ + 70 for id_ in batch.ids] == batch.target.tolist()
 

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from paceline.data.batches import Batches
+from paceline.data.collation.form import BatchForm
 from paceline.data.loader import load
 from paceline.data.mixtures import Mixture
 from paceline.data.order import Shuffled
@@ -36,7 +37,7 @@ def augmented(data: Any, workers: int, processes: int, seed: int = 1) -> dict[An
     for rank in range(workers):
         steps = EPOCHS * SAMPLES // 8
         batches = Batches(Shuffled(SAMPLES, seed), 8, steps, workers, rank, seed=seed)
-        loaded = load(data, batches, torch.device("cpu"), split=None, processes=processes)
+        loaded = load(data, batches, torch.device("cpu"), BatchForm(), processes=processes)
         for step, batch in enumerate(loaded):
             for index, numbers in zip(batch.ids, batch.inputs.tolist(), strict=True):
                 found[batches.epoch(step), index] = tuple(numbers)
@@ -56,7 +57,7 @@ def test_a_run_that_goes_on_sees_what_it_would_have_seen(first_step: int) -> Non
 
     def seen(first: int) -> list[Any]:
         batches = Batches(order, batch=16, steps=6, workers=1, rank=0, seed=1, first_step=first)
-        loaded = load(mixed, batches, torch.device("cpu"), split=None, processes=0)
+        loaded = load(mixed, batches, torch.device("cpu"), BatchForm(), processes=0)
         return [(batch.ids, batch.inputs.tolist()) for batch in loaded]
 
     assert seen(first_step) == seen(0)[first_step:]

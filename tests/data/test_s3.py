@@ -18,6 +18,7 @@ from data.shards import write_parquet, write_tars, write_tokens
 from data.test_datasets import Described, epoch_of, number_of
 from paceline.data import Cache, Mixture, Parquet, Tars, Tokens
 from paceline.data.batches import Batches
+from paceline.data.collation.form import BatchForm
 from paceline.data.loader import load
 from paceline.data.order_choice import order_of
 from paceline.data.prefetch import ReadAhead
@@ -91,7 +92,7 @@ def test_shards_are_here_before_they_are_needed(s3: S3Server, tmp_path: Path) ->
     data = opened(s3, tmp_path, samples_per_shard=SIZES)
     order = order_of(data, len(data), seed=1, shuffle=True)
     batches = Batches(order, batch=4, steps=30, workers=1, rank=0)
-    batch = load(data, batches, torch.device("cpu"), split=None, processes=0)
+    batch = load(data, batches, torch.device("cpu"), BatchForm(), processes=0)
     next(batch)
     deadline = time.monotonic() + 20
     while len(cached(tmp_path)) < 4 and time.monotonic() < deadline:
@@ -121,6 +122,7 @@ from pathlib import Path
 from data.test_s3 import number_of, SIZES
 from paceline.data import Cache, Tars
 from paceline.data.batches import Batches
+from paceline.data.collation.form import BatchForm
 from paceline.data.loader import load
 from paceline.data.order_choice import order_of
 
@@ -129,7 +131,7 @@ data = Tars("s3://bucket/shard-*.tar", number_of, window=2, cache=Cache(Path(fol
             storage_options=options)
 order = order_of(data, len(data), 1, True)
 batches = Batches(order, batch=8, steps=15, workers=2, rank=rank)
-for batch in load(data, batches, torch.device("cpu"), split=None, processes=0):
+for batch in load(data, batches, torch.device("cpu"), BatchForm(), processes=0):
     print(*batch.inputs.tolist())
 """
 

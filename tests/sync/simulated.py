@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from paceline.data.batches import Batches
+from paceline.data.collation.form import BatchForm
 from paceline.data.loader import load
 from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
 from ranks import new_run, run_ranks
@@ -38,7 +39,7 @@ class Replicas:
                         seed=self.training.seed,
                     ),
                     torch.device("cpu"),
-                    split=None,
+                    BatchForm(),
                     processes=0,
                 )
             )

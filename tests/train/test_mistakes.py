@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 import paceline
 from command import paceline as command
@@ -81,7 +81,17 @@ MISTAKES: dict[str, tuple[Callable[[], Training], str, str]] = {
         "does not depend on any trainable parameter",
         "without detach()",
     ),
-    "ragged samples": (lambda: training(data=Ragged()), "cannot be stacked", "padded"),
+    "ragged samples": (lambda: training(data=Ragged()), "cannot be stacked", "collate="),
+    "collate that drops samples": (
+        lambda: training(collate=lambda samples: default_collate(samples[1:])),
+        "was given 8 samples and returned a batch of 7",
+        "size=lambda batch",
+    ),
+    "collate is no function": (
+        lambda: training(collate=8),
+        "of type int, which cannot be called",
+        "lambda",
+    ),
     "no GPU": (
         lambda: training(model=lambda: nn.Linear(3, 2).to("cuda")),
         r"building the training failed at test_mistakes.py:\d+: ",
@@ -137,6 +147,15 @@ def test_an_error_after_the_first_step_is_the_users_own() -> None:
 
 def test_copies_of_a_training_need_no_fields() -> None:
     assert copy.copy(training()).batch == 8
+
+
+def test_a_changed_training_is_checked_again() -> None:
+    assert training().replace(batch=4).batch == 4
+    with pytest.raises(PacelineError, match="batch=0"):
+        training().replace(batch=0)
+    with pytest.raises(PacelineError, match="no field bacth") as caught:
+        training().replace(bacth=4)
+    assert "batch" in str(caught.value.fix)
 
 
 SCRIPT = """

@@ -70,7 +70,7 @@ def _on_device(
     model = training.model().to(device)
 
     def forward(samples: int) -> tuple[Callable[[], Any], Callable[[Any], torch.Tensor]]:
-        batch = collated(training.data, samples, device, split=training.split)
+        batch = collated(training.first(samples), device, training.form)
 
         def output() -> Any:
             with autocast(layout, device):

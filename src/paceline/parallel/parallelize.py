@@ -88,7 +88,7 @@ def _parallelize_traced(
     built = build()
     model = built.model
     few, more = (
-        collated(training.data, samples, groups.device, split=training.split) for samples in (2, 3)
+        collated(training.first(samples), groups.device, training.form) for samples in (2, 3)
     )
     with evaluating(model), torch.random.fork_rng(devices=[]):
         with autocast(layout, groups.device):

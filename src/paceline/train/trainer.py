@@ -258,7 +258,7 @@ class Trainer:
             self.training.data,
             replace(self._stepper.batches, first_step=self._done),
             self._groups.device,
-            split=self.training.split,
+            self.training.form,
             processes=processes,
         )
 

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterator, Sized
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from paceline.data.loader import Split
+from paceline.data.collation.form import BatchForm, Collate, Cut, Size, Split
 from paceline.data.order import Order
 from paceline.data.order_choice import order_of
 from paceline.specs import PacelineError
@@ -63,6 +63,12 @@ class Training:
     """Build the learning-rate schedule, which advances once per optimizer step."""
     clip: float | None = None
     """Clip the gradient to this norm over all parameters."""
+    collate: Collate | None = None
+    """`collate(samples)`: return a batch of a list of samples, as DataLoader's `collate_fn`."""
+    size: Size | None = None
+    """`size(batch)`: return the samples of a batch whose tensors do not have one row for each."""
+    cut: Cut | None = None
+    """`cut(batch, rows)`: return a batch of a range of the samples, for micro-batches."""
     split: Split | None = None
     """`split(batch)`: return `(inputs, target)`, for samples that are not pairs."""
     weight: Callable[[Any], torch.Tensor] | None = None
@@ -98,8 +104,10 @@ class Training:
                 " one for its own parameters",
                 fix=f"write optimizer=lambda parameters: torch.optim.{name}(parameters, lr=…)",
             )
-        for name in ("model", "loss", "optimizer"):
-            if not callable(getattr(self, name)):
+        optional = ("collate", "size", "cut", "split", "weight", "schedule", "order")
+        for name in ("model", "loss", "optimizer", *optional):
+            missing = name in optional and getattr(self, name) is None
+            if not missing and not callable(getattr(self, name)):
                 kind = type(getattr(self, name)).__name__
                 raise PacelineError(
                     f"Training({name}=…) is of type {kind}, which cannot be called",
@@ -122,10 +130,23 @@ class Training:
                     f"Training({name}={value}) trains nothing", fix=f"give {name} of at least 1"
                 )
 
+    def replace(self, **changes: Any) -> "Training":
+        """Return this training with some fields changed, checked again."""
+        return replace(self, **changes)
+
+    @property
+    def form(self) -> BatchForm:
+        """How samples become a batch, and how a batch is counted, cut and split."""
+        return BatchForm(self.collate, self.size, self.cut, self.split)
+
     @property
     def samples(self) -> int:
         """Number of samples in the dataset."""
         return samples_of(self.data)
+
+    def first(self, count: int) -> list[Any]:
+        """Return the first samples of the dataset; a short dataset repeats."""
+        return [self.data[number % self.samples] for number in range(count)]
 
     def sample_order(self) -> Order:
         """Return the sample order: `order`, else the dataset's own, else as `shuffle` says."""

@@ -6,26 +6,12 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
 from paceline.data.loader import Batch, collated
 from paceline.data.randomness import Seeded
 from paceline.user.training import Training
 
 _SAMPLES = 4
-
-
-@dataclass(frozen=True)
-class _Listed(Dataset[Any]):
-    """Samples that are decoded already, so that each part of a batch has the same ones."""
-
-    samples: Sequence[Any]
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.samples[index]
 
 
 @dataclass(frozen=True)
@@ -63,5 +49,4 @@ class FewSamples:
 
     def _batch(self, begin: int, end: int) -> Batch:
         # Each worker collates its own samples: padding may depend on the others in the batch.
-        data, split = _Listed(self.samples[begin:end]), self.training.split
-        return collated(data, end - begin, self.device, split=split)
+        return collated(list(self.samples[begin:end]), self.device, self.training.form)

@@ -12,8 +12,8 @@ from torch import nn
 
 from paceline.comm.dtensor import local_tensor
 from paceline.data.batches import Batches
+from paceline.data.collation.nested import tensors_of
 from paceline.data.loader import Batch, collated
-from paceline.data.nested import tensors_of
 from paceline.data.order import Sequential
 from paceline.parallel.data_speeds import speeds_of_data_workers
 from paceline.parallel.dry_run import memory_footprint, torch_stand_ins
@@ -71,10 +71,12 @@ class DryWorker:
             trial=False,
         )
         self._optimizer = training.optimizer(self._parallel_model.parameters())
+        rows = max(1, share.samples)
         batch = dataclasses.replace(
-            collated(training.data, max(1, share.samples), groups.device, split=training.split),
+            collated(training.first(rows), groups.device, training.form),
             samples=share.samples,
             global_samples=share.global_samples,
+            padding=rows - share.samples,
         )
         self.parts: Sequence[Batch] = self._parallel_model.parts(batch, largest)
         """The micro-batches of a step."""

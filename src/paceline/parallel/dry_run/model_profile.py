@@ -43,7 +43,7 @@ def profile_of(training: Training, name: str, layout: Layout) -> Profile:
         model = without_memory(training.model())
 
         def forward(samples: int) -> tuple[Callable[[], Any], Callable[[Any], torch.Tensor]]:
-            batch = collated(training.data, samples, _CPU, split=training.split)
+            batch = collated(training.first(samples), _CPU, training.form)
             return (
                 lambda: call(model, batch.inputs),
                 lambda output: checked_loss(training.loss(output, batch.target)),

@@ -1,15 +1,15 @@
 """Gradients computed part by part, so that no bit depends on which worker computes which part."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import BatchNormLayer
 from paceline.data.batches import Batches
+from paceline.data.collation.nested import map_tensors
 from paceline.data.loader import Batch
-from paceline.data.nested import map_tensors
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weigh, weight_of
@@ -111,11 +111,10 @@ class _Weights:
 
 def _apart(part: Batch) -> Batch:
     """Copy a part to its own memory: sums inside a layer may depend on a tensor's alignment."""
-    return Batch(
-        map_tensors(part.inputs, torch.clone),
-        map_tensors(part.target, torch.clone),
-        part.samples,
-        part.global_samples,
+    return replace(
+        part,
+        inputs=map_tensors(part.inputs, torch.clone),
+        target=map_tensors(part.target, torch.clone),
     )
 
 

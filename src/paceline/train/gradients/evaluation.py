@@ -47,9 +47,7 @@ def evaluate(
     measures = {"loss": training.loss, **metrics}
     sums = torch.zeros(len(measures) + 1, device=groups.device)
     with torch.no_grad(), parallel_model.evaluating():
-        for share in load(
-            data, batches, groups.device, split=training.split, processes=training.loaders
-        ):
+        for share in load(data, batches, groups.device, training.form, processes=training.loaders):
             parts = parallel_model.parts(share, batches.largest_local_batch(share.global_samples))
             means = parallel_model.measure(parts, list(measures.values()))
             for part, found in zip(parts, means, strict=False):  # none before the last stage

@@ -1,0 +1,1 @@
+"""From samples to a batch: how it is collated, counted, cut and split."""
