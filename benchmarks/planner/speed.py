@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.common.output import argument_parser
 from paceline.cluster.catalog import usual_cluster
-from paceline.plan.calibration.calibrate import guess
+from paceline.plan.calibration.calibrate import from_priors
 from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.memory import memory
@@ -42,7 +42,7 @@ def layouts_per_second() -> float:
     cluster = _cluster(1024)
     some = every(GPT3, cluster, 6144)
     layouts = some.take(np.arange(16_384) % len(some))
-    model = StepModel(GPT3, cluster, "bf16", Engine(), Coefficients.guessed())
+    model = StepModel(GPT3, cluster, "bf16", Engine(), Coefficients.prior())
     seconds = []
     for _ in range(20):
         begin = time.process_time()
@@ -54,8 +54,8 @@ def layouts_per_second() -> float:
 
 def plan_seconds(devices: int) -> float:
     begin = time.perf_counter()
-    found = search(GPT3, _cluster(devices), devices * 16, guess())
-    found.best(guess(), 50, "bf16")
+    found = search(GPT3, _cluster(devices), devices * 16, from_priors())
+    found.best(from_priors(), 50, "bf16")
     return time.perf_counter() - begin
 
 

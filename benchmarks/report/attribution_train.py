@@ -24,7 +24,7 @@ def delay(where: str) -> float:
 
 
 class Samples(Dataset[Any]):
-    """Coefficients, which may come late."""
+    """Numbers, which may come late."""
 
     def __len__(self) -> int:
         return 10 * BATCH

@@ -48,7 +48,7 @@ PROBED = plain().model_copy(
 def seconds(
     operation: str, nbytes: float, members: int, per_node: int, cluster: Cluster, **moved: float
 ) -> float:
-    numbers = Coefficients.guessed()
+    numbers = Coefficients.prior()
     for name, by in moved.items():
         numbers = Coefficients(
             **{each: value * (by if each == name else 1.0) for each, value in vars(numbers).items()}
@@ -62,7 +62,7 @@ def seconds(
 def test_a_measured_line_is_taken_as_it_is(
     operation: str, group: tuple[int, int], nbytes: float
 ) -> None:
-    """Whatever the guesses say of rates and calls."""
+    """Whatever the priors say of rates and calls."""
     line = cost(operation, *group)
     expected = line.latency_seconds + max(nbytes - line.free_bytes, 0) / line.bytes_per_second
     assert seconds(operation, nbytes, *group, PROBED) == pytest.approx(expected, rel=1e-6)
@@ -102,12 +102,12 @@ def test_what_was_not_measured_stays_modelled(nbytes: float, members: int) -> No
 
 def test_arrays_of_layouts_and_of_numbers_at_once() -> None:
     members = np.array([1.0, 2.0, 8.0, 16.0, 64.0])
-    logs = np.vstack([Coefficients.guessed().logs, Coefficients.guessed().logs + 0.1])
+    logs = np.vstack([Coefficients.prior().logs, Coefficients.prior().logs + 0.1])
     for operation in OPERATIONS:
         many = COLLECTIVES[operation](
             np.full(5, 1e6), group_of(PROBED, Coefficients.from_logs(logs), members, 1.0)
         )
         assert many.shape == (2, 5)
         assert (many[:, 0] == 0).all()
-        one = group_of(PROBED, Coefficients.guessed(), members, 1.0)
+        one = group_of(PROBED, Coefficients.prior(), members, 1.0)
         assert many[0] == pytest.approx(COLLECTIVES[operation](np.full(5, 1e6), one))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paceline.plan.calibration.calibrate import Steps, fit, guess
+from paceline.plan.calibration.calibrate import Steps, fit, from_priors
 from paceline.plan.cost.coefficients import PRIORS, Coefficients
 from paceline.specs import Layout
 from plan.shapes import steps
@@ -25,14 +25,14 @@ def measured(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Steps:
 
 def test_a_slower_cluster_is_recognized() -> None:
     names = list(PRIORS)
-    logs = Coefficients.guessed().logs
+    logs = Coefficients.prior().logs
     logs[names.index("matmul_rate")] -= 0.1
     logs[names.index("between_rate")] -= 0.4
     logs[names.index("launch_seconds")] += 0.5
     found = fit([measured(logs)])
     unseen = steps(*OTHERS)
     truth = unseen.predicted(Coefficients.from_logs(logs))
-    before, _, _ = guess().predict(unseen)
+    before, _, _ = from_priors().predict(unseen)
     after, low, high = found.predict(unseen)
     assert np.abs(before / truth - 1).max() > 0.1
     np.testing.assert_allclose(after, truth, rtol=0.03)
@@ -40,7 +40,7 @@ def test_a_slower_cluster_is_recognized() -> None:
 
 
 def test_one_wild_row_pulls_little() -> None:
-    what = measured(Coefficients.guessed().logs)
+    what = measured(Coefficients.prior().logs)
     seconds = what.seconds.copy()
     seconds[4] *= 2.0
     found = fit([replace(what, seconds=seconds)])
@@ -49,8 +49,8 @@ def test_one_wild_row_pulls_little() -> None:
 
 
 def test_what_was_fitted_is_surer_than_a_guess() -> None:
-    what = measured(Coefficients.guessed().logs)
-    _, low, high = guess().predict(what)
+    what = measured(Coefficients.prior().logs)
+    _, low, high = from_priors().predict(what)
     _, fitted_low, fitted_high = fit([what]).predict(what)
     assert (np.log(fitted_high / fitted_low) < np.log(high / low)).all()
 
@@ -59,4 +59,4 @@ def test_guesses_say_where_they_come_from() -> None:
     for name, each in PRIORS.items():
         assert each.why, name
         assert each.origin in ("measured", "published", "assumed")
-        assert float(getattr(Coefficients.guessed(), name)) == pytest.approx(each.value)
+        assert float(getattr(Coefficients.prior(), name)) == pytest.approx(each.value)

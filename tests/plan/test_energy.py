@@ -65,7 +65,7 @@ def test_more_time_and_more_computing_take_more(share: float, longer: float) -> 
 
 def test_a_step_of_a_layout() -> None:
     what = steps(Layout(replicas=8, pipeline=4, tensor=2, micro_batch=4))
-    model = StepModel(what.profile, what.cluster, "bf16", Engine(), Coefficients.guessed())
+    model = StepModel(what.profile, what.cluster, "bf16", Engine(), Coefficients.prior())
     times = model.times(what.layouts, what.batch)
     activity = Activity.of(times)
     together = activity.computing + activity.communicating + activity.idle

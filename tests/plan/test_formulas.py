@@ -109,7 +109,7 @@ def test_the_bubble() -> None:
         shape=shape,
         batch=32,
     )
-    times = StepModel(what.profile, cluster(), "bf16", Engine(), Coefficients.guessed()).times(
+    times = StepModel(what.profile, cluster(), "bf16", Engine(), Coefficients.prior()).times(
         what.layouts, what.batch
     )
     share = times.bubble / times.compute
@@ -167,5 +167,5 @@ def test_habits_of_torch() -> None:
 
 def _parts(layout: Layout, engine: Engine) -> Times:
     what = steps(layout, shape=GPT3)
-    model = StepModel(what.profile, what.cluster, "bf16", engine, Coefficients.guessed())
+    model = StepModel(what.profile, what.cluster, "bf16", engine, Coefficients.prior())
     return model.times(what.layouts, what.batch)

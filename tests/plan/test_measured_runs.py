@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from paceline.cluster.catalog import read_cluster
-from paceline.plan.calibration.calibrate import fit, guess
+from paceline.plan.calibration.calibrate import fit, from_priors
 from paceline.plan.calibration.measured_runs import MARK, Ran, fitted_numbers, rows, write_numbers
-from paceline.plan.calibration.priors import guesses_for
+from paceline.plan.calibration.priors import priors_for
 from paceline.profile.families import decoder
 from paceline.specs import CollectiveCost, FittedNumber, Layout, MatmulRate
 from plan.shapes import SMALL, cluster
@@ -27,7 +27,7 @@ WHERE = cluster(nodes=2)
 
 def _ran(slower: float) -> list[Ran]:
     """Runs on a cluster whose devices are so many times slower than the catalog says."""
-    truth = guess().numbers
+    truth = from_priors().numbers
     truth = replace(truth, matmul_rate=truth.matmul_rate / slower)
     found = []
     for layout in LAYOUTS:
@@ -40,7 +40,7 @@ def _ran(slower: float) -> list[Ran]:
 def test_the_next_plan_is_better() -> None:
     runs = _ran(slower=1.3)
     known, unknown = rows(runs[:4], WHERE), rows(runs[4:], WHERE)
-    before, after = guess(), fit(known)
+    before, after = from_priors(), fit(known)
 
     def error(found: object) -> float:
         of = [found.predict(each)[0][0] / each.seconds[0] for each in unknown]  # type: ignore[attr-defined]
@@ -62,15 +62,15 @@ def test_what_runs_have_shown_outlives_them_in_the_cluster_file(tmp_path: Path) 
     assert file.read_text().startswith("# mine\n")
     assert file.read_text().count(MARK) == 1
     there = read_cluster(file)
-    later = guess(guesses_for(there))
+    later = from_priors(priors_for(there))
     unknown = rows(runs, there)
     off = [later.predict(each)[0][0] / each.seconds[0] for each in unknown]
     assert np.abs(np.log(off)).max() < 0.1
-    assert guesses_for(there)["launch_seconds"].origin == "measured"
+    assert priors_for(there)["launch_seconds"].origin == "measured"
 
 
 def test_a_probe_replaces_guesses() -> None:
-    plain = guesses_for(WHERE)
+    plain = priors_for(WHERE)
     device = WHERE.device.model_copy(
         update={
             "kind": "cpu",
@@ -85,10 +85,10 @@ def test_a_probe_replaces_guesses() -> None:
         latency_seconds=1e-4,
         bytes_per_second=1e8,
     )
-    probed = guesses_for(WHERE.model_copy(update={"device": device, "collectives": (line,)}))
+    probed = priors_for(WHERE.model_copy(update={"device": device, "collectives": (line,)}))
     assert list(probed) == list(plain)
     assert probed["bucket_rate"].value == 1.0
-    # Measured lines are held against the guessed rate, which must stay.
+    # Measured lines are held against the prior rate, which must stay.
     assert probed["between_rate"].value == plain["between_rate"].value
     assert probed["between_rate"].spread < plain["between_rate"].spread
     assert probed["step_seconds"].value == pytest.approx(700 * 1e-5)
@@ -96,4 +96,4 @@ def test_a_probe_replaces_guesses() -> None:
 
 def test_numbers_of_other_versions_are_left_alone() -> None:
     old = WHERE.model_copy(update={"numbers": {"gone": FittedNumber(value=1.0, spread=0.1)}})
-    assert guesses_for(old) == guesses_for(WHERE)
+    assert priors_for(old) == priors_for(WHERE)

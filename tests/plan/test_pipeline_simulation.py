@@ -234,7 +234,7 @@ def test_layouts_as_the_closed_form_has_them() -> None:
         layouts=Layouts.of(LAYOUTS),
         batch=np.full(len(LAYOUTS), 512.0),
     )
-    numbers = Coefficients.guessed()
+    numbers = Coefficients.prior()
     model = StepModel(what.profile, what.cluster, "bf16", what.engine, numbers)
     times = model.times(what.layouts, what.batch)
     found = simulated(what, numbers)
@@ -247,7 +247,7 @@ def test_layouts_as_the_closed_form_has_them() -> None:
 
 def test_blocks_that_stages_do_not_divide() -> None:
     """Eight blocks on three stages: three, three, and two with the head; nothing is lost."""
-    what, numbers = steps(Layout(pipeline=3, micro_batch=1)), Coefficients.guessed()
+    what, numbers = steps(Layout(pipeline=3, micro_batch=1)), Coefficients.prior()
     (found,) = pipelines(what, numbers)
     (alone,) = pipelines(steps(Layout(micro_batch=1)), numbers)
     model = StepModel(what.profile, what.cluster, "bf16", what.engine, numbers)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.plan.answer import answer, plan_of
-from paceline.plan.calibration.calibrate import guess
+from paceline.plan.calibration.calibrate import from_priors
 from paceline.plan.limits import Limits
 from paceline.plan.reasons import bound, words
 from paceline.plan.search.best_layout import Profiles
@@ -24,7 +24,7 @@ SLOW = cluster(nodes=16, between=0.001)
 def _nodes(goal: Goal, where: Cluster, batch: int = 256) -> int:
     counts = node_counts(where.nodes)
     profiles: Profiles = {"bf16": decoder(SMALL)}
-    return answer(profiles, where, batch, counts, guess(), goal, Limits(where))[0].nodes
+    return answer(profiles, where, batch, counts, from_priors(), goal, Limits(where))[0].nodes
 
 
 @given(st.integers(1, 5000))
@@ -57,7 +57,7 @@ def test_one_node_is_enough_where_the_network_is_slow() -> None:
 
 def test_a_deadline_takes_the_fewest_nodes_that_keep_it() -> None:
     where = cluster(nodes=8)
-    bests, _ = bests_on({"bf16": LLAMA_7B}, where, 512, guess(), node_counts(8))
+    bests, _ = bests_on({"bf16": LLAMA_7B}, where, 512, from_priors(), node_counts(8))
     seconds = {
         best.nodes: training_cost(
             best, where.model_copy(update={"nodes": best.nodes}), 1000
@@ -73,20 +73,26 @@ def test_a_deadline_takes_the_fewest_nodes_that_keep_it() -> None:
 
 
 def test_nodes_are_wasted_where_the_curve_bends() -> None:
-    bests, _ = bests_on({"bf16": decoder(SMALL)}, SLOW, 256, guess(), node_counts(16))
+    bests, _ = bests_on({"bf16": decoder(SMALL)}, SLOW, 256, from_priors(), node_counts(16))
     assert wasted_beyond(bests) == 1
     assert wasted_beyond(bests[:1]) is None
 
 
 def test_a_model_that_fits_nowhere() -> None:
     with pytest.raises(PacelineError, match="does not fit on 8 devices") as caught:
-        bests_on({"bf16": decoder(GPT3)}, cluster(nodes=1), 8, guess(), [1])
+        bests_on({"bf16": decoder(GPT3)}, cluster(nodes=1), 8, from_priors(), [1])
     assert "use 8 nodes (64 devices)" in caught.value.fix
 
 
 def test_others_lose_for_a_reason_and_the_plan_can_be_written() -> None:
     said, best = answer(
-        {"bf16": LLAMA_7B}, cluster(nodes=8), 512, [1, 8], guess(), "fastest", Limits(cluster())
+        {"bf16": LLAMA_7B},
+        cluster(nodes=8),
+        512,
+        [1, 8],
+        from_priors(),
+        "fastest",
+        Limits(cluster()),
     )
     reasons = {each.what: each for each in said.alternatives}
     assert "GB on a device" in reasons["replicas only"].why
@@ -112,7 +118,7 @@ def test_words_of_a_layout() -> None:
 def test_a_plan_says_what_batch_normalization_does() -> None:
     profile = decoder(SMALL).model_copy(update={"batch_norm": True})
     said, _ = answer(
-        {"bf16": profile}, cluster(nodes=1), 64, [1], guess(), "fastest", Limits(cluster())
+        {"bf16": profile}, cluster(nodes=1), 64, [1], from_priors(), "fastest", Limits(cluster())
     )
     plan = plan_of(said)
     assert plan.layout.batch_norm == "local"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from paceline.plan.calibration.calibrate import guess
+from paceline.plan.calibration.calibrate import from_priors
 from paceline.plan.search.ranking import every, search
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import PacelineError
@@ -23,10 +23,10 @@ def test_every_layout_uses_all_devices_and_can_be_run() -> None:
 
 
 def test_the_fastest_that_fits_comes_first() -> None:
-    found = search(LLAMA_7B, cluster(), 512, guess())
+    found = search(LLAMA_7B, cluster(), 512, from_priors())
     assert (np.diff(found.seconds) >= 0).all()
     assert found.scored > len(found.seconds) > 0
-    best = found.best(guess(), 5, "bf16")
+    best = found.best(from_priors(), 5, "bf16")
     assert [each.step_seconds.value for each in best] == pytest.approx(list(found.seconds[:5]))
     for each in best:
         assert each.fits
@@ -39,7 +39,7 @@ def test_the_fastest_that_fits_comes_first() -> None:
 
 
 def test_what_does_not_fit_is_kept_with_its_size() -> None:
-    found = search(decoder(GPT3), cluster(nodes=1), 8, guess())
+    found = search(decoder(GPT3), cluster(nodes=1), 8, from_priors())
     assert not len(found.seconds)
     assert (found.too_large_held > cluster().device.memory_bytes / 1.2).all()
 
@@ -47,7 +47,7 @@ def test_what_does_not_fit_is_kept_with_its_size() -> None:
 def test_a_batch_that_cannot_be_divided() -> None:
     tall = decoder(SMALL.model_copy(update={"layers": 1, "heads": 1}))
     with pytest.raises(PacelineError, match="a batch of 7"):
-        search(tall, cluster(), 7, guess())
+        search(tall, cluster(), 7, from_priors())
 
 
 def test_stages_have_blocks() -> None:

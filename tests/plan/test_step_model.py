@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.plan.calibration.calibrate import guess
+from paceline.plan.calibration.calibrate import from_priors
 from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.memory import memory
@@ -21,7 +21,7 @@ quick = settings(max_examples=60, deadline=None)
 def times(layout: Layout, batch: int = 1024, inside: float = 1.0, between: float = 1.0) -> Times:
     what = steps(layout, batch=batch)
     where = cluster(inside=inside, between=between)
-    model = StepModel(what.profile, where, "bf16", Engine(), Coefficients.guessed())
+    model = StepModel(what.profile, where, "bf16", Engine(), Coefficients.prior())
     return model.times(what.layouts, what.batch)
 
 
@@ -86,16 +86,16 @@ def test_more_shards_need_less_memory_for_states(layout: Layout) -> None:
 @settings(max_examples=20, deadline=None)
 def test_together_as_one_by_one(many: list[Layout]) -> None:
     what = steps(*many)
-    together = what.predicted(Coefficients.guessed())
-    alone = [steps(each).predicted(Coefficients.guessed())[0] for each in many]
+    together = what.predicted(Coefficients.prior())
+    alone = [steps(each).predicted(Coefficients.prior())[0] for each in many]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
 def test_the_interval_holds_the_estimate_and_narrows_with_certainty() -> None:
     what = steps(Layout(replicas=8, micro_batch=4))
-    seconds, low, high = guess().predict(what)
+    seconds, low, high = from_priors().predict(what)
     assert low[0] < seconds[0] < high[0]
-    sure = replace(guess(), covariance=guess().covariance * 0.01, noise=0.01)
+    sure = replace(from_priors(), covariance=from_priors().covariance * 0.01, noise=0.01)
     _, higher, lower = sure.predict(what)
     assert low[0] < higher[0] < lower[0] < high[0]
 
@@ -104,8 +104,8 @@ def test_a_slower_network_hurts_groups_with_few_members_in_a_node() -> None:
     """Sixteen slices over two nodes have eight interfaces, replicas of eight slices have one."""
     what = steps(Layout(tensor=8, replicas=8, micro_batch=4), Layout(replicas=64, micro_batch=4))
     hand = Engine(overlap_data=False)
-    fast = replace(what, engine=hand).predicted(Coefficients.guessed())
-    slow = on(cluster(between=0.1), replace(what, engine=hand)).predicted(Coefficients.guessed())
+    fast = replace(what, engine=hand).predicted(Coefficients.prior())
+    slow = on(cluster(between=0.1), replace(what, engine=hand)).predicted(Coefficients.prior())
     # An eighth of the weights over an eighth of the interfaces: the same bytes on every interface.
     assert (slow - fast)[0] == pytest.approx((slow - fast)[1], rel=0.25)
 
@@ -113,4 +113,4 @@ def test_a_slower_network_hurts_groups_with_few_members_in_a_node() -> None:
 def test_a_precision_that_the_device_has_not() -> None:
     what = replace(steps(Layout(micro_batch=1)), precision="fp8")
     with pytest.raises(PacelineError, match="no matrix products in fp8"):
-        what.predicted(Coefficients.guessed())
+        what.predicted(Coefficients.prior())

@@ -15,7 +15,7 @@ from paceline.cli.app import app
 from paceline.cluster.catalog import link
 from paceline.cluster.collectives import COLLECTIVES, UNPROBED
 from paceline.plan.answer import answer, plan_of
-from paceline.plan.calibration.calibrate import Steps, guess
+from paceline.plan.calibration.calibrate import Steps, from_priors
 from paceline.plan.cost.device_groups import group_of
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
@@ -78,7 +78,14 @@ def planned(
     where: Cluster, sync: SyncSettings | None = None, profile: Profile = GPT
 ) -> tuple[Answer, Best]:
     return answer(
-        {"bf16": profile}, where, BATCH, [where.nodes], guess(), "fastest", Limits(where), sync
+        {"bf16": profile},
+        where,
+        BATCH,
+        [where.nodes],
+        from_priors(),
+        "fastest",
+        Limits(where),
+        sync,
     )
 
 
@@ -95,7 +102,7 @@ def steps(where: Cluster, sync: SyncSettings, layout: Layout | None = None) -> S
 
 
 def step_seconds(where: Cluster, sync: SyncSettings) -> float:
-    return float(steps(where, sync).predicted(guess().numbers)[0])
+    return float(steps(where, sync).predicted(from_priors().numbers)[0])
 
 
 def test_local_steps_on_a_slow_network_and_all_reduce_on_a_fast_one() -> None:
@@ -193,7 +200,7 @@ def test_all_to_all_passes_what_leaves_a_node_over_its_links(
     nodes: int, per_node: int, nbytes: float
 ) -> None:
     where = computers(100, nodes).model_copy(update={"devices_per_node": per_node})
-    group = group_of(where, guess().numbers, np.array([float(nodes * per_node)]), 1.0)
+    group = group_of(where, from_priors().numbers, np.array([float(nodes * per_node)]), 1.0)
     free = replace(group, between_latency=np.zeros(()), call=np.zeros(()))
     found = UNPROBED["all-to-all"](np.asarray(nbytes), free)
     leaving = nbytes * (nodes - 1) / nodes
@@ -232,13 +239,13 @@ def test_synchronization_takes_memory() -> None:
 @pytest.mark.parametrize("words", MODES)
 def test_simulated_steps_are_close_to_the_closed_form(words: str) -> None:
     chosen = steps(computers(1000), SyncSettings.parse(words), Layout(replicas=2, pipeline=2))
-    numbers = guess().numbers
+    numbers = from_priors().numbers
     (one,) = simulated(chosen, numbers)
     assert one.seconds == pytest.approx(float(chosen.predicted(numbers)[0]), rel=0.05)
 
 
 def test_fast_clusters_are_searched_for_all_reduce_only() -> None:
-    best = best_on({"bf16": GPT}, computers(100_000), BATCH, guess())
+    best = best_on({"bf16": GPT}, computers(100_000), BATCH, from_priors())
     assert best is not None
     assert best.others == ()
     assert best.estimate.sync == AllReduce()

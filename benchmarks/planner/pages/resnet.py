@@ -9,7 +9,7 @@ import vl_convert
 
 from paceline.cluster.catalog import device, link
 from paceline.cluster.collectives import Array
-from paceline.plan.calibration.calibrate import Steps, guess
+from paceline.plan.calibration.calibrate import Steps, from_priors
 from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
@@ -83,7 +83,7 @@ class Scenario:
         """Return the efficiency and its 90 % interval over draws of the planner's coefficients."""
         drawn = self.efficiency(nodes, _draws())
         low, high = np.quantile(drawn, [0.05, 0.95])
-        return float(self.efficiency(nodes, guess().numbers)[0]), float(low), float(high)
+        return float(self.efficiency(nodes, from_priors().numbers)[0]), float(low), float(high)
 
 
 SCENARIOS = (
@@ -94,7 +94,7 @@ SCENARIOS = (
 
 
 def _draws() -> Coefficients:
-    fit = guess()
+    fit = from_priors()
     random = np.random.default_rng(0)
     return Coefficients.from_logs(
         random.multivariate_normal(fit.numbers.logs, fit.covariance, DRAWS)
@@ -121,7 +121,7 @@ def single_nodes() -> str:
             steps = Steps(
                 RESNET, cluster, precision, Engine(), Layouts.of([layout]), np.array([batch])
             )
-            took = estimates(guess(), steps, precision)[0].step_seconds
+            took = estimates(from_priors(), steps, precision)[0].step_seconds
             lines.append(
                 f"| {name} | {devices} | {batch / took.value:,.0f}"
                 f" ({batch / took.high:,.0f}–{batch / took.low:,.0f}) | {images:,}"
@@ -157,7 +157,7 @@ def steepness() -> str:
     curves = {"the papers": np.array(list(REQUIRED.values()))}
     for each in SCENARIOS:
         curves[each.name] = np.array(
-            [float(each.efficiency(int(count), guess().numbers)[0]) for count in nodes]
+            [float(each.efficiency(int(count), from_priors().numbers)[0]) for count in nodes]
         )
     lines = [
         "| | lost time at 16 nodes | at 1,024 | exponent of the nodes |",

@@ -13,7 +13,7 @@ from benchmarks.common.output import argument_parser
 from benchmarks.planner.pages.resnet import efficiencies, picture, single_nodes, steepness
 from benchmarks.planner.score.tables import MOSAIC
 from paceline.cluster.catalog import usual_cluster
-from paceline.plan.calibration.calibrate import Steps, guess
+from paceline.plan.calibration.calibrate import Steps, from_priors
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.cost.step_time import StepModel
 from paceline.plan.search.layout_estimate import estimates
@@ -50,8 +50,8 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
     options = parser.parse_args()
-    found = {devices: search(LLAMA, h100s(devices), BATCH, guess()) for devices in DEVICES}
-    best = {devices: each.best(guess(), 1, "bf16")[0] for devices, each in found.items()}
+    found = {devices: search(LLAMA, h100s(devices), BATCH, from_priors()) for devices in DEVICES}
+    best = {devices: each.best(from_priors(), 1, "bf16")[0] for devices, each in found.items()}
     tables = {
         "plans": plans(found, best),
         "parts": parts(found, best),
@@ -139,7 +139,7 @@ def parts(found: dict[int, Found], best: dict[int, Estimate]) -> str:
 
 def by_hand(found: Found, estimate: Estimate) -> str:
     """Tabulate a step of a sharded layout by hand, beside the planner."""
-    cluster, engine, numbers = found.steps.cluster, found.steps.engine, guess().numbers
+    cluster, engine, numbers = found.steps.cluster, found.steps.engine, from_priors().numbers
     layout, chip = estimate.layout, cluster.device
     share = BATCH / layout.workers
     flops = {True: 0.0, False: 0.0}
@@ -186,7 +186,7 @@ def bare_communication(found: Found, estimate: Estimate) -> float:
     """Return the communication seconds of the same layout without overlap."""
     steps = found.steps
     engine = steps.engine.model_copy(update={"overlap_data": False})
-    model = StepModel(steps.profile, steps.cluster, "bf16", engine, guess().numbers)
+    model = StepModel(steps.profile, steps.cluster, "bf16", engine, from_priors().numbers)
     return float(model.times(Layouts.of([estimate.layout]), float(BATCH)).data[0])
 
 
@@ -221,7 +221,7 @@ def measured_7b() -> str:
         layout = Layout(shards=devices, micro_batch=MPT_MICRO_BATCH, precision="bf16")
         batch = float(devices * MPT_MICRO_BATCH)
         steps = Steps(MPT, h100s(devices), "bf16", MOSAIC, Layouts.of([layout]), np.array([batch]))
-        took = estimates(guess(), steps, "bf16")[0].step_seconds
+        took = estimates(from_priors(), steps, "bf16")[0].step_seconds
         tokens = MPT_MICRO_BATCH * MPT_SEQ
         rows.append(
             [

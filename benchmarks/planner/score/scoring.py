@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.planner.score.cases import Case, chosen, grouped
 from paceline.cluster.catalog import device
-from paceline.plan.calibration.calibrate import Fit, fit, guess
+from paceline.plan.calibration.calibrate import Fit, fit, from_priors
 from paceline.plan.cost.memory import memory, stage
 from paceline.plan.search.layout_estimate import MEMORY_SPREAD
 from paceline.profile.families import decoder
@@ -60,7 +60,7 @@ def scale_out(name: str, cases: Sequence[Case], smallest: int) -> Row:
 
 
 def _time_row(name: str, every: list[Case], known: list[Case], tested: list[Case]) -> Row:
-    found = fit([steps for _, steps in grouped(known)]) if known else guess()
+    found = fit([steps for _, steps in grouped(known)]) if known else from_priors()
     rates = _null_rates(known)
     predicted = predict(tested, found, rates)
     row: Row = {

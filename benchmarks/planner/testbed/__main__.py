@@ -24,8 +24,8 @@ from rich.table import Table
 
 from benchmarks.common import processes
 from benchmarks.common.output import argument_parser
-from paceline.plan.calibration.calibrate import Fit, Steps, guess
-from paceline.plan.calibration.priors import guesses_for
+from paceline.plan.calibration.calibrate import Fit, Steps, from_priors
+from paceline.plan.calibration.priors import priors_for
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.reasons import words
@@ -137,7 +137,7 @@ class Predictor:
     def __init__(self, cluster: Path, profile: Path) -> None:
         self._cluster = Cluster.read(cluster)
         self._training = TrainingProfile.read(profile)
-        self._found: Fit = guess(guesses_for(self._cluster))
+        self._found: Fit = from_priors(priors_for(self._cluster))
 
     def predict(self, case: Case) -> Row:
         """What the planner says of a case."""

@@ -21,7 +21,7 @@ class Shape:
     forward_seconds: float
     """Of one block and one sample; backward takes twice as long."""
     features: int
-    """Coefficients of a sample that go from block to block."""
+    """Numbers of a sample that go from block to block."""
 
 
 DEEP = Shape(blocks=8, parameter_bytes=500_000, forward_seconds=0.004, features=32_768)

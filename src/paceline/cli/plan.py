@@ -80,7 +80,7 @@ def plan(
         typer.Option(
             "--nodes",
             metavar="N[,N…]",
-            help="Coefficients of nodes to consider (default: powers of two and all).",
+            help="Numbers of nodes to consider (default: powers of two and all).",
             rich_help_panel=WHERE,
         ),
     ] = None,

@@ -3,25 +3,18 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
 from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options import cluster_options, layout_options
-from paceline.cli.options.study_checks import check_measuring, check_where
 from paceline.jobs.user_messages import short_path
 
 if TYPE_CHECKING:
-    from paceline.launch.target import Target
-    from paceline.schedulers.scheduler import Scheduler
-    from paceline.specs import Kind, Plan, StudyResult
-    from paceline.study.launchers import ClusterLauncher, RunSettings
+    from paceline.specs import StudyResult
     from paceline.study.runner import Progress
-
-DEFAULT_PARENT = Path("studies")
-DEFAULT_MARGIN = 0.01
 
 
 def study(
@@ -31,12 +24,12 @@ def study(
     workers: Annotated[
         str | None,
         typer.Option(
-            "-n", "--workers", metavar="N[,N…]", help="Coefficients of workers on this machine."
+            "-n", "--workers", metavar="N[,N…]", help="Numbers of workers on this machine."
         ),
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option("--nodes", metavar="N[,N…]", help="Coefficients of nodes of the cluster."),
+        typer.Option("--nodes", metavar="N[,N…]", help="Numbers of nodes of the cluster."),
     ] = None,
     devices: Annotated[
         str | None,
@@ -136,67 +129,41 @@ def study(
     """
     from paceline.cli.options.number_list import number_list
     from paceline.launch.target import Target
-    from paceline.specs import PacelineError, Study
-    from paceline.study.launchers import LocalLauncher
-    from paceline.study.points import BATCH, LINK, RATE, check_rate, points, varied
+    from paceline.schedulers.quantities import minutes_of
+    from paceline.study.request import ClusterRequest, StudyRequest
     from paceline.study.result import result
     from paceline.study.runner import measure
-    from paceline.study.study_folder import StudyFolder
 
-    layout = layout_options.given_layout(context)
-    target = Target.parse(train)
-    check_where(workers, nodes, devices or testbed)
-    learns = kind == "quality"
-    check_measuring(kind, steps or 60, warm_up, margin)
-    steps = steps or (0 if learns else 60)
-    more = [*([RATE] if learns else []), *([LINK] if testbed else [])]
-    keys = [*layout_options.LAYOUT_OPTIONS, BATCH, *more]
-    varying = varied(vary or [], keys)
-    if LINK in varying and at_once > 1:
-        raise PacelineError(
-            f"--at-once {at_once} was given, but --vary link changes the links for all runs",
-            fix="leave --at-once out",
-        )
-    wanted_points = points(
-        number_list("--nodes", nodes) if nodes else [1],
-        number_list("--devices", devices or "1")
+    _check_where(workers, nodes, devices or testbed)
+    silent = quiet or json
+    place = None
+    if nodes is not None:
+        chosen = cluster_options.chosen_scheduler(scheduler, testbed, quiet=silent)
+        minutes = minutes_of(time) if time else None
+        place = ClusterRequest(chosen, testbed, partition, minutes, assume_shared)
+    request = StudyRequest(
+        target=Target.parse(train),
+        kind=kind,
+        nodes=number_list("--nodes", nodes) if nodes else [1],
+        devices=number_list("--devices", devices or "1")
         if nodes
         else number_list("--workers", workers or "1"),
-        kind,
-        varying,
-    )
-    most = max(each.devices_per_node for each in wanted_points)
-    settings = _settings(target, layout, kind, steps, most, cluster, quiet=quiet or json)
-    launcher = (
-        LocalLauncher(settings)
-        if nodes is None
-        else _on_cluster(
-            settings,
-            cluster_options.chosen_scheduler(scheduler, testbed, quiet=quiet or json),
-            testbed,
-            partition,
-            time,
-            assume_shared=assume_shared,
-        )
-    )
-    for point in wanted_points:  # refuse invalid points before the first run
-        check_rate(point, settings.plan(point).sync)
-    name = target.run_name
-    wanted = Study(
-        name=name,
-        train=target.file,
-        function=target.function,
-        kind=kind,
-        points=wanted_points,
-        repeat=repeat or (5 if learns else 3),
+        cluster=place,
+        layout=layout_options.given_layout(context),
+        layout_options=layout_options.LAYOUT_OPTIONS,
+        vary=vary or [],
+        repeat=repeat,
         steps=steps,
         warm_up=warm_up,
-        margin=margin or DEFAULT_MARGIN,
-        cluster=launcher.name,
+        margin=margin,
+        at_once=at_once,
+        cluster_file=cluster,
+        out=out,
+        warn=lambda text: say(f"warning: {text}", unless=silent),
     )
-    folder = StudyFolder.begun(out or DEFAULT_PARENT / f"{name}-{kind}", wanted)
-    say(f"study: {short_path(folder.path)}", unless=quiet or json)
-    with _progress_shown(show=not (quiet or json)) as show_progress:
+    folder, launcher = request.begin()
+    say(f"study: {short_path(folder.path)}", unless=silent)
+    with _progress_shown(show=not silent) as show_progress:
         try:
             done = measure(folder, launcher, at_once, show_progress)
         except KeyboardInterrupt:
@@ -209,62 +176,21 @@ def study(
         raise typer.Exit(1)
 
 
-def _settings(
-    target: "Target",
-    layout: dict[str, Any],
-    kind: "Kind",
-    steps: int,
-    most_devices: int,
-    cluster: Path | None,
-    *,
-    quiet: bool,
-) -> "RunSettings":
-    from paceline.jobs.plan_choice import chosen_plan
-    from paceline.study.launchers import RunSettings
+def _check_where(workers: str | None, nodes: str | None, with_nodes: str | None) -> None:
+    """Refuse a study on neither or both of this machine and a cluster."""
+    from paceline.specs import PacelineError
 
-    def choose_plan(workers: int, given: dict[str, Any]) -> "Plan":
-        return chosen_plan(None, workers, workers, given, {"every_steps": 0})
-
-    return RunSettings(
-        target=target,
-        layout=layout,
-        choose_plan=choose_plan,
-        kind=kind,
-        steps=steps,
-        most_devices=most_devices,
-        cluster=cluster,
-        warn=lambda text: say(f"warning: {text}", unless=quiet),
-    )
-
-
-def _on_cluster(
-    settings: "RunSettings",
-    scheduler: "Scheduler",
-    testbed: str | None,
-    partition: str | None,
-    time: str | None,
-    *,
-    assume_shared: bool,
-) -> "ClusterLauncher":
-    from paceline.jobs.cluster_run import until_over
-    from paceline.schedulers.quantities import minutes_of
-    from paceline.study.launchers import ClusterLauncher
-    from paceline.testbed import client
-
-    def set_link(rate: str) -> None:
-        assert testbed is not None
-        for node in client.status(testbed).nodes:
-            client.link(testbed, node.name, rate=rate)
-
-    return ClusterLauncher(
-        settings,
-        scheduler,
-        partition,
-        minutes_of(time) if time else None,
-        watch=until_over,
-        set_link=None if testbed is None else set_link,
-        assume_shared=assume_shared,
-    )
+    if (workers is None) == (nodes is None):
+        raise PacelineError(
+            "a study needs --workers (this machine) or --nodes (of a cluster);"
+            f" {'neither was' if workers is None else 'both were'} given",
+            fix="write `paceline study train.py --workers 1,2` or `--nodes 1,2,4,8`",
+        )
+    if workers is not None and with_nodes is not None:
+        raise PacelineError(
+            "--devices and --testbed need --nodes, but --workers was given",
+            fix="leave them out, or write --nodes in place of --workers",
+        )
 
 
 @contextmanager

@@ -30,7 +30,7 @@ class PlanRequest:
     device: str | None = None
     """A device of the catalog, instead of `cluster`."""
     nodes: tuple[int, ...] | None = None
-    """Coefficients of nodes to consider."""
+    """Numbers of nodes to consider."""
     batch: int | None = None
     critical_batch: float | None = None
     steps: int | None = None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from paceline.launch.target import Target
 from paceline.plan.answer import answer
-from paceline.plan.calibration.calibrate import Fit, fit, guess
+from paceline.plan.calibration.calibrate import Fit, fit, from_priors
 from paceline.plan.calibration.measured_runs import Ran, fitted_numbers, rows, write_numbers
-from paceline.plan.calibration.priors import guesses_for
+from paceline.plan.calibration.priors import priors_for
 from paceline.plan.inputs import (
     PlanRequest,
     cluster_file,
@@ -93,7 +93,7 @@ class Predictor:
     def __init__(self, target: Target, cluster: Cluster) -> None:
         self._target, self._cluster = target, cluster
         self._profiles = TrainingProfiles(cluster)
-        self._fit = guess(guesses_for(cluster))
+        self._fit = from_priors(priors_for(cluster))
 
     def predict(self, plan: Plan, nodes: int, devices_per_node: int, batch_times: int) -> Estimate:
         """Return the estimate of a plan with a multiple of the training's own batch."""
@@ -113,9 +113,9 @@ class Predictor:
 
 
 def _calibrated(runs: Sequence[FinishedRun], cluster: Cluster) -> Fit:
-    guesses = guesses_for(cluster)
+    priors = priors_for(cluster)
     if not runs:
-        return guess(guesses)
+        return from_priors(priors)
     profiles = TrainingProfiles(cluster)
     measured = [
         Ran(
@@ -129,7 +129,7 @@ def _calibrated(runs: Sequence[FinishedRun], cluster: Cluster) -> Fit:
         )
         for run in runs
     ]
-    return fit(rows(measured, cluster), guesses)
+    return fit(rows(measured, cluster), priors)
 
 
 def _remember(found: Fit, runs: int, file: Path) -> str:

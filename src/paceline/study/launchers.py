@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paceline.cluster.catalog import read_cluster
+from paceline.jobs.plan_choice import chosen_plan
 from paceline.jobs.run_lease import submitting, take_lease
 from paceline.launch import supervisor
 from paceline.launch.supervisor import LocalLaunch
@@ -30,8 +31,6 @@ class RunSettings:
     target: Target
     layout: dict[str, Any]
     """Layout options given by the user."""
-    choose_plan: Callable[[int, dict[str, Any]], Plan]
-    """Returns the plan for a number of workers and layout options."""
     kind: Kind
     steps: int
     """Steps of each run; 0: as many as the training has."""
@@ -60,7 +59,8 @@ class RunSettings:
 
     def plan(self, point: Point) -> Plan:
         """Return a point's layout and synchronization mode, with a prediction."""
-        plan = self.choose_plan(point.workers, self.layout | _layout_options(point.varied))
+        layout = self.layout | _layout_options(point.varied)
+        plan = chosen_plan(None, point.workers, point.workers, layout, {"every_steps": 0})
         if self._predictor is None:
             return plan
         estimate = self._predictor.predict(

@@ -128,27 +128,27 @@ class Fit:
         return _slopes([steps], logs, list(self.kinds))
 
 
-def guess(guesses: Mapping[str, Prior] = PRIORS) -> Fit:
+def from_priors(priors: Mapping[str, Prior] = PRIORS) -> Fit:
     """Return the priors as a fit."""
     return Fit(
-        numbers=Coefficients.guessed(guesses),
+        numbers=Coefficients.prior(priors),
         kinds={},
-        covariance=np.diag(spreads(guesses) ** 2),
+        covariance=np.diag(spreads(priors) ** 2),
         noise=UNFITTED_NOISE,
         width=NINE_OF_TEN,
-        origins=tuple(each.origin for each in guesses.values()),
+        origins=tuple(each.origin for each in priors.values()),
     )
 
 
-def fit(measured: Sequence[Steps], guesses: Mapping[str, Prior] = PRIORS) -> Fit:
+def fit(measured: Sequence[Steps], priors: Mapping[str, Prior] = PRIORS) -> Fit:
     """Fit the coefficients; cross-validation sets the width of the intervals."""
-    found = _mode(measured, guesses)
+    found = _mode(measured, priors)
     places = np.arange(sum(len(each.layouts) for each in measured)) % FOLDS
     if len(places) < 2 * FOLDS:
         return found
     misses: list[Array] = []
     for fold in range(FOLDS):
-        partly = _mode(_some(measured, places != fold), guesses)
+        partly = _mode(_some(measured, places != fold), priors)
         for each in _some(measured, places == fold):
             seconds, low, _ = partly.predict(each)
             one = np.log(seconds / low) / partly.width
@@ -169,14 +169,14 @@ def _some(measured: Sequence[Steps], mask: npt.NDArray[np.bool_]) -> list[Steps]
     return kept
 
 
-def _mode(measured: Sequence[Steps], guesses: Mapping[str, Prior]) -> Fit:
+def _mode(measured: Sequence[Steps], priors: Mapping[str, Prior]) -> Fit:
     """Return the posterior's mode."""
     from scipy.optimize import least_squares  # noqa: PLC0415
 
     kinds = sorted({each.kind for each in measured})
     truth = np.log(np.concatenate([each.seconds for each in measured]))
-    start = np.append(Coefficients.guessed(guesses).logs, np.zeros(len(kinds)))
-    widths = np.append(spreads(guesses), np.full(len(kinds), KIND_SPREAD))
+    start = np.append(Coefficients.prior(priors).logs, np.zeros(len(kinds)))
+    widths = np.append(spreads(priors), np.full(len(kinds), KIND_SPREAD))
     believed = np.diag(widths**-2.0)
     logs, noise = start, UNFITTED_NOISE
 
@@ -219,7 +219,7 @@ def _mode(measured: Sequence[Steps], guesses: Mapping[str, Prior]) -> Fit:
         width=NINE_OF_TEN * (1.0 + FEW_ROWS / len(truth)),
         origins=tuple(
             "measured" if learned else each.origin
-            for each, learned in zip(guesses.values(), narrowed, strict=False)
+            for each, learned in zip(priors.values(), narrowed, strict=False)
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Priors of the planner's coefficients on a cluster: guesses, updated by a probe and by runs."""
+"""The planner's coefficients on a cluster before runs: priors, updated by a probe and by runs."""
 
 from collections.abc import Mapping
 
@@ -44,7 +44,7 @@ def _on_cpus(launch_seconds: float) -> dict[str, Prior]:
     }
 
 
-def guesses_for(cluster: Cluster) -> Mapping[str, Prior]:
+def priors_for(cluster: Cluster) -> Mapping[str, Prior]:
     """Return the priors for a cluster, before runs are fitted."""
     found = dict(PRIORS)
     if cluster.device.kind == "cpu":

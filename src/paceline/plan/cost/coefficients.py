@@ -95,9 +95,9 @@ class Coefficients:
         return replace(self, matmul_rate=self.matmul_rate * factor)
 
     @classmethod
-    def guessed(cls, guesses: Mapping[str, Prior] = PRIORS) -> "Coefficients":
+    def prior(cls, priors: Mapping[str, Prior] = PRIORS) -> "Coefficients":
         """Return the priors' values."""
-        return cls.from_logs(np.log([guess.value for guess in guesses.values()]))
+        return cls.from_logs(np.log([prior.value for prior in priors.values()]))
 
     @classmethod
     def from_logs(cls, logs: Array) -> "Coefficients":
@@ -116,6 +116,6 @@ KIND_SPREAD = 0.1
 """Standard deviation of log `matmul_rate` between kinds of device and precision."""
 
 
-def spreads(guesses: Mapping[str, Prior] = PRIORS) -> Array:
+def spreads(priors: Mapping[str, Prior] = PRIORS) -> Array:
     """Return the spreads of all coefficients, in order."""
-    return np.array([guess.spread for guess in guesses.values()])
+    return np.array([prior.spread for prior in priors.values()])

@@ -43,17 +43,17 @@ def _measured(
     With prior coefficients, a prediction equals the measurement; fitted coefficients scale it by
     their change from the prior.
     """
-    guessed = Coefficients.guessed()
+    prior = Coefficients.prior()
 
     def seen(members: Array, per_node: Array) -> Group:
         return Group(
             members=members,
             per_node=per_node,
             inside_latency=np.asarray(inside.latency_seconds),
-            inside_rate=inside.bytes_per_second * guessed.inside_rate,
+            inside_rate=inside.bytes_per_second * prior.inside_rate,
             between_latency=np.asarray(between.latency_seconds),
-            between_rate=network * guessed.between_rate,
-            call=guessed.call_seconds,
+            between_rate=network * prior.between_rate,
+            call=prior.call_seconds,
         )
 
     return measured(costs, MODELS, seen)

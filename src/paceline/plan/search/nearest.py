@@ -15,7 +15,7 @@ from paceline.specs.units import count
 MOST_DEVICES = 1 << 20
 """Devices up to which the suggestions go."""
 TRIED_BELOW, TRIED_ABOVE = 2, 24
-"""Coefficients of nodes to try: fewer nodes have less memory, so most of them fail."""
+"""Numbers of nodes to try: fewer nodes have less memory, so most of them fail."""
 
 
 @dataclass(frozen=True)
