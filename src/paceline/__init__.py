@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from paceline.specs import PacelineError
     from paceline.train.fit import fit, start
     from paceline.train.trainer import StepOutput, Trainer
+    from paceline.user.phase import Phase
     from paceline.user.training import Training
 
 __version__ = "0.1.0"
 
-__all__ = ["Batch", "PacelineError", "StepOutput", "Trainer", "Training", "fit", "start"]
+__all__ = ["Batch", "PacelineError", "Phase", "StepOutput", "Trainer", "Training", "fit", "start"]
 
 _HOME = {
     "Batch": "paceline.data.loader",
     "PacelineError": "paceline.specs",
+    "Phase": "paceline.user.phase",
     "StepOutput": "paceline.train.trainer",
     "Trainer": "paceline.train.trainer",
     "Training": "paceline.user.training",

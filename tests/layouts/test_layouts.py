@@ -167,12 +167,12 @@ def overflow_on_one_worker() -> tuple[float, float, bool]:
         stepper, batch = trainer._stepper, next(trainer._loaded(0))
         stepper.forward_and_backward(batch, 1)
         weights: list[Any] = [each.detach().clone() for each in trainer.model.parameters()]
-        before = stepper._scaling.scale
+        before = stepper.updates[0].scaling.scale
         if placement().rank == 1:
             gradient: Any = next(trainer.model.parameters()).grad
             gradient.to_local().fill_(float("inf"))
         stepper.update(1)
-        after = stepper._scaling.scale
+        after = stepper.updates[0].scaling.scale
         same = all(
             torch.equal(old.to_local(), new.to_local())  # type: ignore[attr-defined]
             for old, new in zip(weights, trainer.model.parameters(), strict=True)

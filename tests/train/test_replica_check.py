@@ -52,7 +52,7 @@ def train(flipped_on: int | None, flipped_in: int, what: str) -> list[int]:
             trainer.step(batch)
         parallel_model = trainer._stepper.parallel_model
         assert parallel_model is not None
-        all_held = common_tensors(parallel_model, trainer.optimizer)
+        all_held = common_tensors(parallel_model, [trainer.optimizer])
         return [bits for each in all_held for bits in each.flatten().view(torch.int32).tolist()]
 
 

@@ -20,8 +20,13 @@ _all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
-def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedDataParallel:
-    """Wrap a model in DDP, which averages gradients during backward."""
+def replicated(
+    model: nn.Module, layout: Layout, groups: Groups, *, find_unused: bool = False
+) -> DistributedDataParallel:
+    """Wrap a model in DDP, which averages gradients during backward.
+
+    With `find_unused`, DDP looks in every forward for parameters that the loss does not use.
+    """
     alone = layout.replicas == layout.workers
     # Only with torch's default bucket size does DDP start early, with a first bucket of 1 MiB.
     megabytes = layout.bucket_megabytes
@@ -33,6 +38,7 @@ def replicated(model: nn.Module, layout: Layout, groups: Groups) -> DistributedD
         bucket_cap_mb=None if usual else megabytes,
         # After a regroup, workers have equal weights already or restore them in another way.
         init_sync=groups.placement.roster is None,
+        find_unused_parameters=find_unused,
     )
     # Buffers start equal and are not broadcast, as with shards: batch normalization handles its own
     # (batch_norm.py), and a broadcast before every forward would delay all workers.

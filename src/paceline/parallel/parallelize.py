@@ -18,6 +18,7 @@ from paceline.parallel.parallel_model import (
     evaluating,
     micro_batches,
 )
+from paceline.parallel.phased_model import PhasedModel, check_phases_fit
 from paceline.parallel.recompute import recompute
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.step.step_clock import Clock
@@ -67,6 +68,10 @@ def parallelize(
         recompute(model, layout, norms.again)
         return PreparedModel(model, norms)
 
+    if training.phases is not None:
+        check_phases_fit(layout, sync)
+        built = build()
+        return PhasedModel(built, setting, size=_size(built.model), phases=training.phases)
     if layout.tensor * layout.pipeline > 1:
         return _parallelize_traced(build, training, setting, trial)
     built = build()

@@ -99,8 +99,7 @@ class WholeModel:
                 ):
                     self._clock.turn("forward")
                     with autocast(self._layout, self._groups.device):
-                        output = call(self._module, part.inputs)
-                        loss = checked_loss(self._loss(output, part.target))
+                        loss = self._loss_of(part)
                     self._clock.turn("backward")
                     torch.autograd.backward(minimize(loss, number))
                 losses.append(loss.detach())
@@ -110,6 +109,9 @@ class WholeModel:
         if self._last_gradient:
             self._last_gradient.settle()
         return losses
+
+    def _loss_of(self, part: Batch) -> torch.Tensor:
+        return checked_loss(self._loss(call(self._module, part.inputs), part.target))
 
     def _refuse_unused(self) -> None:
         """Raise if a replica has parameters without a gradient: DDP waits for all of them."""
@@ -137,12 +139,14 @@ class WholeModel:
                     self._norms.counting(part.samples, part.rows),
                     autocast(self._layout, self._groups.device),
                 ):
-                    output = call(self._module, part.inputs)
-                    if self._sliced:
-                        output = self._sliced.whole_output(output)
-                    means = [checked_loss(each(output, part.target)) for each in measures]
-                found.append(torch.stack(means))
+                    found.append(torch.stack(self._measured(part, measures)))
         return found
+
+    def _measured(self, part: Batch, measures: Sequence[Measure]) -> list[torch.Tensor]:
+        output = call(self._module, part.inputs)
+        if self._sliced:
+            output = self._sliced.whole_output(output)
+        return [checked_loss(each(output, part.target)) for each in measures]
 
     def squared_norm(self) -> torch.Tensor:
         """Return the squared gradient norm over all parameters of the model."""

@@ -1,4 +1,4 @@
-"""The optimizer steps of one generation: model, optimizer, synchronization mode, batches."""
+"""The steps of one generation: model, optimizers, synchronization mode, batches."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,22 +14,28 @@ from paceline.parallel.fitted_layout import everybody_has_all
 from paceline.parallel.gradient_norm import clip
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.parallelize import parallelize
-from paceline.parallel.step.loss_scaling import LossScaling
+from paceline.parallel.phased_model import PhasedModel
 from paceline.parallel.whole_model import WholeModel
-from paceline.specs import Faults, Layout, PacelineError, SyncSettings
+from paceline.specs import Faults, Layout, SyncSettings
 from paceline.sync.hook import Hook
-from paceline.train.gradients.accumulation import BatchLoss, GradientComputation
+from paceline.train.gradients.accumulation import (
+    BatchLoss,
+    GradientComputation,
+    nothing_learned,
+)
 from paceline.train.gradients.buffers import Buffers
 from paceline.train.gradients.canonical_parts import gradient_computation
 from paceline.train.gradients.sync_hook import sync_hook
 from paceline.train.monitor.monitor import Monitor
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.training_state import TrainingState
+from paceline.train.state.updates import updates_of
+from paceline.user.phase import reported_phase
 from paceline.user.training import Training
 
 
 class Stepper:
-    """One worker's model, optimizer and synchronization mode, and the steps that they take."""
+    """One worker's model, optimizers and synchronization mode, and the steps that they take."""
 
     def __init__(
         self,
@@ -57,12 +63,19 @@ class Stepper:
             clock=telemetry.clock,
         )
         self.model = self.parallel_model.model
-        self.optimizer = _checked_optimizer(training.optimizer(self.parallel_model.parameters()))
-        self.schedule = training.schedule(self.optimizer) if training.schedule else None
-        self._scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
+        self.updates = updates_of(training, self.parallel_model, layout, groups, sync)
+        """The updates of a step: one, or one per phase."""
+        self.updates_done = 0
+        """Updates of the next step that are done: an interrupted step continues after them."""
+        self._current = 0
+        """Number of the update in progress."""
+        self._learned: dict[str, BatchLoss] = {}
+        """The loss of each update of `_learned_step` that this worker has taken, by phase."""
+        self._learned_step = 0
+        self._reported = reported_phase(training.phases) if training.phases else ""
         self.mode = self._sync_hook()
-        self._gradients: GradientComputation | None = None
-        """Set by `begin_at`, after the batches are divided among the workers."""
+        self._gradients: list[GradientComputation] = []
+        """One per update; set by `begin_at`, after the batches are divided among the workers."""
         self._buffers = Buffers(self.model)
         self._faults, self._may_retire = faults, may_retire
         self.monitor = self._new_monitor()
@@ -82,52 +95,74 @@ class Stepper:
         self.mode = self._sync_hook()
         self.monitor = self._new_monitor()
 
-    def begin_at(self, step: int) -> None:
+    def begin_at(self, step: int, updates_done: int = 0) -> None:
         """Divide the batches after a step among the current workers. All call this together."""
         self.batches = self._divided(first_step=step)
         self._gradients = self._new_gradients()
+        self.updates_done = updates_done
+
+    def step(self, batch: Batch, step: int) -> BatchLoss:
+        """Take the updates of a step that are due and not done; return the step's loss."""
+        if step != self._learned_step:
+            self._learned, self._learned_step = {}, step
+        for number in range(self.updates_done, len(self.updates)):
+            update = self.updates[number]
+            if step % update.every == 0:
+                self._current = number
+                learned = self.forward_and_backward(batch, step)
+                self.update(step)
+                self._learned[update.phase] = learned
+            self.updates_done = number + 1
+        self.updates_done = 0
+        return self._learned.get(self._reported) or nothing_learned()
+
+    @property
+    def phase_losses(self) -> dict[str, torch.Tensor]:
+        """Mean loss over the local batch of each phase that the last step took."""
+        return {phase: learned.loss for phase, learned in self._learned.items() if phase}
 
     def forward_and_backward(self, batch: Batch, step: int) -> BatchLoss:
         """Compute the gradients of the mean loss over the global batch."""
+        if isinstance(self.parallel_model, PhasedModel):
+            self.parallel_model.begin(self.updates[self._current].phase)
         self._clock.turn("forward")
         self._open = True
         self._buffers.remember()
         with self._clock.apart(self._waited):
             self.mode.before_forward(step)
-        assert self._gradients is not None
-        learn = partial(self._gradients.learn, self.parallel_model, batch, step - 1)
+        learn = partial(self._gradients[self._current].learn, self.parallel_model, batch, step - 1)
         return self.monitor.learned(step, self.parallel_model, learn)
 
     def update(self, step: int) -> None:
         """Synchronize and clip gradients, update the weights and the learning rate."""
         self._clock.turn("optimizer")
+        update = self.updates[self._current]
         with self._clock.apart(self._waited):
             self.mode.after_backward(step)
-            self._scaling.unscale(self.optimizer)
-            if self.training.clip is not None:
-                clip(self.parallel_model, self.training.clip, self.monitor.squared_norm)
+            update.scaling.unscale(update.optimizer)
+            if update.clip is not None:
+                clip(self.parallel_model, update.clip, self.monitor.squared_norm)
             if self.mode.before_step(step):
-                self._scaling.step(self.optimizer)
-            self.optimizer.zero_grad()
-            if self.schedule is not None:
-                self.schedule.step()
+                update.scaling.step(update.optimizer)
+            update.optimizer.zero_grad()
+            if update.schedule is not None:
+                update.schedule.step()
             self.mode.after_step(step)
         self._open = False
         self._clock.turn("other")
 
     def discard_step(self) -> None:
-        """Discard the gradients and buffers of a step that was interrupted."""
+        """Discard the gradients and buffers of an update that was interrupted."""
         if not self._open:
             return
         self._open = False
-        self.optimizer.zero_grad()
+        for parameter in self.parallel_model.parameters():
+            parameter.grad = None
         self._buffers.restore()
 
     def state(self) -> TrainingState:
         """Return the state that the training needs to continue."""
-        return TrainingState(
-            self.parallel_model, self.optimizer, self.schedule, self._scaling, self.mode
-        )
+        return TrainingState(self.parallel_model, self.updates, self.mode)
 
     def release_groups(self) -> None:
         """Release all process groups; the state stays."""
@@ -161,7 +196,7 @@ class Stepper:
             self._groups,
             self._telemetry,
             self._faults,
-            self.training,
+            all(update.clip is not None for update in self.updates),
             self._buffers.restore,
             self._may_retire,
         )
@@ -172,7 +207,7 @@ class Stepper:
             self.layout,
             self._groups,
             self.parallel_model,
-            self.optimizer,
+            self.updates[0].optimizer,
             self._telemetry.sync_changed,
         )
 
@@ -190,16 +225,16 @@ class Stepper:
             parts=self.sync.batch_parts,
         )
 
-    def _new_gradients(self) -> GradientComputation:
-        return gradient_computation(
-            self.training, self.layout, self._groups, self.mode, self._scaling, self.batches
-        )
-
-
-def _checked_optimizer(built: object) -> torch.optim.Optimizer:
-    if not isinstance(built, torch.optim.Optimizer):
-        raise PacelineError(
-            f"Training(optimizer=…) built a value of type {type(built).__name__}, not an optimizer",
-            fix="return one torch.optim.Optimizer; give it parameter groups for different rates",
-        )
-    return built
+    def _new_gradients(self) -> list[GradientComputation]:
+        return [
+            gradient_computation(
+                self.training,
+                self.layout,
+                self._groups,
+                self.mode,
+                update.scaling,
+                self.batches,
+                update.phase,
+            )
+            for update in self.updates
+        ]

@@ -42,14 +42,32 @@ def as_studied(training: Training, job: Job) -> Training:
     large = replace(own, batch=job.batch_times * own.batch)
     if job.equal_samples:
         large = replace(large, steps=_steps_with(own, large.batch), epochs=None)
-        if own.schedule is not None:
-            schedule, steps = own.schedule, (own.total_steps, large.total_steps)
-            large = replace(large, schedule=lambda each: _Hastened(schedule(each), *steps))
+        large = _with_each(large, lambda each, every: _hastened(each, own, large, every))
     if job.scale_rate:
-        large = replace(
-            large, optimizer=_scaled(large.optimizer, job.batch_times, large.total_steps)
+        large = _with_each(
+            large,
+            lambda each, every: replace(
+                each,
+                optimizer=_scaled(each.optimizer, job.batch_times, large.total_steps // every),
+            ),
         )
     return large
+
+
+def _with_each(training: Training, change: Callable[[Any, int], Any]) -> Training:
+    """Change what has an optimizer, the training or each phase, given the steps per update."""
+    if training.phases is None:
+        changed: Training = change(training, 1)
+        return changed
+    phases = {name: change(phase, phase.every) for name, phase in training.phases.items()}
+    return replace(training, phases=phases)
+
+
+def _hastened(each: Any, own: Training, large: Training, every: int) -> Any:
+    schedule, steps = each.schedule, (own.total_steps // every, large.total_steps // every)
+    if schedule is None:
+        return each
+    return replace(each, schedule=lambda optimizer: _Hastened(schedule(optimizer), *steps))
 
 
 def rate_times(optimizer: torch.optim.Optimizer, batch_times: int) -> float:

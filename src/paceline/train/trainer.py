@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from paceline.train.gradients.evaluation import Evaluation, evaluate
 from paceline.train.monitor.step_windows import Progress
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.export import export
+from paceline.train.state.updates import Update
 from paceline.train.stepper import Stepper
 from paceline.user.mistakes import users_code
 from paceline.user.training import Measure, Training
@@ -40,7 +41,9 @@ class StepOutput:
     """Step number, from 1."""
     loss: torch.Tensor
     """Mean loss over the local batch, detached; reading it waits for the device. NaN on workers
-    before the last pipeline stage."""
+    before the last pipeline stage. With phases: that of the first phase due in every step."""
+    losses: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """With phases: the same for each phase that the step took."""
 
 
 class Trainer:
@@ -92,13 +95,18 @@ class Trainer:
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer."""
-        return self._stepper.optimizer
+        """The optimizer of a training without phases."""
+        return self._only_update.optimizer
+
+    @property
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        """The optimizer of each phase, by its name."""
+        return {each.phase: each.optimizer for each in self._stepper.updates if each.phase}
 
     @property
     def schedule(self) -> LRScheduler | None:
         """The learning-rate schedule, if the training has one."""
-        return self._stepper.schedule
+        return self._only_update.schedule
 
     @property
     def progress(self) -> Progress:
@@ -126,7 +134,7 @@ class Trainer:
         with nullcontext() if self._stepped else users_code("the first step", _CHECK):
             self._reach(self._done + 1, batch)
         self._stepped = True
-        return StepOutput(self._done, self._loss)
+        return StepOutput(self._done, self._loss, self._stepper.phase_losses)
 
     def save(self) -> None:
         """Start to save a checkpoint; training continues while it is written.
@@ -222,9 +230,8 @@ class Trainer:
         stepper, step = self._stepper, self._done + 1
         if self._checkpointing is not None:
             self._checkpointing.before_step(stepper, step, batch.ids)
-        learned = stepper.forward_and_backward(batch, step)
+        learned = stepper.step(batch, step)
         self._loss = learned.loss
-        stepper.update(step)
         self._done = step
         self._regroup.got_on()
         self._telemetry.stepped(learned.losses, learned.weights, batch.global_samples)
@@ -275,6 +282,16 @@ class Trainer:
         if self._checkpointing is not None:
             return self._checkpointing.conclude(self._stepper, stopped=stopped)
         return "stopped" if stopped else "finished"
+
+    @property
+    def _only_update(self) -> Update:
+        if self.training.phases is not None:
+            names = ", ".join(self.training.phases)
+            raise PacelineError(
+                f"a training with phases has several optimizers: {names}",
+                fix="use trainer.optimizers[name]",
+            )
+        return self._stepper.updates[0]
 
     def _check_open(self) -> None:
         if self._closed:

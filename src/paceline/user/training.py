@@ -1,7 +1,7 @@
 """The user's description of a training, written once for any number of devices."""
 
 import difflib
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,14 @@ from paceline.data.collation.form import BatchForm, Collate, Cut, Size, Split
 from paceline.data.order import Order
 from paceline.data.order_choice import order_of
 from paceline.specs import PacelineError
+from paceline.user.phase import Phase, check_phases, of_phases
 
 Measure = Callable[[Any, Any], torch.Tensor]
 """`measure(output, target)`: return a scalar, the mean over the samples of the batch."""
+
+
+_OF_PHASES = ("loss", "optimizer", "clip", "schedule")
+"""Fields that each phase has instead of the training."""
 
 
 def samples_of(data: "Dataset[Any]") -> int:
@@ -47,11 +52,11 @@ class Training:
 
     model: Callable[[], nn.Module]
     """Build the model; called once on every worker, with the same random seed."""
-    loss: Measure
+    loss: Measure = of_phases
     """`loss(output, target)`: return a scalar, the mean over the samples of the batch."""
     data: "Dataset[Any]"
     """A map-style dataset of pairs `(inputs, target)`."""
-    optimizer: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+    optimizer: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer] = of_phases
     """Build the optimizer for the given parameters."""
     batch: int
     """Global batch: samples per optimizer step over all workers."""
@@ -81,6 +86,8 @@ class Training:
     """Seed of the initial weights, the sample order and dropout."""
     loaders: int = 0
     """Number of data-loading processes per worker."""
+    phases: Mapping[str, Phase] | None = None
+    """Several updates per step, by name and in this order, instead of `loss` and `optimizer`."""
 
     if not TYPE_CHECKING:  # type checkers know the fields
 
@@ -113,6 +120,8 @@ class Training:
                     f"Training({name}=…) is of type {kind}, which cannot be called",
                     fix=f"give a function: {name}=lambda …",
                 )
+        if self.phases is not None:
+            check_phases(self.phases, [name for name in _OF_PHASES if self._is_given(name)])
         samples_of(self.data)
         if (self.epochs is None) == (self.steps is None):
             given = "both" if self.epochs is not None else "neither"
@@ -138,6 +147,10 @@ class Training:
     def form(self) -> BatchForm:
         """How samples become a batch, and how a batch is counted, cut and split."""
         return BatchForm(self.collate, self.size, self.cut, self.split)
+
+    def _is_given(self, name: str) -> bool:
+        default = next(each.default for each in fields(self) if each.name == name)
+        return getattr(self, name) is not default
 
     @property
     def samples(self) -> int:
@@ -175,9 +188,10 @@ def _check_fields(given: dict[str, object], *, positional: int) -> None:
                 f"Training has no field {name}",
                 fix=f"did you mean {near[0]}=…?" if near else f"fields: {', '.join(known)}",
             )
-    missing = [
-        name for name, each in known.items() if each.default is MISSING and name not in given
-    ]
+    needed = [name for name, each in known.items() if each.default in (MISSING, of_phases)]
+    if given.get("phases") is not None:
+        needed = [name for name in needed if name not in _OF_PHASES]
+    missing = [name for name in needed if name not in given]
     if missing:
         raise PacelineError(
             f"Training(…) has no {' and no '.join(missing)}", fix=f"give {missing[0]}=…"

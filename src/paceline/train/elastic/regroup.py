@@ -54,8 +54,9 @@ class Regroup:
         """The planned layout."""
         self._groups, self._telemetry, self._checkpointing = groups, telemetry, checkpointing
         self._build = build
-        self._whole_step = -1
-        """The step whose whole state this worker holds; -1 if none."""
+        self._whole = -1
+        """The number of updates whose whole state this worker holds; -1 if it holds none. Each step
+        counts all updates of its phases, or one."""
         self._reached = 0
         self._stepper: Stepper | None = None
         self._fruitless = 0
@@ -110,7 +111,8 @@ class Regroup:
 
     def recovered(self, stepper: Stepper, done: int, why: str) -> tuple[Stepper, int]:
         """Regroup with the current members; return the stepper and its step."""
-        self._whole_step = done if stepper.keeps_state else -1
+        updates = done * len(stepper.updates) + stepper.updates_done
+        self._whole = updates if stepper.keeps_state else -1
         self._reached = done
         stepper.discard_step()
         self._stepper = stepper
@@ -143,7 +145,7 @@ class Regroup:
                 self._stepper.release_groups()
             copies = agent.copies
             facts = {
-                "step": self._whole_step,
+                "updates": self._whole,
                 "reached": self._reached,
                 "reported": self._telemetry.reported(),
                 "inventory": copies.inventory() if copies else {},
@@ -166,8 +168,8 @@ class Regroup:
 
     def _restore(self, layout: Layout, begin: Begin) -> _Restored:
         training = begin.roster.names[: begin.roster.training]
-        steps = [int(begin.facts[name]["step"]) for name in training]
-        newest = max(steps)
+        updates = [int(begin.facts[name]["updates"]) for name in training]
+        newest = max(updates)
         reached = max(int(begin.facts[name]["reached"]) for name in training)
         source: Source
         checkpointing = self._checkpointing
@@ -175,14 +177,16 @@ class Regroup:
         checkpointing.abandon()
         stepper = self._standing(layout)
         if stepper.keeps_state and newest >= 0:
-            mine = self._whole_step
-            self._whole_step = newest if mine == newest else -1
-            transfer_state(stepper.state(), self._groups, donors_by_receiver(steps), step=newest)
-            done, source = newest, "members"
+            mine = self._whole
+            self._whole = newest if mine == newest else -1
+            done, updates_done = divmod(newest, len(stepper.updates))
+            transfer_state(stepper.state(), self._groups, donors_by_receiver(updates), step=done)
+            source = "members"
         else:
             done, source = checkpointing.restore(stepper, begin)
-        self._whole_step = done if stepper.keeps_state else -1
-        stepper.begin_at(done)
+            newest, updates_done = done * len(stepper.updates), 0
+        self._whole = newest if stepper.keeps_state else -1
+        stepper.begin_at(done, updates_done)
         reports = [begin.facts[name]["reported"] for name in training]
         if source == "members":
             best = max(reports, key=lambda each: each["steps"])
@@ -199,7 +203,7 @@ class Regroup:
         ):
             self._stepper.rejoin(layout)
             return self._stepper
-        self._whole_step = -1
+        self._whole = -1
         if self._stepper is not None:
             self._stepper.close_abruptly()
             self._stepper = None

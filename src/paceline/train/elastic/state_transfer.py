@@ -14,13 +14,13 @@ from paceline.train.state.training_state import TrainingState
 _MESSAGE_BYTES = 64 << 20
 
 
-def donors_by_receiver(steps: list[int]) -> dict[int, int]:
-    """Return the donor of each worker without the newest state, given each worker's step.
+def donors_by_receiver(updates: list[int]) -> dict[int, int]:
+    """Return the donor of each worker without the newest state, given each worker's updates.
 
     Receivers are divided evenly among the donors."""
-    newest = max(steps)
-    donors = [rank for rank, step in enumerate(steps) if step == newest]
-    needy = [rank for rank, step in enumerate(steps) if step != newest]
+    newest = max(updates)
+    donors = [rank for rank, each in enumerate(updates) if each == newest]
+    needy = [rank for rank, each in enumerate(updates) if each != newest]
     return {rank: donors[number % len(donors)] for number, rank in enumerate(needy)}
 
 

@@ -1,6 +1,7 @@
 """Gradients of the mean loss over a global batch, from one worker's local batch."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +31,12 @@ class BatchLoss:
     """Weights of `losses` in the mean over the global batch."""
 
 
-def seed_step(device: torch.device, seed: int, step: int, stream: int) -> None:
+def nothing_learned() -> BatchLoss:
+    """Return the loss of an update that only other workers have computed: it has no weight."""
+    return BatchLoss(torch.tensor(math.nan), torch.zeros(()), 0.0)
+
+
+def seed_step(device: torch.device, seed: int, step: int, stream: int | str) -> None:
     """Seed the random numbers of a step, so that a resumed run draws the same ones."""
     digest = hashlib.blake2b(f"{seed}/{step}/{stream}".encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "little")
@@ -50,12 +56,15 @@ class GradientComputation:
     mode: Hook
     scaling: LossScaling
     batches: Batches
+    phase: str = ""
+    """The phase whose gradients these are; each draws its own random numbers."""
 
     def learn(self, parallel_model: ParallelModel, batch: Batch, step: int) -> BatchLoss:
         """Compute the gradients of the mean loss over the global batch."""
         # Tensor-parallel slices of a layer must draw the same numbers.
         stream = self.groups.placement.rank // self.layout.tensor
-        seed_step(self.groups.device, self.training.seed, step, stream)
+        of_phase = f"{stream}/{self.phase}" if self.phase else stream
+        seed_step(self.groups.device, self.training.seed, step, of_phase)
         parts = parallel_model.parts(batch, self.batches.largest_local_batch(batch.global_samples))
         weights = Weights(
             parts,

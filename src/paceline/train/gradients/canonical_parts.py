@@ -27,10 +27,11 @@ def gradient_computation(
     mode: Hook,
     scaling: LossScaling,
     batches: Batches,
+    phase: str = "",
 ) -> GradientComputation:
     """Return this worker's gradient computation for the mode. All workers call this together."""
     if not isinstance(mode, CanonicalHook):
-        return GradientComputation(training, layout, groups, mode, scaling, batches)
+        return GradientComputation(training, layout, groups, mode, scaling, batches, phase)
     _check_size(layout, batches)
     mode.divide(batches.own_parts)
     return CanonicalGradients(training, layout, groups, mode, scaling, batches)

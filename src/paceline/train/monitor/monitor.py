@@ -14,7 +14,6 @@ from paceline.train.monitor.replica_check import Replicas, check_comparable, com
 from paceline.train.monitor.stragglers import Cause, Stragglers
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.training_state import TrainingState
-from paceline.user.training import Training
 
 
 class Monitor:
@@ -27,7 +26,7 @@ class Monitor:
         groups: Groups,
         telemetry: Telemetry,
         faults: Faults,
-        training: Training,
+        clips: bool,
         restore_buffers: Callable[[], None],
         may_retire: Callable[[], bool],
     ) -> None:
@@ -48,7 +47,7 @@ class Monitor:
             layout,
             sync,
             groups,
-            clips=training.clip is not None,
+            clips=clips,
             restore_buffers=restore_buffers,
             on_non_finite=self._write_non_finite,
             last_loss=self._last_loss,
@@ -82,7 +81,8 @@ class Monitor:
 
     def _check_replicas(self, step: int) -> None:
         state = self._state()
-        tensors = common_tensors(state.parallel_model, state.optimizer)
+        optimizers = [update.optimizer for update in state.updates]
+        tensors = common_tensors(state.parallel_model, optimizers)
         corrupt = self._replicas.repaired(step, tensors)
         if corrupt and self._replicas.tells(corrupt):
             workers = ", ".join(map(str, corrupt))

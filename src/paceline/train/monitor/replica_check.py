@@ -93,7 +93,7 @@ class Replicas:
 
 
 def common_tensors(
-    parallel_model: ParallelModel, optimizer: torch.optim.Optimizer
+    parallel_model: ParallelModel, optimizers: Sequence[torch.optim.Optimizer]
 ) -> list[torch.Tensor]:
     """Return the tensors that are equal on all replicas: weights and their optimizer state.
 
@@ -101,8 +101,8 @@ def common_tensors(
     """
     tensors: list[torch.Tensor] = []
     for parameter in parallel_model.parameters():
-        kept = optimizer.state.get(parameter, {})
-        values = [parameter, *(kept[key] for key in sorted(kept))]
+        states = [optimizer.state.get(parameter, {}) for optimizer in optimizers]
+        values = [parameter, *(kept[key] for kept in states for key in sorted(kept))]
         tensors += [
             local_tensor(each).detach() for each in values if isinstance(each, torch.Tensor)
         ]

@@ -1,4 +1,4 @@
-"""The state that a training needs to continue: weights, optimizer, schedule, loss scale.
+"""The state that a training needs to continue: weights, optimizers, schedules, loss scales.
 
 Tensors are saved as pieces of whole tensors, so that another layout can restore them; the rest is
 JSON. Random numbers and the sample order are functions of the step and are not saved. If replicas
@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.checkpoints.manifest import Contents, Manifest, Scalar
 from paceline.checkpoints.storage import Readable
@@ -20,9 +19,9 @@ from paceline.checkpoints.tensor_loading import fill
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.torch_internals import foreach_add_, foreach_copy_
 from paceline.parallel.parallel_model import ParallelModel, StateTensor
-from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.specs import PacelineError
 from paceline.sync.hook import Hook
+from paceline.train.state.updates import Update
 
 
 @dataclass
@@ -30,9 +29,8 @@ class TrainingState:
     """One worker's part of the training state."""
 
     parallel_model: ParallelModel
-    optimizer: torch.optim.Optimizer
-    schedule: LRScheduler | None
-    scaling: LossScaling
+    updates: Sequence[Update]
+    """The single update of a step, or that of each phase."""
     mode: Hook
 
     @cached_property
@@ -61,25 +59,26 @@ class TrainingState:
     def scalars(self) -> dict[str, Scalar]:
         """Return the scalars of the optimizer state, such as a parameter's step count."""
         return {
-            f"{self._own}optimizer/{stored.name}/{key}": Scalar(
+            f"{self._own}{update.prefix}optimizer/{stored.name}/{key}": Scalar(
                 value=value.item() if isinstance(value, torch.Tensor) else value,
                 dtype=_dtype(value),
             )
-            for stored, own in self._optimizer_states()
+            for update in self.updates
+            for stored, own in self._optimizer_states(update)
             for key, value in own.items()
             if _is_scalar(value)
         }
 
     def values(self) -> dict[str, Any]:
         """Return the state that is neither a tensor nor a scalar of one parameter."""
-        groups = [
-            {key: value for key, value in group.items() if key != "params"}
-            for group in self.optimizer.param_groups
-        ]
+        values: dict[str, Any] = {}
+        for update in self.updates:
+            if update.phase:
+                values.setdefault("phases", {})[update.phase] = _values(update)
+            else:
+                values = _values(update)
         return {
-            "groups": _plain(groups, "the optimizer"),
-            "schedule": _plain(self.schedule.state_dict() if self.schedule else {}, "the schedule"),
-            "scaling": self.scaling.state(),
+            **values,
             "sync": {
                 "replicas": self._stored[0].replicas,
                 "differ": self.mode.replicas_differ,
@@ -101,7 +100,7 @@ class TrainingState:
         for stored in self._stored:
             common = consensus.get(id(stored.tensor), local_tensor(stored.tensor).detach())
             pieces += stored.extent.pieces(f"model/{stored.name}", common)
-        self._prepare_optimizer(manifest, theirs)
+        self._prepare_optimizers(manifest, theirs)
         for name, tensor, extent, _ in self._optimizer_tensors(theirs):
             pieces += extent.pieces(name, tensor)
         for name, tensor, extent, _ in self._mode_tensors(mine):
@@ -122,18 +121,20 @@ class TrainingState:
     def prepare(self, manifest: Contents) -> None:
         """Restore the scalars of a state, and allocate its tensors, to be filled later."""
         self.mode.resuming(manifest.values["sync"])
-        self._prepare_optimizer(manifest, "")
+        self._prepare_optimizers(manifest, "")
         self._restore_values(manifest)
 
     def optimizer_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the optimizer's tensors by name, if they are equal on all replicas."""
+        """Yield the optimizers' tensors by name, if they are equal on all replicas."""
         for name, tensor, _, _ in self._optimizer_tensors(""):
             yield name, tensor
 
     def _restore_values(self, manifest: Contents) -> None:
-        if self.schedule is not None:
-            self.schedule.load_state_dict(manifest.values["schedule"])
-        self.scaling.restore(manifest.values["scaling"])
+        for update in self.updates:
+            values = _kept_values(update, manifest)
+            if update.schedule is not None:
+                update.schedule.load_state_dict(values["schedule"])
+            update.scaling.restore(values["scaling"])
 
     @property
     def _replica(self) -> int:
@@ -178,7 +179,7 @@ class TrainingState:
         foreach_copy_([local_tensor(stored.tensor).detach() for stored in learning], total)
 
     def _own_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
-        """Yield the optimizer's tensors and, if replicas differ, this replica's weights."""
+        """Yield the optimizers' tensors and, if replicas differ, this replica's weights."""
         if whose:
             for stored in self._stored:
                 if stored.tensor.requires_grad:
@@ -197,20 +198,23 @@ class TrainingState:
             else:
                 yield f"{whose}{name}", kept.tensor, stored.in_replica, stored.writes
 
-    def _optimizer_states(self) -> Iterator[tuple[StateTensor, dict[str, Any]]]:
+    def _optimizer_states(self, update: Update) -> Iterator[tuple[StateTensor, dict[str, Any]]]:
         for stored in self._stored:
-            if stored.tensor in self.optimizer.state:
-                yield stored, self.optimizer.state[stored.tensor]
+            if stored.tensor in update.optimizer.state:
+                yield stored, update.optimizer.state[stored.tensor]
 
     def _optimizer_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
-        for stored, state in self._optimizer_states():
-            for key, value in state.items():
-                if isinstance(value, torch.Tensor) and not _is_scalar(value):
-                    extent = self._extent_of_state(stored, key, value)
-                    name = f"{whose}optimizer/{stored.name}/{key}"
-                    yield name, local_tensor(value).detach(), extent, stored.writes
+        for update in self.updates:
+            for stored, state in self._optimizer_states(update):
+                for key, value in state.items():
+                    if isinstance(value, torch.Tensor) and not _is_scalar(value):
+                        extent = self._extent_of_state(update, stored, key, value)
+                        name = f"{whose}{update.prefix}optimizer/{stored.name}/{key}"
+                        yield name, local_tensor(value).detach(), extent, stored.writes
 
-    def _extent_of_state(self, stored: StateTensor, key: str, value: torch.Tensor) -> Extent:
+    def _extent_of_state(
+        self, update: Update, stored: StateTensor, key: str, value: torch.Tensor
+    ) -> Extent:
         extent = stored.in_replica if self._own else stored.extent
         if value.shape == stored.tensor.shape:
             return extent
@@ -218,18 +222,22 @@ class TrainingState:
             # A parameter that this worker holds whole may have state of any shape.
             return Extent.everything(tuple(value.shape)).among(extent.copies, extent.copy)
         raise PacelineError(
-            f"{type(self.optimizer).__name__} keeps {key} of shape {list(value.shape)} for"
+            f"{type(update.optimizer).__name__} keeps {key} of shape {list(value.shape)} for"
             f" {stored.name}, of which this worker holds {list(stored.tensor.shape)}: it cannot be"
             " saved, since its place in the whole tensor is unknown",
             fix="use another optimizer, or a layout without shards and tensor",
         )
 
-    def _prepare_optimizer(self, manifest: Contents, whose: str) -> None:
+    def _prepare_optimizers(self, manifest: Contents, whose: str) -> None:
+        for update in self.updates:
+            self._prepare_optimizer(update, manifest, f"{whose}{update.prefix}")
+
+    def _prepare_optimizer(self, update: Update, manifest: Contents, whose: str) -> None:
         """Allocate the optimizer state, which the optimizer creates only in its first step."""
-        groups = manifest.values["groups"]
-        if len(groups) != len(self.optimizer.param_groups):
+        optimizer, groups = update.optimizer, _kept_values(update, manifest)["groups"]
+        if len(groups) != len(optimizer.param_groups):
             raise PacelineError(
-                f"the optimizer has {len(self.optimizer.param_groups)} groups of parameters here,"
+                f"the optimizer has {len(optimizer.param_groups)} groups of parameters here,"
                 f" but {len(groups)} in the checkpoint of step {manifest.step}",
                 fix="resume with the optimizer that the run was started with, or start a new run",
             )
@@ -238,7 +246,7 @@ class TrainingState:
         numbers = {
             id(parameter): number
             for number, parameter in enumerate(
-                each for group in self.optimizer.param_groups for each in group["params"]
+                each for group in optimizer.param_groups for each in group["params"]
             )
         }
         for stored in self._stored:
@@ -248,11 +256,39 @@ class TrainingState:
                 }
         begin = 0
         described = []
-        for own, kept in zip(self.optimizer.param_groups, groups, strict=True):
+        for own, kept in zip(optimizer.param_groups, groups, strict=True):
             end = begin + len(own["params"])
             described.append(kept | {"params": list(range(begin, end))})
             begin = end
-        self.optimizer.load_state_dict({"state": state, "param_groups": described})
+        optimizer.load_state_dict({"state": state, "param_groups": described})
+
+
+def _values(update: Update) -> dict[str, Any]:
+    """Return the state of an update that is neither a tensor nor a scalar of one parameter."""
+    groups = [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in update.optimizer.param_groups
+    ]
+    schedule = update.schedule.state_dict() if update.schedule else {}
+    return {
+        "groups": _plain(groups, "the optimizer"),
+        "schedule": _plain(schedule, "the schedule"),
+        "scaling": update.scaling.state(),
+    }
+
+
+def _kept_values(update: Update, manifest: Contents) -> dict[str, Any]:
+    """Return the values of an update in a checkpoint; raise if it was trained with other phases."""
+    kept = manifest.values.get("phases", {})
+    if bool(update.phase) != bool(kept) or (update.phase and update.phase not in kept):
+        names = ", ".join(kept) or "none"
+        raise PacelineError(
+            f"the checkpoint of step {manifest.step} has the phases {names}, but the training has"
+            f" {f'a phase {update.phase}' if update.phase else 'no phases'} now",
+            fix="resume with the phases that the run was started with, or start a new run",
+        )
+    found: dict[str, Any] = kept[update.phase] if update.phase else manifest.values
+    return found
 
 
 def _keys_by_parameter(manifest: Contents, whose: str) -> dict[str, set[str]]:
