@@ -67,6 +67,7 @@ def new_run(
         devices_per_node=workers,
         folder=folder,
         python=Path(sys.executable),
+        check=False,  # tests/parallel/test_check.py has it, and it takes a fork of each training
     )
     plan = Plan(layout=layout or Layout(replicas=workers), saving=saving or Saving(every_steps=0))
     return Run.create(folder, job, plan)

@@ -1,11 +1,15 @@
 """`paceline check`: the table, its JSON and its exit codes."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from command import EXAMPLES, paceline, paceline_json, write_training
+from paceline.jobs.training_check import check_training
+from paceline.launch.target import Target
+from paceline.specs import Layout, PacelineError
 
 CONTRASTIVE = """
 import dataclasses
@@ -69,3 +73,51 @@ def test_every_example_passes_within_ten_seconds(example: str, tmp_path: Path) -
     found = paceline_json("check", EXAMPLES / example / "train.py", folder=tmp_path)
     assert found["same"]
     assert time.monotonic() - begin < 10
+
+
+RUNNING = """
+import dataclasses
+same = training
+
+class Running(nn.Linear):
+    def __init__(self):
+        super().__init__(12, 2)
+        self.register_buffer("mean", torch.zeros(12))
+
+    def forward(self, inputs):
+        self.mean.lerp_(inputs.mean(0), 0.1)
+        return super().forward(inputs)
+
+def training():
+    return dataclasses.replace(same(), model=Running)
+"""
+"""More of a train.py: forward updates a running mean of its own."""
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (CONTRASTIVE, "the loss of a sample depends on the others in its batch"),
+        (RUNNING, "forward changes mean by the samples that it sees"),
+    ],
+    ids=["contrastive loss", "running mean"],
+)
+def test_a_run_refuses_what_would_silently_differ(more: str, says: str, tmp_path: Path) -> None:
+    """Both trained without a word before: each worker another loss, or other buffers."""
+    write_training(tmp_path, more)
+    said = paceline("run", "train.py", "-n", "2", folder=tmp_path, expect=2).stderr
+    assert says in said
+    assert "give --no-check" in said
+
+
+def test_a_run_without_the_check_or_on_one_worker_trains(tmp_path: Path) -> None:
+    write_training(tmp_path, CONTRASTIVE)
+    paceline("run", "train.py", "-n", "2", "--no-check", folder=tmp_path)
+    paceline("run", "train.py", folder=tmp_path)
+
+
+def test_submit_can_check_here(tmp_path: Path) -> None:
+    target = Target.parse(str(write_training(tmp_path, CONTRASTIVE)))
+    with pytest.raises(PacelineError, match="depends on the others"):
+        check_training(target, Layout(replicas=2))
+    check_training(replace(target, function="alone"), Layout(replicas=2))

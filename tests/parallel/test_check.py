@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
-from paceline import PacelineError, Training
+from paceline import PacelineError, Phase, Training
 from paceline.parallel.check.check import check
 from paceline.specs import Layout
 from paceline.specs.finding import Finding
@@ -218,6 +218,35 @@ class Idle(nn.Linear):
 def test_unused_parameters_are_named() -> None:
     found = checked(classification(model=Idle))["unused"]
     assert (found.state, "idle.weight, idle.bias" in found.text) == ("note", True)
+
+
+def phase_loss(model: nn.Module, inputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(model(inputs), target)
+
+
+def contrastive_phase(model: nn.Module, inputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return contrastive(model(inputs), target)
+
+
+def test_each_phase_is_compared() -> None:
+    def optimizer(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.1)
+
+    phases = {
+        "first": Phase(loss=phase_loss, optimizer=optimizer, parameters="weight"),
+        "second": Phase(loss=contrastive_phase, optimizer=optimizer),
+    }
+    training = Training(
+        model=lambda: nn.Linear(FEATURES, CLASSES),
+        phases=phases,
+        data=classification().data,
+        batch=8,
+        steps=1,
+    )
+    findings = list(check(training, Layout(replicas=2), torch.device("cpu")))
+    (bad,) = (each for each in findings if each.state == "bad")
+    assert bad.text.startswith("second: the loss of a sample depends on the others")
+    assert {each.what for each in findings if each.text.startswith("first: ")} >= {"loss", "unused"}
 
 
 class Ragged(Dataset[Any]):

@@ -79,6 +79,10 @@ Share = Annotated[
     bool,
     typer.Option("--share", help="Let your group read the run folder (default: only you can)."),
 ]
+NoCheck = Annotated[
+    bool,
+    typer.Option("--no-check", help="Start without checking that the training can be divided."),
+]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run folder.")]
 
 

@@ -8,6 +8,7 @@ import typer
 from paceline.cli.conclusion import conclude
 from paceline.cli.console import (
     Json,
+    NoCheck,
     Port,
     PowerLimit,
     Quiet,
@@ -69,6 +70,7 @@ def run(
     runs: Runs = "runs",
     name: RunName = None,
     share: Share = False,
+    no_check: NoCheck = False,
     port: Port = None,
     power_limit: PowerLimit = None,
     to: To = None,
@@ -143,6 +145,7 @@ def run(
         power_limit_watts=power_limit,
         listeners=tuple(to or ()),
         share=share,
+        check=not no_check,
     )
     ended = run_here(request, workers, messages(quiet=quiet, live=not json))
     conclude(ended, json=json, quiet=quiet)

@@ -79,6 +79,14 @@ def submit(
     runs: Runs = "runs",
     name: RunName = None,
     share: Share = False,
+    check: Annotated[
+        bool | None,
+        typer.Option(
+            "--check/--no-check",
+            help="Check here, or not at all, that the training can be divided (default: on the"
+            " job's first node).",
+        ),
+    ] = None,
     port: Port = None,
     power_limit: PowerLimit = None,
     to: To = None,
@@ -132,6 +140,7 @@ def submit(
         power_limit_watts=power_limit,
         listeners=tuple(to or ()),
         share=share,
+        check=check is None,
     )
     cluster = cluster_run.ClusterRequest(
         nodes=nodes,
@@ -140,6 +149,7 @@ def submit(
         scheduler=scheduler,
         testbed=testbed,
         assume_shared=assume_shared,
+        check_here=check is True,
     )
     if dry_run:
         print(cluster_run.preview(request, cluster, messages(quiet=quiet)), end="")

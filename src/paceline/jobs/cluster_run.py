@@ -9,6 +9,7 @@ from rich.console import Console
 
 from paceline.jobs.request import TrainingRequest
 from paceline.jobs.run_lease import submitting
+from paceline.jobs.training_check import check_training
 from paceline.jobs.user_messages import SILENT, Messages
 from paceline.observe.versions import write_versions
 from paceline.report import RunReader, watch
@@ -35,6 +36,8 @@ class ClusterRequest:
     """Name of the testbed whose scheduler to use."""
     assume_shared: bool = False
     """Skip the check that the nodes see this machine's files."""
+    check_here: bool = False
+    """Check in this process, before submitting, that the training can be divided."""
 
     def chosen_scheduler(self, messages: Messages, *, dry_run: bool = False) -> Scheduler:
         """Return the scheduler to submit to."""
@@ -51,6 +54,8 @@ def submit(
 ) -> SubmittedJob:
     """Submit a training to a cluster and return its job, which is pending or running."""
     job, plan, scheduler = _prepared(request, cluster, messages)
+    if cluster.check_here:
+        check_training(request.target, plan.layout)
     run = Run.create(request.runs, job, plan)
     write_versions(run.versions_file, request.target.file)
     with submitting(run) as lease:

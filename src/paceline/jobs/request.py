@@ -33,6 +33,8 @@ class TrainingRequest:
     port: int | None = None
     power_limit_watts: float | None = None
     listeners: tuple[str, ...] = ()
+    check: bool = True
+    """Whether worker 0 checks the training before the first step."""
     share: bool = False
     """Whether the group can read the run folder."""
 
@@ -53,6 +55,7 @@ class TrainingRequest:
             python=Path(sys.executable),
             listeners=self.listeners,
             share=self.share,
+            check=self.check,
         )
 
     def chosen_plan(self, workers: int | None, default_workers: int) -> Plan:

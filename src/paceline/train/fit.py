@@ -15,9 +15,10 @@ from paceline.observe.event_writer import EventWriter
 from paceline.observe.progress_bar import progress_bar
 from paceline.observe.usage.power_limit import limited_power
 from paceline.observe.usage.usage_sampler import usage_written
+from paceline.parallel.check.forked_check import refuse_differences
 from paceline.parallel.fitted_layout import fitting
 from paceline.schedulers.task_placement import placement, run_folder
-from paceline.specs import Faults, Layout, PacelineError, Run, default_sync
+from paceline.specs import Faults, Layout, PacelineError, Placement, Run, default_sync
 from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.joined_groups import joined_elastic
 from paceline.train.monitor.profiler import Tracing
@@ -51,6 +52,8 @@ def start(training: Training) -> Iterator[Trainer]:
     run = Run.open(folder) if folder else None
     training = as_studied(training, run.job) if run else training
     here = placement(run.job.first_generation if run else 0)
+    if run is not None:
+        _check_divided(training, run, here)
     device = device_kind().bind(here)
     writer = EventWriter(run.events, here.node) if run else None
     with (
@@ -89,6 +92,19 @@ def start(training: Training) -> Iterator[Trainer]:
             telemetry.progress.stopped = outcome != "finished"
             telemetry.finished(outcome)
             trainer.close()
+
+
+def _check_divided(training: Training, run: Run, here: Placement) -> None:
+    """Refuse a training that would differ on several workers, on worker 0 of a run's first start.
+
+    The other workers meet meanwhile, and wait for it.
+    """
+    layout = run.plan.layout
+    divided = layout.workers > 1 or layout.micro_batch is not None
+    if not (run.job.check and divided and here.rank == 0 and here.generation == 0):
+        return
+    for note in refuse_differences(training, layout, lambda: device_kind().bind(here)):
+        print(f"check: {note.what}: {note.text}", file=sys.stderr)
 
 
 def _fitting(run: Run | None) -> Callable[[int], int] | None:

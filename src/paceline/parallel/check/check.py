@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 
 import psutil
 import torch
@@ -58,7 +59,11 @@ def check(
         yield Finding("loss", "note", text, "`paceline check TRAIN` compares it")
         return
     subject = Subject(training, model)
-    yield from _values(subject, few)
+    for name, phase in (training.phases or {}).items():
+        for finding in _values(Subject(training, model, phase), few):
+            yield replace(finding, text=f"{name}: {finding.text}")
+    if not training.phases:
+        yield from _values(subject, few)
     if layers := list(subject.batch_norms):
         yield _batch_norm(layers, layout)
 
@@ -74,6 +79,7 @@ def _divided(training: Training, layout: Layout) -> Finding:
 
 def _values(subject: Subject, few: FewSamples) -> Iterator[Finding]:
     whole = few.whole()
+    subject.model.zero_grad(set_to_none=True)
     loss = subject.loss(whole)
     first = loss.item()
     if not math.isfinite(first):
@@ -212,7 +218,8 @@ def _without_values(training: Training, weight_bytes: int) -> Iterator[Finding]:
     assert model is not None
     try:
         with meta:
-            subject = Subject(training, model.to(meta))
+            phases = list((training.phases or {}).values())
+            subject = Subject(training, model.to(meta), phases[0] if phases else None)
             subject.add_gradient(subject.loss(FewSamples.of(training, meta).whole()))
     except Exception as error:
         said = (str(error).splitlines() or [""])[0]

@@ -7,6 +7,7 @@ from paceline.comm.torch_internals import BatchNormLayer
 from paceline.data.loader import Batch
 from paceline.parallel.step.model_calls import call, checked_loss, refuse_constant
 from paceline.user.mistakes import users_code
+from paceline.user.phase import Phase
 from paceline.user.training import Training
 
 _TOLERANCE = 1e-3
@@ -25,8 +26,8 @@ class Subject:
     of its own (`--batch-norm`): both would hide other differences.
     """
 
-    def __init__(self, training: Training, model: nn.Module) -> None:
-        self.training, self.model = training, model
+    def __init__(self, training: Training, model: nn.Module, phase: Phase | None = None) -> None:
+        self.training, self.model, self._phase = training, model, phase
         self._buffers = {name: each.detach().clone() for name, each in model.named_buffers()}
         narrow = any(each.dtype.itemsize < 4 for each in model.parameters())
         self.tolerance = _LOW_PRECISION_TOLERANCE if narrow else _TOLERANCE
@@ -50,14 +51,21 @@ class Subject:
         """Return a batch's loss, from the model's first buffers."""
         self._restore_buffers()
         torch.manual_seed(seed)
+        loss = self._loss(batch) if self._phase is None else self._loss_of_phase(batch, self._phase)
+        refuse_constant(loss)
+        return loss
+
+    def _loss(self, batch: Batch) -> torch.Tensor:
         with users_code("the model's forward", "check that the model accepts the dataset's inputs"):
             output = call(self.model, batch.inputs)
         with users_code(
             "the loss", "check that the loss accepts the model's output and the dataset's target"
         ):
-            loss = checked_loss(self.training.loss(output, batch.target))
-        refuse_constant(loss)
-        return loss
+            return checked_loss(self.training.loss(output, batch.target))
+
+    def _loss_of_phase(self, batch: Batch, phase: Phase) -> torch.Tensor:
+        with users_code("the phase's loss", "check that it accepts the dataset's inputs"):
+            return checked_loss(phase.loss(self.model, batch.inputs, batch.target))
 
     def value(self, batch: Batch, seed: int = 0) -> float:
         """Return a batch's loss as a number."""
@@ -81,7 +89,9 @@ class Subject:
         return [
             name
             for name, parameter in self.model.named_parameters()
-            if parameter.requires_grad and parameter.grad is None
+            if parameter.requires_grad
+            and parameter.grad is None
+            and (self._phase is None or self._phase.trains(name))
         ]
 
     def changed_buffers(self, batch: Batch) -> dict[str, torch.Tensor]:

@@ -32,6 +32,8 @@ class Job(Spec):
     """Global batch as a multiple of the training's own, for weak scaling."""
     trace_steps: int | None = Field(default=None, ge=1)
     """Number of steps to profile; None: off."""
+    check: bool = True
+    """Whether worker 0 checks, before the first step, that the training can be divided."""
     equal_samples: bool = False
     """Whether to count steps in batches of the training's own size: a larger batch takes fewer."""
     scale_rate: bool = False
