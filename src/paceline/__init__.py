@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paceline.data.loader import Batch
+    from paceline.parallel.step.whole_batch import gather
     from paceline.specs import PacelineError
     from paceline.train.fit import fit, start
     from paceline.train.trainer import StepOutput, Trainer
@@ -17,7 +18,17 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Batch", "PacelineError", "Phase", "StepOutput", "Trainer", "Training", "fit", "start"]
+__all__ = [
+    "Batch",
+    "PacelineError",
+    "Phase",
+    "StepOutput",
+    "Trainer",
+    "Training",
+    "fit",
+    "gather",
+    "start",
+]
 
 _HOME = {
     "Batch": "paceline.data.loader",
@@ -27,6 +38,7 @@ _HOME = {
     "Trainer": "paceline.train.trainer",
     "Training": "paceline.user.training",
     "fit": "paceline.train.fit",
+    "gather": "paceline.parallel.step.whole_batch",
     "start": "paceline.train.fit",
 }
 

@@ -85,7 +85,11 @@ class Batches:
         """Return the largest local batch of a global batch of this size."""
         if self.speeds is None and self.parts is None:
             return -(-global_samples // self.workers)
-        return max(len(self._slice(global_samples, rank)) for rank in range(self.workers))
+        return max(self.local_batches(global_samples))
+
+    def local_batches(self, global_samples: int) -> list[int]:
+        """Return the size of each worker's local batch of a global batch of this size."""
+        return [len(self._slice(global_samples, rank)) for rank in range(self.workers)]
 
     @property
     def own_parts(self) -> range:

@@ -10,14 +10,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.comm.collectives import all_gather, reduce_scatter
 from paceline.comm.groups import Groups
 from paceline.parallel.step.step_clock import Clock
 from paceline.profile.regions import blocks
 from paceline.specs import Layout
-
-# New names since torch 2.13, which warns about the old ones.
-_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-_reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 def replicated(
@@ -96,7 +93,7 @@ class _Gathering(_TimedCollective):
         async_op: bool = False,
     ) -> "dist.Work | None":
         with self.clock.during("communication"):
-            work: dist.Work | None = _all_gather(output_tensor, input_tensor, group, async_op)
+            work: dist.Work | None = all_gather(output_tensor, input_tensor, group, async_op)
         return work
 
 
@@ -114,7 +111,7 @@ class _Scattering(_TimedCollective):
         async_op: bool = False,
     ) -> "dist.Work | None":
         with self.clock.during("communication"):
-            work: dist.Work | None = _reduce_scatter(
+            work: dist.Work | None = reduce_scatter(
                 output_tensor, input_tensor, op, group, async_op
             )
         if self.until_summed is not None:

@@ -81,6 +81,9 @@ class ParallelModel(Protocol):
     size: int
     """Number of parameters of the whole model."""
 
+    data_group: "dist.ProcessGroup | None"
+    """The workers that the global batch is divided among."""
+
     shares_weights: bool
     """Whether several pipeline stages hold the same weight."""
 

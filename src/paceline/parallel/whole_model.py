@@ -41,7 +41,7 @@ class WholeModel:
         self.size = size
         self._norms, self._sliced = built.norms, built.sliced
         self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
-        self._data_group, self._sync = setting.data_group, setting.sync
+        self.data_group, self._sync = setting.data_group, setting.sync
         self._clock = setting.clock
         self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
@@ -71,9 +71,9 @@ class WholeModel:
     def rejoin(self, layout: Layout) -> None:
         """Replicate the model over a new set of workers, with the weights that each has."""
         self._layout = layout
-        self._data_group = self._groups.dividing_the_batch(layout)
+        self.data_group = self._groups.dividing_the_batch(layout)
         if layout.batch_norm == "synchronized" and layout.data_workers > 1:
-            self._norms.group = self._data_group
+            self._norms.group = self.data_group
         self._spread()
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -176,7 +176,7 @@ class WholeModel:
 
     def settle(self) -> None:
         """Make the values that may differ between replicas, such as running statistics, equal."""
-        average_running_statistics(self.model, self._data_group)
+        average_running_statistics(self.model, self.data_group)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -191,5 +191,5 @@ class WholeModel:
             self._last_gradient.close()
             self._last_gradient = None
         self._norms.close()
-        self._data_group = None
+        self.data_group = None
         self._module = self.model

@@ -24,6 +24,7 @@ from paceline.parallel.dry_run.transfers import TransferRecorder, listed
 from paceline.parallel.parallelize import parallelize
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weights
+from paceline.parallel.step.whole_batch import WholeBatch, gathering
 from paceline.specs import HeldParameters, Layout, Memory, RankDryRun, Transfer
 from paceline.user.training import Training
 
@@ -50,7 +51,7 @@ class DryWorker:
         self._training = training
         self._layout = layout
         self._groups = groups
-        batches = Batches(
+        self._batches = batches = Batches(
             order=Sequential(training.samples),
             batch=training.batch,
             steps=training.total_steps,
@@ -153,7 +154,9 @@ class DryWorker:
             share = weights.each[number] * self._layout.data_workers / weights.total()
             return scaling.scaled(loss * share)
 
-        self._parallel_model.learn(_Watched(parts, advance), minimize)
+        group = self._parallel_model.data_group
+        with gathering(WholeBatch(parts[0], self._batches, len(self.parts), group)):
+            self._parallel_model.learn(_Watched(parts, advance), minimize)
         scaling.unscale(self._optimizer)
         if self._training.clip is not None:
             self._parallel_model.squared_norm()

@@ -62,7 +62,7 @@ class PipelinedModel:
         self.size = sum(whole[name].numel() for name in cut.owners)
         self._built, self._stages, self._cut, self._whole = built, stages, cut, whole
         self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
-        self._data_group, self._sync = setting.data_group, setting.sync
+        self.data_group, self._sync = setting.data_group, setting.sync
         self._clock = setting.clock
         self._sliced = next(iter(built.values())).sliced
         self._schedules: dict[tuple[int, int], Any] = {}
@@ -179,7 +179,7 @@ class PipelinedModel:
     def settle(self) -> None:
         """Make the values that may differ between replicas, such as running statistics, equal."""
         for stage in self._stages.values():
-            average_running_statistics(stage.model, self._data_group)
+            average_running_statistics(stage.model, self.data_group)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -192,7 +192,7 @@ class PipelinedModel:
         """Release the process groups."""
         for built in self._built.values():
             built.norms.close()
-        self._data_group = None
+        self.data_group = None
         self._schedules.clear()
         self._shared.clear()
         self._modules.clear()

@@ -95,6 +95,10 @@ class SyncSettings(Spec):
         """Number of parts of every batch, each with its own forward; None without parts."""
         return None
 
+    def computes_apart(self, layout: Layout) -> bool:
+        """Whether workers compute a step separately: other weights, or parts of the batch."""
+        return self.batch_parts is not None or (self.replicas_differ and layout.replicas > 1)
+
     def for_replicas(self, replicas: int) -> Self:
         """Return the settings of a run that starts on `replicas`; restarts keep them."""
         del replicas

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 
 from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
@@ -13,6 +14,7 @@ from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weights
 from paceline.parallel.step.model_calls import refuse_constant
+from paceline.parallel.step.whole_batch import WholeBatch, gathering
 from paceline.specs import Layout
 from paceline.sync.hook import Hook
 from paceline.user.training import Training
@@ -82,6 +84,15 @@ class GradientComputation:
             share = weights.each[number] * self.layout.data_workers / weights.total()
             return self.scaling.scaled(loss * share)
 
-        losses = parallel_model.learn(parts, minimize, self.mode.last_backward)
+        with gathering(self._whole_batch(batch, len(parts), parallel_model.data_group)):
+            losses = parallel_model.learn(parts, minimize, self.mode.last_backward)
         mean = weights.mean(losses)
         return BatchLoss(mean, mean, weights.mine if losses else 0.0)
+
+    def _whole_batch(
+        self, batch: Batch, forwards: int, group: "dist.ProcessGroup | None"
+    ) -> WholeBatch:
+        """Describe the batch to `paceline.gather`."""
+        settings = self.mode.settings
+        apart = settings.mode if settings.computes_apart(self.layout) else None
+        return WholeBatch(batch, self.batches, forwards, group, apart)

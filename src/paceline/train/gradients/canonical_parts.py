@@ -13,6 +13,7 @@ from paceline.data.loader import Batch
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weigh, weight_of
+from paceline.parallel.step.whole_batch import gathering
 from paceline.specs import Layout, PacelineError
 from paceline.sync.hook import Hook
 from paceline.sync.modes.canonical.hook import CanonicalHook
@@ -69,7 +70,8 @@ class CanonicalGradients(GradientComputation):
                 return self.scaling.scaled(loss * weights.fraction(number))
 
             seed_step(self.groups.device, self.training.seed, step, number)
-            with mode.part(number, last=number == max(mine)):
+            whole = self._whole_batch(part, 1, parallel_model.data_group)
+            with mode.part(number, last=number == max(mine)), gathering(whole):
                 (losses[number],) = parallel_model.learn([part], minimize)
         mean = (losses * weights.each).sum() / weights.each.sum().clamp(min=1e-9)
         return BatchLoss(mean, losses, weights.each)

@@ -13,6 +13,7 @@ from paceline.data.loader import load
 from paceline.data.order import Sequential
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.loss_weights import weight_of
+from paceline.parallel.step.whole_batch import WholeBatch, gathering
 from paceline.specs import Layout
 from paceline.user.training import Measure, Training, samples_of
 
@@ -49,7 +50,8 @@ def evaluate(
     with torch.no_grad(), parallel_model.evaluating():
         for share in load(data, batches, groups.device, training.form, processes=training.loaders):
             parts = parallel_model.parts(share, batches.largest_local_batch(share.global_samples))
-            means = parallel_model.measure(parts, list(measures.values()))
+            with gathering(WholeBatch(share, batches, len(parts), parallel_model.data_group)):
+                means = parallel_model.measure(parts, list(measures.values()))
             for part, found in zip(parts, means, strict=False):  # none before the last stage
                 if part.samples:
                     weight = weight_of(part, training.weight)

@@ -13,6 +13,7 @@ from paceline.cluster.probe.cases import (
     next_bytes,
     repeats,
 )
+from paceline.comm.collectives import all_gather, reduce_scatter
 from paceline.comm.groups import Groups
 from paceline.specs.measurements.cluster import Operation
 from paceline.specs.measurements.probe import CollectiveTime
@@ -26,9 +27,6 @@ PAIR_REPEATS = 3
 REPLY_BYTES, REPLIES = 4, 15
 
 Call = Callable[[], object]
-# The functions that FSDP2 calls; the second names are for torch before 2.13.
-_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 def collective_times(groups: Groups, grouping: Grouping) -> Iterator[list[CollectiveTime]]:
@@ -134,8 +132,8 @@ def _call(
     if operation == "all-reduce":
         return lambda: dist.all_reduce(whole, group=group)
     if operation == "all-gather":
-        return lambda: _gather(whole, part, group=group)
-    return lambda: _scatter(part, whole, group=group)
+        return lambda: all_gather(whole, part, group=group)
+    return lambda: reduce_scatter(part, whole, group=group)
 
 
 def _there_and_back(
