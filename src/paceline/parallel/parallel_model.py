@@ -13,6 +13,7 @@ from paceline.checkpoints.tensor_extent import Extent
 from paceline.comm.groups import Groups
 from paceline.data.loader import Batch
 from paceline.parallel.batch_norm import BatchNorms
+from paceline.parallel.sample_trial import SampleTrial
 from paceline.parallel.step.step_clock import Clock
 from paceline.specs import Layout, SyncSettings
 from paceline.user.training import Measure
@@ -42,6 +43,8 @@ class ParallelContext:
     """The synchronization mode's settings."""
     clock: Clock
     """Measures the step breakdown."""
+    trial: SampleTrial
+    """What a few samples showed about the model."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,9 @@ class ParallelModel(Protocol):
 
     data_group: "dist.ProcessGroup | None"
     """The workers that the global batch is divided among."""
+
+    trial: SampleTrial
+    """What a few samples showed about the model, before training."""
 
     shares_weights: bool
     """Whether several pipeline stages hold the same weight."""

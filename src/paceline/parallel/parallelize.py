@@ -20,6 +20,7 @@ from paceline.parallel.parallel_model import (
 )
 from paceline.parallel.phased_model import PhasedModel, check_phases_fit
 from paceline.parallel.recompute import recompute
+from paceline.parallel.sample_trial import SampleTrial, try_samples
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.step.step_clock import Clock
 from paceline.parallel.whole_model import WholeModel
@@ -50,6 +51,10 @@ def parallelize(
     """
     layout.check()
     sync = sync or default_sync()
+    if training.phases is not None:
+        check_phases_fit(layout, sync)
+    model = _plain(training, groups)
+    tries = trial and layout.data_workers > 1
     setting = ParallelContext(
         layout=layout,
         groups=groups,
@@ -57,31 +62,39 @@ def parallelize(
         data_group=groups.dividing_the_batch(layout),
         sync=sync,
         clock=clock or Clock(),
+        trial=try_samples(training, model, groups) if tries else SampleTrial(),
     )
 
-    def build() -> PreparedModel:
-        # Any number of workers starts from the same initial weights.
-        torch.manual_seed(training.seed)
-        model = training.model().to(groups.device)
+    def prepare(model: nn.Module) -> PreparedModel:
         count = max(micro_batches(layout, largest_local_batch), sync.batch_parts or 1)
         norms = prepare_batch_norm(model, layout, setting.data_group, micro_batches=count)
         recompute(model, layout, norms.again)
         return PreparedModel(model, norms)
 
+    built = prepare(model)
     if training.phases is not None:
-        check_phases_fit(layout, sync)
-        built = build()
         return PhasedModel(built, setting, size=_size(built.model), phases=training.phases)
     if layout.tensor * layout.pipeline > 1:
-        return _parallelize_traced(build, training, setting, trial)
-    built = build()
+        return _parallelize_traced(
+            built, lambda: prepare(_plain(training, groups)), training, setting, trial
+        )
     if layout.compile:
         built.model.compile()
     return WholeModel(built, setting, size=_size(built.model))
 
 
+def _plain(training: Training, groups: Groups) -> nn.Module:
+    """Build the user's model; any number of workers starts from the same initial weights."""
+    torch.manual_seed(training.seed)
+    return training.model().to(groups.device)
+
+
 def _parallelize_traced(
-    build: Callable[[], PreparedModel], training: Training, setting: ParallelContext, trial: bool
+    built: PreparedModel,
+    build: Callable[[], PreparedModel],
+    training: Training,
+    setting: ParallelContext,
+    trial: bool,
 ) -> ParallelModel:
     # Imported here because data parallelism does not need these modules and starts faster without.
     from paceline.parallel.forward_trace import trace  # noqa: PLC0415
@@ -90,7 +103,6 @@ def _parallelize_traced(
     from paceline.parallel.trial import Reference  # noqa: PLC0415
 
     layout, groups = setting.layout, setting.groups
-    built = build()
     model = built.model
     few, more = (
         collated(training.first(samples), groups.device, training.form) for samples in (2, 3)

@@ -42,7 +42,7 @@ class WholeModel:
         self._norms, self._sliced = built.norms, built.sliced
         self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
         self.data_group, self._sync = setting.data_group, setting.sync
-        self._clock = setting.clock
+        self._clock, self.trial = setting.clock, setting.trial
         self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
         self._learned = False

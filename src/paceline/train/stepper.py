@@ -23,6 +23,7 @@ from paceline.train.gradients.accumulation import (
     GradientComputation,
     nothing_learned,
 )
+from paceline.train.gradients.buffer_settling import BufferSettling
 from paceline.train.gradients.buffers import Buffers
 from paceline.train.gradients.canonical_parts import gradient_computation
 from paceline.train.gradients.sync_hook import sync_hook
@@ -77,6 +78,8 @@ class Stepper:
         self._gradients: list[GradientComputation] = []
         """One per update; set by `begin_at`, after the batches are divided among the workers."""
         self._buffers = Buffers(self.model)
+        self._settling: list[BufferSettling] = []
+        """One per update; set by `begin_at`."""
         self._faults, self._may_retire = faults, may_retire
         self.monitor = self._new_monitor()
         self._open = False
@@ -99,6 +102,7 @@ class Stepper:
         """Divide the batches after a step among the current workers. All call this together."""
         self.batches = self._divided(first_step=step)
         self._gradients = self._new_gradients()
+        self._settling = [self._new_settling() for _ in self.updates]
         self.updates_done = updates_done
 
     def step(self, batch: Batch, step: int) -> BatchLoss:
@@ -131,7 +135,10 @@ class Stepper:
         with self._clock.apart(self._waited):
             self.mode.before_forward(step)
         learn = partial(self._gradients[self._current].learn, self.parallel_model, batch, step - 1)
-        return self.monitor.learned(step, self.parallel_model, learn)
+        learned = self.monitor.learned(step, self.parallel_model, learn)
+        with self._clock.during("communication"):
+            self._settling[self._current].settle(batch)
+        return learned
 
     def update(self, step: int) -> None:
         """Synchronize and clip gradients, update the weights and the learning rate."""
@@ -238,3 +245,13 @@ class Stepper:
             )
             for update in self.updates
         ]
+
+    def _new_settling(self) -> BufferSettling:
+        conflict = f"--sync {self.sync.mode}" if self.sync.computes_apart(self.layout) else None
+        return BufferSettling(
+            self._buffers,
+            self.training.buffers,
+            self.parallel_model.trial.steady,
+            self.parallel_model.data_group,
+            conflict="--pipeline" if self.layout.pipeline > 1 else conflict,
+        )

@@ -14,6 +14,7 @@ from paceline.data.collation.form import BatchForm, Collate, Cut, Size, Split
 from paceline.data.order import Order
 from paceline.data.order_choice import order_of
 from paceline.specs import PacelineError
+from paceline.user.buffer_rules import BufferRules, check_rules
 from paceline.user.phase import Phase, check_phases, of_phases
 
 Measure = Callable[[Any, Any], torch.Tensor]
@@ -88,6 +89,9 @@ class Training:
     """Number of data-loading processes per worker."""
     phases: Mapping[str, Phase] | None = None
     """Several updates per step, by name and in this order, instead of `loss` and `optimizer`."""
+    buffers: BufferRules | None = None
+    """How workers agree on buffers that forward changes: by the "average" over the samples, the
+    "sum" of the changes, or the value of "worker0"; for all buffers or by a pattern of names."""
 
     if not TYPE_CHECKING:  # type checkers know the fields
 
@@ -123,6 +127,8 @@ class Training:
         if self.phases is not None:
             check_phases(self.phases, [name for name in _OF_PHASES if self._is_given(name)])
         samples_of(self.data)
+        if self.buffers is not None:
+            check_rules(self.buffers)
         if (self.epochs is None) == (self.steps is None):
             given = "both" if self.epochs is not None else "neither"
             raise PacelineError(

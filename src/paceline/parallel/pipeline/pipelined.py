@@ -63,7 +63,7 @@ class PipelinedModel:
         self._built, self._stages, self._cut, self._whole = built, stages, cut, whole
         self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
         self.data_group, self._sync = setting.data_group, setting.sync
-        self._clock = setting.clock
+        self._clock, self.trial = setting.clock, setting.trial
         self._sliced = next(iter(built.values())).sliced
         self._schedules: dict[tuple[int, int], Any] = {}
         self._alias = aliases(self.model)

@@ -1,0 +1,164 @@
+"""Single samples in a plain model, before training: what they leave unused, what they change.
+
+All workers try the same samples on a copy of the model that shares its trainable parameters. So the
+trial changes nothing and needs little memory.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline.comm.groups import Groups
+from paceline.comm.torch_internals import BatchNormLayer, tree_leaves
+from paceline.data.loader import Batch, collated
+from paceline.parallel.step.model_calls import call, checked_loss
+from paceline.user.training import Training
+
+
+@dataclass(frozen=True)
+class SampleTrial:
+    """What a few samples showed about a model."""
+
+    branches: frozenset[str] = frozenset()
+    """Parameters that a batch may leave unused, such as those of an expert."""
+    steady: frozenset[str] = frozenset()
+    """Buffers that each forward changes alike, whatever its samples, such as a counter of steps."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The record of one forward and backward."""
+
+    used: set[str]
+    """Parameters that got a gradient."""
+    shapes: dict[str, list[torch.Size]]
+    """Shapes of the tensors that each module was called with."""
+    buffers: dict[str, torch.Tensor]
+
+
+def try_samples(training: Training, model: nn.Module, groups: Groups) -> SampleTrial:
+    """Try a few samples. All workers call this together and get the same result."""
+    names = [name for name, each in model.named_parameters() if each.requires_grad]
+    buffers = {name: each.clone() for name, each in model.named_buffers()}
+    flags = torch.zeros(len(names) + len(buffers), device=groups.device)
+    with torch.random.fork_rng(devices=[]):
+        seen = _tried(training, model, groups.device)
+    if seen is not None:
+        branches = _branches(model, *seen)
+        steady = [
+            not torch.equal(seen[0].buffers[name], before)
+            and all(torch.equal(seen[0].buffers[name], each.buffers[name]) for each in seen)
+            for name, before in buffers.items()
+        ]
+        flags += torch.tensor([*(name in branches for name in names), *steady], device=flags.device)
+    # Rounding may route a sample to another expert on another kind of device.
+    found = groups.sum(flags).tolist()
+    return SampleTrial(
+        frozenset(name for name, count in zip(names, found, strict=False) if count),
+        frozenset(
+            name
+            for name, count in zip(buffers, found[len(names) :], strict=True)
+            if count == groups.placement.workers
+        ),
+    )
+
+
+def _tried(training: Training, model: nn.Module, device: torch.device) -> list[_Seen] | None:
+    """Try the first sample, the second, and both; None if the model does not accept so few."""
+    trained = [each for each in model.parameters() if each.requires_grad]
+    frozen = [each for each in model.parameters() if not each.requires_grad]
+    # Forward may update frozen weights, such as a moving average of the trained ones. A larger
+    # number of them is a pretrained model, which a copy might not fit beside.
+    large = sum(each.nbytes for each in frozen) > sum(each.nbytes for each in trained)
+    shared: dict[int, Any] = {id(each): each for each in (*trained, *(frozen if large else ()))}
+    try:
+        samples = training.first(2)
+        few = [
+            collated(samples[part], device, training.form)
+            for part in (slice(1), slice(1, 2), slice(2))
+        ]
+        return [_try(training, copy.deepcopy(model, dict(shared)), each) for each in few]
+    except Exception:  # whatever is wrong, the first step shows it
+        return None
+
+
+def _try(training: Training, model: nn.Module, batch: Batch) -> _Seen:
+    for module in model.modules():
+        if isinstance(module, BatchNormLayer):
+            module.eval()  # it refuses a single sample
+    shapes: dict[str, list[torch.Size]] = {}
+    with _noting_gradients(model) as used, _noting_shapes(model, shapes):
+        torch.autograd.backward(list(_losses(training, model, batch)))
+    return _Seen(used, shapes, dict(model.named_buffers()))
+
+
+def _losses(training: Training, model: nn.Module, batch: Batch) -> Iterator[torch.Tensor]:
+    if training.phases is None:
+        yield checked_loss(training.loss(call(model, batch.inputs), batch.target))
+    else:
+        for phase in training.phases.values():
+            yield checked_loss(phase.loss(model, batch.inputs, batch.target))
+
+
+@contextmanager
+def _noting_gradients(model: nn.Module) -> Iterator[set[str]]:
+    """Collect the names of parameters that get a gradient, and free the gradients."""
+    used: set[str] = set()
+
+    def noting(name: str) -> Callable[[torch.Tensor], None]:
+        def note(parameter: torch.Tensor) -> None:
+            used.add(name)
+            parameter.grad = None
+
+        return note
+
+    with ExitStack() as stack:
+        for name, each in model.named_parameters():
+            if each.requires_grad:
+                hook = each.register_post_accumulate_grad_hook(noting(name))  # type: ignore[no-untyped-call]
+                stack.callback(hook.remove)
+        yield used
+
+
+@contextmanager
+def _noting_shapes(model: nn.Module, shapes: dict[str, list[torch.Size]]) -> Iterator[None]:
+    def noting(name: str) -> Any:
+        def note(module: nn.Module, args: Any, kwargs: Any) -> None:
+            del module
+            leaves = tree_leaves((args, kwargs))
+            found = [each.shape for each in leaves if isinstance(each, torch.Tensor)]
+            shapes.setdefault(name, []).extend(found)
+
+        return note
+
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            if next(module.parameters(), None) is not None:
+                hook = module.register_forward_pre_hook(noting(name), with_kwargs=True)
+                stack.callback(hook.remove)
+        yield
+
+
+def _branches(model: nn.Module, first: _Seen, second: _Seen, both: _Seen) -> set[str]:
+    """Return the parameters that a batch may leave unused.
+
+    They got no gradient from some of the samples; or they are in a module that gets as many rows as
+    the samples send to it: two samples of the same shape gave it different shapes.
+    """
+    found = {
+        name
+        for name, each in model.named_parameters()
+        if each.requires_grad and not all(name in seen.used for seen in (first, second, both))
+    }
+    if first.shapes.get("") == second.shapes.get(""):
+        for name, shapes in first.shapes.items():
+            if second.shapes.get(name) != shapes:
+                found |= {
+                    f"{name}.{part}" for part, _ in model.get_submodule(name).named_parameters()
+                }
+    return found
