@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
+import paceline
 from paceline import PacelineError, Phase, Training
 from paceline.parallel.check.check import check
 from paceline.specs import Layout
@@ -120,6 +121,14 @@ def test_weights_settle_a_mean_over_tokens() -> None:
     assert problems(language(weight=lambda target: (target != -1).sum())) == {}
 
 
+def test_a_loss_over_gathered_rows_is_not_compared() -> None:
+    def gathered(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return contrastive(paceline.gather(output), paceline.gather(target))
+
+    loss = checked(classification(loss=gathered))["loss"]
+    assert (loss.state, "paceline.gather" in loss.text) == ("note", True)
+
+
 class Running(nn.Module):
     """Normalizes by a mean of its own that forward updates."""
 
@@ -154,6 +163,8 @@ def test_buffers_that_forward_changes() -> None:
     assert "forward changes mean by the samples" in found["buffers"].text
     counting = checked(classification(model=Counting))["buffers"]
     assert (counting.state, "calls, on every worker alike" in counting.text) == ("ok", True)
+    settled = checked(classification(model=Running, buffers="average"))["buffers"]
+    assert (settled.state, "settled by Training(buffers=…)" in settled.text) == ("ok", True)
 
 
 class Remembering(nn.Linear):

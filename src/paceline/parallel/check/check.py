@@ -16,9 +16,11 @@ from paceline.parallel.check.comparison import compared
 from paceline.parallel.check.few_samples import FewSamples
 from paceline.parallel.check.subject import Subject
 from paceline.parallel.parallel_model import evaluating
+from paceline.parallel.step.whole_batch import gather_calls
 from paceline.specs import Layout
 from paceline.specs.finding import Finding
 from paceline.specs.units import count, size
+from paceline.user.buffer_rules import rule_of
 from paceline.user.mistakes import users_code
 from paceline.user.training import Training
 
@@ -120,7 +122,10 @@ def _incomparable(subject: Subject, few: FewSamples, *, draws: bool) -> str | No
         return "the batch has one sample"
     if any(layer.running_mean is None for layer in subject.batch_norms.values()):
         return "batch normalization without running statistics"
-    whole = few.whole()
+    whole, gathered = few.whole(), gather_calls()
+    subject.value(whole)
+    if gather_calls() > gathered:
+        return "it combines the rows of all workers with paceline.gather"
     if draws and not subject.agree(subject.value(whole), subject.value(whole, seed=1)):
         return "forward draws random numbers, also in evaluation mode"
     return None
@@ -159,21 +164,23 @@ def _buffers(subject: Subject, few: FewSamples) -> Finding:
         subject.changed_buffers(batch) for batch in (few.whole(), *few.parts(few.divisions[0]))
     ]
     names = sorted(set().union(*changed))
-    differ = [
+    unequal = [
         name
         for name in names
         if not all(name in each and torch.equal(each[name], changed[0][name]) for each in changed)
     ]
+    differ = [name for name in unequal if rule_of(name, subject.training.buffers) is None]
     if differ:
         return Finding(
             "buffers",
             "bad",
             f"forward changes {_listed(differ)} by the samples that it sees: each worker would get"
             " other values",
-            "compute it from all samples of the step with paceline.gather, or change it outside"
-            " forward",
+            f'say how workers agree: Training(buffers={{"{differ[0]}": "average"}}), "sum" or'
+            ' "worker0"',
         )
-    text = f"forward changes {_listed(names)}, on every worker alike" if names else "unchanged"
+    how = "settled by Training(buffers=…)" if unequal else "on every worker alike"
+    text = f"forward changes {_listed(names)}, {how}" if names else "unchanged"
     return Finding("buffers", "ok", text)
 
 

@@ -64,6 +64,12 @@ class WholeBatch:
 
 # Not a context variable: on accelerators, backward recomputes blocks in threads of its own.
 _current: WholeBatch | None = None
+_calls = 0
+
+
+def gather_calls() -> int:
+    """Return how often this process has called `gather`: a check asks whether a loss does."""
+    return _calls
 
 
 @contextmanager
@@ -84,6 +90,8 @@ def gather(rows: torch.Tensor) -> torch.Tensor:
     `rows` has one row per sample of the local batch. Gradients flow back to the worker that each
     row comes from. On one worker, and outside a step or an evaluation, this returns `rows`.
     """
+    global _calls  # noqa: PLW0603 -- a fact about the process
+    _calls += 1
     batch = _current
     if batch is None:
         return rows
