@@ -6,7 +6,7 @@ it. Modules that load slowly (DTensor, FSDP, pipelining) are imported on use.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -125,6 +125,31 @@ def own_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
 def own_buffers(module: nn.Module) -> dict[str, torch.Tensor | None]:
     """Return the module's own buffers, which may be replaced in place."""
     return module._buffers
+
+
+def note_gradients_of_shards(model: nn.Module, note: Callable[[nn.Parameter], None]) -> None:
+    """Call `note` with each FSDP2 parameter for which backward computes a gradient on this worker.
+
+    Afterwards nothing tells them from parameters whose gradients only other workers computed.
+    """
+    from torch.distributed.fsdp import FSDPModule  # noqa: PLC0415
+
+    def noting(group: Any, post_backward: Callable[..., None]) -> Callable[..., None]:
+        def noted(*arguments: Any) -> None:
+            for each in group.fsdp_params:
+                unsharded = getattr(each, "_unsharded_param", None)
+                if unsharded is not None and (
+                    unsharded.grad is not None or each.unsharded_accumulated_grad is not None
+                ):
+                    note(each.sharded_param)
+            post_backward(*arguments)
+
+        return noted
+
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            for group in module._get_fsdp_state()._fsdp_param_groups:
+                group.post_backward = noting(group, group.post_backward)  # type: ignore[method-assign]
 
 
 def check_input_dim(layer: BatchNormLayer, values: torch.Tensor) -> None:

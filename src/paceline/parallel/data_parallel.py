@@ -1,6 +1,6 @@
 """Data parallelism for a model or a pipeline stage: replicas by DDP, shards by FSDP2."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.comm.collectives import all_gather, reduce_scatter
 from paceline.comm.groups import Groups
+from paceline.parallel.branches import blocks_outside_branches
 from paceline.parallel.step.step_clock import Clock
-from paceline.profile.regions import blocks
 from paceline.specs import Layout
 
 
@@ -44,18 +44,26 @@ def replicated(
 
 
 def sharded(
-    model: nn.Module, layout: Layout, groups: Groups, clock: Clock, *, join: bool
+    model: nn.Module,
+    layout: Layout,
+    groups: Groups,
+    clock: Clock,
+    *,
+    join: bool,
+    branches: Collection[str] = (),
 ) -> nn.Module:
     """Shard weights, gradients and optimizer state block by block with FSDP2, in place.
 
-    With `join`, replicas of the shards also average their gradients. The clock measures how long a
-    worker on a CPU waits for weights or gradients; an accelerator waits in its own queue.
+    With `join`, replicas of the shards also average their gradients. Blocks that
+    are `branches`, of parameters that a step may leave unused, are sharded with their parent. The
+    clock measures how long a worker on a CPU waits for weights or gradients; an accelerator waits
+    in its own queue.
     """
     from torch.distributed.fsdp import FSDPModule, fully_shard  # noqa: PLC0415 -- slow to load, seldom needed
 
     mesh = groups.mesh(layout)
     mesh = mesh["replicas", "shards"] if layout.replicas > 1 and join else mesh["shards"]
-    for block in blocks(model):
+    for block in blocks_outside_branches(model, branches):
         if next(block.parameters(), None) is not None:
             fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard)
     # Backward needs the root's parameters first: freeing them would gather them twice.

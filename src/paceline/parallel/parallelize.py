@@ -54,7 +54,8 @@ def parallelize(
     if training.phases is not None:
         check_phases_fit(layout, sync)
     model = _plain(training, groups)
-    tries = trial and layout.data_workers > 1
+    # Survivors of a regroup keep their model: one that is built later must be laid out alike.
+    tries = trial and (layout.data_workers > 1 or groups.placement.roster is not None)
     setting = ParallelContext(
         layout=layout,
         groups=groups,
@@ -62,7 +63,7 @@ def parallelize(
         data_group=groups.dividing_the_batch(layout),
         sync=sync,
         clock=clock or Clock(),
-        trial=try_samples(training, model, groups) if tries else SampleTrial(),
+        trial=try_samples(training, model, groups.device) if tries else SampleTrial(),
     )
 
     def prepare(model: nn.Module) -> PreparedModel:

@@ -90,9 +90,6 @@ class PhasedModel(WholeModel):
     def _computed(self, phase: Phase, part: Batch) -> torch.Tensor:
         return checked_loss(self._module(phase.loss, part.inputs, part.target))
 
-    def _refuse_unused(self) -> None:
-        """Accept unused parameters: each phase uses its own."""
-
     def _spread(self) -> None:
         super()._spread()
         named = list(self.model.named_parameters())

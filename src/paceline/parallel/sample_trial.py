@@ -8,12 +8,12 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import nn
 
-from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import BatchNormLayer, tree_leaves
 from paceline.data.loader import Batch, collated
 from paceline.parallel.step.model_calls import call, checked_loss
@@ -41,31 +41,30 @@ class _Seen:
     buffers: dict[str, torch.Tensor]
 
 
-def try_samples(training: Training, model: nn.Module, groups: Groups) -> SampleTrial:
-    """Try a few samples. All workers call this together and get the same result."""
-    names = [name for name, each in model.named_parameters() if each.requires_grad]
-    buffers = {name: each.clone() for name, each in model.named_buffers()}
-    flags = torch.zeros(len(names) + len(buffers), device=groups.device)
+def try_samples(training: Training, model: nn.Module, device: torch.device) -> SampleTrial:
+    """Try a few samples.
+
+    Each worker of a run gets the same result without communication, also one that joins later: the
+    samples and the initial weights are the same.
+    """
+    pattern = training.branches
+    branches = {
+        name
+        for name, each in model.named_parameters()
+        if each.requires_grad and pattern is not None and fnmatchcase(name, pattern)
+    }
     with torch.random.fork_rng(devices=[]):
-        seen = _tried(training, model, groups.device)
-    if seen is not None:
-        branches = _branches(model, *seen)
-        steady = [
-            not torch.equal(seen[0].buffers[name], before)
-            and all(torch.equal(seen[0].buffers[name], each.buffers[name]) for each in seen)
-            for name, before in buffers.items()
-        ]
-        flags += torch.tensor([*(name in branches for name in names), *steady], device=flags.device)
-    # Rounding may route a sample to another expert on another kind of device.
-    found = groups.sum(flags).tolist()
-    return SampleTrial(
-        frozenset(name for name, count in zip(names, found, strict=False) if count),
-        frozenset(
-            name
-            for name, count in zip(buffers, found[len(names) :], strict=True)
-            if count == groups.placement.workers
-        ),
-    )
+        seen = _tried(training, model, device)
+    if seen is None:
+        return SampleTrial(frozenset(branches))
+    after = [each.buffers for each in seen]
+    steady = {
+        name
+        for name, before in model.named_buffers()
+        if not torch.equal(after[0][name], before)
+        and all(torch.equal(after[0][name], each[name]) for each in after)
+    }
+    return SampleTrial(frozenset(branches | _branches(model, *seen)), frozenset(steady))
 
 
 def _tried(training: Training, model: nn.Module, device: torch.device) -> list[_Seen] | None:

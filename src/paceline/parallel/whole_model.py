@@ -6,11 +6,11 @@ from functools import partial
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from paceline.comm.dtensor import full_tensor
 from paceline.data.loader import Batch
 from paceline.parallel.batch_norm import average_running_statistics
+from paceline.parallel.branches import ShardedBranches
 from paceline.parallel.data_parallel import replicated, sharded, synchronizing
 from paceline.parallel.gradient_norm import squared_norm
 from paceline.parallel.parallel_model import (
@@ -45,7 +45,9 @@ class WholeModel:
         self._clock, self.trial = setting.clock, setting.trial
         self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
-        self._learned = False
+        self._branches: ShardedBranches | None = None
+        self._awaited: list[nn.Parameter] = []
+        """The parameters whose gradients DDP waits for; none if it looks for unused ones."""
         self._spread()
 
     def _spread(self) -> None:
@@ -61,9 +63,20 @@ class WholeModel:
                 self._groups,
                 self._clock,
                 join=self._sync.by_engine,
+                branches=self.trial.branches,
             )
+            if self.trial.branches:
+                shards = self._groups.mesh(self._layout).get_group("shards")
+                group = self.data_group if self._sync.by_engine else shards
+                assert group is not None
+                self._branches = ShardedBranches(self.model, group, self._groups.device)
         elif self._layout.replicas > 1 and self._sync.by_engine:
-            self._module = replicated(self.model, self._layout, self._groups)
+            has_branches = bool(self.trial.branches)
+            self._module = replicated(
+                self.model, self._layout, self._groups, find_unused=has_branches
+            )
+            if not has_branches:
+                self._awaited = [each for each in self.model.parameters() if each.requires_grad]
             # After the last local gradient, backward only waits for the other workers' gradients.
             waits = partial(self._clock.turn, "communication")
             self._last_gradient = LastGradient(self.model.parameters(), waits)
@@ -103,9 +116,10 @@ class WholeModel:
                     self._clock.turn("backward")
                     torch.autograd.backward(minimize(loss, number))
                 losses.append(loss.detach())
-        if not self._learned:
+        if self._branches:
+            self._branches.settle()
+        if any(each.grad is None for each in self._awaited):
             self._refuse_unused()
-            self._learned = True
         if self._last_gradient:
             self._last_gradient.settle()
         return losses
@@ -114,21 +128,20 @@ class WholeModel:
         return checked_loss(self._loss(call(self._module, part.inputs), part.target))
 
     def _refuse_unused(self) -> None:
-        """Raise if a replica has parameters without a gradient: DDP waits for all of them."""
-        if not isinstance(self._module, DistributedDataParallel):
-            return
+        """Raise because replicas wait for the gradient of a parameter that was not used."""
         unused = [
             name
-            for name, parameter in self._module.module.named_parameters()
+            for name, parameter in self.model.named_parameters()
             if parameter.requires_grad and parameter.grad is None
         ]
-        if unused:
-            more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
-            raise PacelineError(
-                f"the loss does not depend on {', '.join(unused[:3])}{more}; replicas train"
-                " parameters that every step uses",
-                fix="use them in forward, call requires_grad_(False) on them, or give --shards",
-            )
+        more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+        module = unused[0].rpartition(".")[0]
+        raise PacelineError(
+            f"this step did not use {', '.join(unused[:3])}{more}, but the samples tried before"
+            " training did",
+            fix=f'give Training(branches="{module}.*"), a pattern of the parameters that a step may'
+            " leave unused",
+        )
 
     def measure(self, parts: Sequence[Batch], measures: Sequence[Measure]) -> list[torch.Tensor]:
         """Return one vector of measures per micro-batch."""
@@ -191,5 +204,6 @@ class WholeModel:
             self._last_gradient.close()
             self._last_gradient = None
         self._norms.close()
-        self.data_group = None
+        self._branches = self.data_group = None
+        self._awaited = []
         self._module = self.model

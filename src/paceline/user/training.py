@@ -89,6 +89,9 @@ class Training:
     """Number of data-loading processes per worker."""
     phases: Mapping[str, Phase] | None = None
     """Several updates per step, by name and in this order, instead of `loss` and `optimizer`."""
+    branches: str | None = None
+    """A pattern of the names of parameters that a step may leave unused, such as `*.experts.*`, in
+    addition to those that a trial before training finds."""
     buffers: BufferRules | None = None
     """How workers agree on buffers that forward changes: by the "average" over the samples, the
     "sum" of the changes, or the value of "worker0"; for all buffers or by a pattern of names."""

@@ -114,14 +114,14 @@ class _Gather(torch.autograd.Function):
         all_gather(received, sent.contiguous(), batch.group)
         if min(ctx.sizes) == most:
             return received
-        parts = zip(received.split(most), ctx.sizes, strict=True)
+        parts = zip(torch.split(received, most), ctx.sizes, strict=True)
         return torch.cat([part[:size] for part, size in parts])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         batch, most = ctx.batch, max(ctx.sizes)
-        parts = [_padded(part, most) for part in gradient.split(ctx.sizes)]
+        parts = [_padded(part, most) for part in torch.split(gradient, ctx.sizes)]
         summed = gradient.new_empty(most, *gradient.shape[1:])
         reduce_scatter(summed, torch.cat(parts), group=batch.group)
         return _padded(summed[: ctx.sizes[batch.batches.rank]], ctx.rows), None

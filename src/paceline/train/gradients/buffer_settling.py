@@ -103,7 +103,7 @@ class BufferSettling:
         row = torch.cat(sent)
         dist.all_reduce(row, group=self.group)
         sizes = [each.now.numel() for each in settled]
-        for each, found in zip(settled, row.split(sizes), strict=True):
+        for each, found in zip(settled, torch.split(row, sizes), strict=True):
             if rule_of(each.name, self.rules) == "sum":
                 found.add_(each.before.double().flatten())
             if not each.now.is_floating_point():
