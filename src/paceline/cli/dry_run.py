@@ -13,11 +13,12 @@ from paceline.observe.progress_bar import progress_bar
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from paceline.launch.target import Target
     from paceline.specs import DryRun, Plan, RankDryRun
 
 
 def dry_run(
-    train: str,
+    target: "Target",
     plan: Path | None,
     layout: dict[str, Any],
     *,
@@ -28,10 +29,8 @@ def dry_run(
     quiet: bool,
 ) -> None:
     """Run one step of every pipeline stage without data, and print its memory and communication."""
-    from paceline.launch.target import Target
     from paceline.specs import PacelineError
 
-    target = Target.parse(train)
     chosen = _plan_for(plan, layout, workers, nodes, devices)
     if not chosen.sync.by_engine:
         raise PacelineError(
@@ -46,7 +45,7 @@ def dry_run(
         from paceline.user.script import training_of
 
         found = take_step(
-            training_of(target.file, target.function),
+            training_of(target.file, target.function, target.arguments),
             chosen.layout,
             devices_per_node=chosen.layout.workers // (nodes or 1),
             advance=advance,

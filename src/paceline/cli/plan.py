@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, print_json, say
-from paceline.cli.grouped_command import GroupedCommand
+from paceline.cli.train_command import TrainCommand, script_arguments
 
 if TYPE_CHECKING:
     from paceline.plan.planner import FinishedRun
@@ -17,6 +17,7 @@ CHOICE, RESULT = "Goal and limits", "Prediction and output"
 
 
 def plan(
+    context: typer.Context,
     train: Annotated[
         str | None,
         typer.Argument(metavar="TRAIN", help="train.py or train.py:function; or give --model."),
@@ -192,7 +193,7 @@ def plan(
     from paceline.plan.planner import make_plan
 
     request = PlanRequest(
-        train=None if train is None else Target.parse(train),
+        train=None if train is None else Target.parse(train, script_arguments(context)),
         model=model,
         profile=profile,
         cluster=cluster,
@@ -254,7 +255,7 @@ def _finished_run(path: Path) -> "FinishedRun":
     # The first step includes one-time work.
     mean = fmean(state.seconds[1:] or state.seconds)
     return FinishedRun(
-        target=Target(run.job.train, run.job.function),
+        target=Target(run.job.train, run.job.function, run.job.arguments),
         layout=run.plan.layout,
         sync=run.plan.sync,
         nodes=figures.nodes,
@@ -278,4 +279,4 @@ def _draw(said: "Answer", file: Path) -> str:
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command(cls=GroupedCommand)(plan)
+    app.command(cls=TrainCommand)(plan)

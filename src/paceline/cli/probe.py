@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from paceline.cli.console import Json, Port, Quiet, Runs, messages, print_json, say
-from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options.cluster_options import (
     AssumeShared,
     Devices,
@@ -14,11 +13,13 @@ from paceline.cli.options.cluster_options import (
     SchedulerName,
     Testbed,
 )
+from paceline.cli.train_command import TrainCommand, script_arguments
 from paceline.jobs.user_messages import short_path
 from paceline.observe.progress_bar import progress_bar
 
 
 def probe(
+    context: typer.Context,
     *,
     train: Annotated[
         str | None,
@@ -66,7 +67,7 @@ def probe(
     if train:
         _refuse_folder(profile)
     request = ProbeRequest(
-        target=Target.parse(train) if train else None,
+        target=Target.parse(train, script_arguments(context)) if train else None,
         workers=workers,
         cluster=ClusterRequest(
             nodes=nodes,
@@ -110,4 +111,4 @@ def _refuse_folder(output: Path) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command(cls=GroupedCommand)(probe)
+    app.command(cls=TrainCommand)(probe)

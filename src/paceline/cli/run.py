@@ -20,7 +20,6 @@ from paceline.cli.console import (
     Train,
     messages,
 )
-from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options.checkpoint_options import Checkpoints, KeepLedger, SaveEvery, given_saving
 from paceline.cli.options.layout_options import (
     BatchNorm,
@@ -39,6 +38,7 @@ from paceline.cli.options.layout_options import (
     Tensor,
     given_layout,
 )
+from paceline.cli.train_command import TrainCommand, script_arguments
 
 
 def run(
@@ -106,14 +106,17 @@ def run(
     """Train on the devices of this machine.
 
     Example:  paceline run train.py -n 2
+              paceline run train.py -n 2 -- --lr 3e-4
     """
     from paceline.cli.dry_run import dry_run as show_dry_run
     from paceline.cli.dry_run import refuse_cluster
+    from paceline.launch.target import Target
 
+    target = Target.parse(train, script_arguments(context))
     layout = given_layout(context)
     if dry_run:
         show_dry_run(
-            train,
+            target,
             plan,
             layout,
             workers=workers,
@@ -127,12 +130,11 @@ def run(
 
     from paceline.jobs.local_run import run_here
     from paceline.jobs.request import TrainingRequest
-    from paceline.launch.target import Target
     from paceline.schedulers.quantities import minutes_of
     from paceline.specs import Limits
 
     request = TrainingRequest(
-        target=Target.parse(train),
+        target=target,
         plan=plan,
         layout=layout,
         saving=given_saving(save_every, checkpoints, ledger=ledger),
@@ -153,4 +155,4 @@ def run(
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command(cls=GroupedCommand)(run)
+    app.command(cls=TrainCommand)(run)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
-from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options import cluster_options, layout_options
+from paceline.cli.train_command import TrainCommand, script_arguments
 from paceline.jobs.user_messages import short_path
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def study(
         minutes = minutes_of(time) if time else None
         place = ClusterRequest(chosen, testbed, partition, minutes, assume_shared)
     request = StudyRequest(
-        target=Target.parse(train),
+        target=Target.parse(train, script_arguments(context)),
         kind=kind,
         nodes=number_list("--nodes", nodes) if nodes else [1],
         devices=number_list("--devices", devices or "1")
@@ -237,4 +237,4 @@ def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) ->
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command(cls=GroupedCommand)(study)
+    app.command(cls=TrainCommand)(study)

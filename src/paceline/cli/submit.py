@@ -19,7 +19,6 @@ from paceline.cli.console import (
     Train,
     messages,
 )
-from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options.checkpoint_options import Checkpoints, KeepLedger, SaveEvery, given_saving
 from paceline.cli.options.cluster_options import (
     AssumeShared,
@@ -46,6 +45,7 @@ from paceline.cli.options.layout_options import (
     Tensor,
     given_layout,
 )
+from paceline.cli.train_command import TrainCommand, script_arguments
 
 
 def submit(
@@ -124,7 +124,7 @@ def submit(
     from paceline.specs import Limits
 
     request = TrainingRequest(
-        target=Target.parse(train),
+        target=Target.parse(train, script_arguments(context)),
         plan=plan,
         layout=given_layout(context),
         saving=given_saving(save_every, checkpoints, ledger=ledger),
@@ -160,4 +160,4 @@ def submit(
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command(cls=GroupedCommand)(submit)
+    app.command(cls=TrainCommand)(submit)

@@ -54,6 +54,7 @@ class ProbeRequest:
             probe=True,
             train=self.target.file if self.target else None,
             function=self.target.function if self.target else "training",
+            arguments=self.target.arguments if self.target else (),
             port=self.port,
             folder=Path.cwd(),
             python=Path(sys.executable),

@@ -46,6 +46,7 @@ class TrainingRequest:
             name=self.name or self.target.run_name,
             train=self.target.file,
             function=self.target.function,
+            arguments=self.target.arguments,
             trace_steps=self.trace_steps,
             spares=self.spares,
             limits=self.limits,

@@ -9,16 +9,18 @@ from paceline.specs import PacelineError
 
 @dataclass(frozen=True)
 class Target:
-    """A file and its function that returns the `Training`."""
+    """A file, its function that returns the `Training`, and the script's arguments."""
 
     file: Path
     function: str = "training"
+    arguments: tuple[str, ...] = ()
+    """The rest of `sys.argv` while the file runs."""
 
     @classmethod
-    def parse(cls, text: str) -> "Target":
+    def parse(cls, text: str, arguments: tuple[str, ...] = ()) -> "Target":
         """Parse `FILE[:FUNCTION]` and check, without running the file, that both exist."""
         name, _, function = text.partition(":")
-        target = cls(Path(name).absolute(), function or "training")
+        target = cls(Path(name).absolute(), function or "training", arguments)
         target._check()
         return target
 

@@ -28,7 +28,7 @@ def load_training(target: Target) -> "Training":
     from paceline.user.script import training_of  # noqa: PLC0415
 
     with redirect_stdout(sys.stderr):  # standard output is for results
-        return training_of(target.file, target.function)
+        return training_of(target.file, target.function, target.arguments)
 
 
 class TrainingProfiles:

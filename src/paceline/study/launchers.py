@@ -47,6 +47,7 @@ class RunSettings:
             name="point",
             train=self.target.file,
             function=self.target.function,
+            arguments=self.target.arguments,
             steps=self.steps or None,
             batch_times=point.batch_times,
             equal_samples=self.kind == "quality",

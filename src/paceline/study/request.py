@@ -92,6 +92,7 @@ class StudyRequest:
             name=name,
             train=self.target.file,
             function=self.target.function,
+            arguments=self.target.arguments,
             kind=self.kind,
             points=self._points,
             repeat=self.repeat or (5 if self.kind == "quality" else 3),

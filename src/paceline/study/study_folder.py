@@ -11,7 +11,7 @@ from paceline.study.points import key
 
 States = dict[str, list[tuple[Run, RunState]]]
 """Runs of each repetition by its name, the oldest first."""
-_SAME = ("train", "function", "kind", "steps", "warm_up", "cluster")
+_SAME = ("train", "function", "arguments", "kind", "steps", "warm_up", "cluster")
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,12 @@ def _check_callable_without_arguments(function: Any, path: Path, name: str) -> N
         return
 
 
-def training_of(file: Path, function: str) -> Training:
-    """Return the training that the user's function describes; raise if the function trains."""
-    with _describing(f"{function}() of {file.name}"):
+def training_of(file: Path, function: str, arguments: tuple[str, ...] = ()) -> Training:
+    """Return the training that the user's function describes; raise if the function trains.
+
+    `arguments`: the rest of the file's `sys.argv`.
+    """
+    with _describing(f"{function}() of {file.name}"), _called_with(file, arguments):
         given = call_function(file, function)
     if not isinstance(given, Training):
         raise PacelineError(
@@ -80,6 +83,15 @@ def check_may_train() -> None:
             f"{function} has a loop of its own, which a dry run cannot follow",
             fix="name a function that returns the paceline.Training: TRAIN:FUNCTION",
         )
+
+
+@contextmanager
+def _called_with(file: Path, arguments: tuple[str, ...]) -> Iterator[None]:
+    before, sys.argv = sys.argv, [str(file), *arguments]
+    try:
+        yield
+    finally:
+        sys.argv = before
 
 
 @contextmanager

@@ -59,6 +59,8 @@ class Study(Spec):
     name: str
     train: Path
     function: str = "training"
+    arguments: tuple[str, ...] = ()
+    """Arguments of the user's file."""
     kind: Kind = "strong"
     points: tuple[Point, ...]
     repeat: PositiveInt = 3

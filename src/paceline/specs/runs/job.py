@@ -26,6 +26,8 @@ class Job(Spec):
     """Whether the workers probe the cluster and time the model instead of training."""
     function: str = "training"
     """The function in that file that returns a `paceline.Training`."""
+    arguments: tuple[str, ...] = ()
+    """Arguments of the user's file: the rest of its `sys.argv`."""
     steps: int | None = Field(default=None, ge=1)
     """Number of steps, set by a study; None: the training's own."""
     batch_times: int = Field(default=1, ge=1)

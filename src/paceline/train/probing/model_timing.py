@@ -18,11 +18,11 @@ PRECISIONS = ("fp32", "bf16")
 
 
 def training_profile(
-    file: Path, function: str, folder: Path, groups: Groups
+    file: Path, function: str, arguments: tuple[str, ...], folder: Path, groups: Groups
 ) -> TrainingProfile | None:
     """Measure a training; worker 0 returns its profile. All workers call this together."""
     os.chdir(folder)
-    training = training_of(file, function)
+    training = training_of(file, function, arguments)
     profiles: dict[str, Profile] = {}
     for precision in PRECISIONS:
         layout = Layout.model_validate({"precision": precision})

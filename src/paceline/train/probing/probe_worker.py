@@ -54,7 +54,7 @@ class _Probe:
         # This loads the dry run, which a probe without a model does not need.
         from paceline.train.probing.model_timing import training_profile  # noqa: PLC0415
 
-        return training_profile(job.train, job.function, job.folder, self._groups)
+        return training_profile(job.train, job.function, job.arguments, job.folder, self._groups)
 
     def _pairs(self) -> list[PairRate]:
         placement = self._groups.placement

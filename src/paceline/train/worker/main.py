@@ -110,6 +110,7 @@ def _train(job: Job, here: Placement, file: Path) -> int:
     from paceline.user.training import Training  # noqa: PLC0415
 
     os.chdir(job.folder)
+    sys.argv = [str(file), *job.arguments]
     given = call_function(file, job.function)
     if isinstance(given, Training):
         return STOPPED_EXIT_CODE if fit.fit(given).stopped else 0
