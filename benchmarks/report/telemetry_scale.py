@@ -120,7 +120,7 @@ class EmulatedRun:
                 loss = torch.tensor(2.0 + self._chance.random() / self._step)
                 for worker in self._workers:
                     self._clock.now = edge + self._chance.random() / 1e4
-                    worker.stepped(loss, 1.0, 8192)
+                    worker.stepped(loss, 1.0, 8192, 8192)
                 self._clock.now = edge
 
     def finish(self) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paceline.specs import PacelineError
     from paceline.train.fit import fit, start
     from paceline.train.trainer import StepOutput, Trainer
+    from paceline.user.parameters import Parameters
     from paceline.user.phase import Phase
     from paceline.user.training import Training
 
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Batch",
     "PacelineError",
+    "Parameters",
     "Phase",
     "StepOutput",
     "Trainer",
@@ -33,6 +35,7 @@ __all__ = [
 _HOME = {
     "Batch": "paceline.data.loader",
     "PacelineError": "paceline.specs",
+    "Parameters": "paceline.user.parameters",
     "Phase": "paceline.user.phase",
     "StepOutput": "paceline.train.trainer",
     "Trainer": "paceline.train.trainer",

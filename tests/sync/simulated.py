@@ -10,6 +10,7 @@ from paceline.data.batches import Batches
 from paceline.data.collation.form import BatchForm
 from paceline.data.loader import load
 from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
+from paceline.user.parameters import Parameters
 from ranks import new_run, run_ranks
 from train.trainings import classification, fit_and_read
 
@@ -25,7 +26,7 @@ class Replicas:
             torch.manual_seed(self.training.seed)
             model = self.training.model()
             self.models.append(model)
-            self.optimizers.append(self.training.optimizer(model.parameters()))
+            self.optimizers.append(self.training.optimizer(Parameters(model.named_parameters())))
         self._batches = [
             list(
                 load(

@@ -36,9 +36,9 @@ def test_what_was_being_summed_is_reported_by_those_who_are_left(waits: bool) ->
     telemetry = Telemetry(_Breaking(1), None, lambda: False, waits=waits)
     done = 1 if waits else 2
     for step in range(1, done):
-        telemetry.stepped(torch.tensor(step - 0.5), 1.0, 4)
+        telemetry.stepped(torch.tensor(step - 0.5), 1.0, 4, 4)
     with pytest.raises(RuntimeError, match="reset"):
-        telemetry.stepped(torch.tensor(done - 0.5), 1.0, 4)
+        telemetry.stepped(torch.tensor(done - 0.5), 1.0, 4, 4)
     telemetry.regrouped(telemetry.reported(), batches, done)
     telemetry.report_all()
     assert telemetry.progress.steps == done
@@ -51,7 +51,7 @@ def test_a_step_whose_loss_nobody_left_knows_is_no_failure(known: int) -> None:
     batches = Batches(Sequential(8), batch=4, steps=2, workers=1, rank=0)
     telemetry = Telemetry(_Breaking(0), None, lambda: False, waits=True)
     for step in range(known):
-        telemetry.stepped(torch.tensor(step + 0.5), 1.0, 4)
+        telemetry.stepped(torch.tensor(step + 0.5), 1.0, 4, 4)
     telemetry.regrouped(telemetry.reported(), batches, done=known + 1)
     telemetry.report_all()
     assert telemetry.progress.steps == known + 1

@@ -12,6 +12,7 @@ from torch import nn
 from paceline.data.batches import Batches
 from paceline.specs import Job, PacelineError
 from paceline.train.study_overrides import as_studied, rate_times
+from paceline.user.parameters import Parameters
 from paceline.user.training import Training
 from train.trainings import classification
 
@@ -64,7 +65,7 @@ def test_a_seed_of_its_own() -> None:
 
 def rates_of(training: Training, steps: int) -> list[float]:
     """With which the weights were changed, step by step."""
-    optimizer = training.optimizer(iter(parameters()))
+    optimizer = training.optimizer(Parameters(("weight", each) for each in parameters()))
     schedule = training.schedule(optimizer) if training.schedule else None
     found = []
     optimizer.register_step_pre_hook(

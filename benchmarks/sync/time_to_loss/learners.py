@@ -22,6 +22,7 @@ from paceline.specs import Layout, SyncSettings
 from paceline.sync.modes.auto.hook import AutoHook
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
+from paceline.user.parameters import Parameters
 from paceline.user.training import Training
 
 if TYPE_CHECKING:  # torch.distributed defines TCPStore conditionally, type checkers do not see it
@@ -112,7 +113,7 @@ class Solo:
         self._model = training.model()
         self._module = self._model
         self._loss = training.loss
-        self._optimizer = training.optimizer(self._model.parameters())
+        self._optimizer = training.optimizer(Parameters(self._model.named_parameters()))
         order = training.sample_order()
         rank = groups.placement.rank if ranks > 1 else 0
         batches = Batches(order, training.batch, MOST_STEPS, workers=ranks, rank=rank, seed=seed)

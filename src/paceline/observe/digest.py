@@ -8,6 +8,7 @@ from typing import Literal
 from paceline.observe.fault_counts import FaultCounts
 from paceline.observe.generations import Generations
 from paceline.observe.lapses import Lapses
+from paceline.observe.metric_names import LOGGED, evaluated_metrics
 from paceline.specs import (
     PARTS,
     PROTECTIONS,
@@ -15,8 +16,10 @@ from paceline.specs import (
     Damaged,
     Degraded,
     Ended,
+    Evaluated,
     Failed,
     Finished,
+    Logged,
     Lost,
     NotSaved,
     Part,
@@ -80,7 +83,7 @@ class Observation:
     """Unix seconds."""
     step: int
     figures: Mapping[str, float]
-    """The new values, keyed as `FIGURES`."""
+    """The new values, keyed as `FIGURES`, or the training's own metrics by their names."""
     note: str = ""
     """A sentence about the event; for `ended`, one of finished, stopped or failed."""
 
@@ -150,6 +153,9 @@ class Digest:
     def _observed(self, event: AnyEvent) -> Iterator[Observation]:
         if isinstance(event, Degraded | Restored):
             return self._protection(event)
+        if isinstance(event, Logged | Evaluated):
+            late = event.generation < self._generation
+            return iter(()) if late else _own_metrics(event)
         return self._seen(event)
 
     def _seen(self, event: AnyEvent) -> Iterator[Observation]:
@@ -247,3 +253,14 @@ class Digest:
         self._bad += 1
         note = f"the checkpoint of step {event.step} is unusable: {event.message}"
         return Observation("happened", event.time, self._step, {"checkpoints/bad": self._bad}, note)
+
+
+def _own_metrics(event: Logged | Evaluated) -> Iterator[Observation]:
+    """Yield the training's own metrics, step by step."""
+    if isinstance(event, Evaluated):
+        yield Observation("figures", event.time, event.step, evaluated_metrics(event))
+        return
+    for row, step in enumerate(event.steps):
+        found = {name: values[row] for name, values in event.metrics.items()}
+        figures = {f"{LOGGED}{name}": each for name, each in found.items() if each is not None}
+        yield Observation("figures", event.time, step, figures)

@@ -14,6 +14,7 @@ from paceline.profile.counting import Forward
 from paceline.profile.timing import model_times
 from paceline.profile.uncounted import matmul_rate, uncounted_times
 from paceline.specs import Layout, ModelTimes
+from paceline.user.parameters import Parameters
 from paceline.user.training import Training
 
 LARGEST_MICRO_BATCH = 64
@@ -31,7 +32,7 @@ def measured(
     with _threads(threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
         model, forward = _on_device(training, layout, device)
-        optimizer = training.optimizer(model.parameters())
+        optimizer = training.optimizer(Parameters(model.named_parameters()))
 
         def step() -> None:
             optimizer.step()

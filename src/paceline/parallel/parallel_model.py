@@ -96,6 +96,9 @@ class ParallelModel(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield the parameters that this worker updates."""
 
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield these parameters with their names in the user's model."""
+
     def parts(self, batch: Batch, largest_local_batch: int) -> Sequence[Batch]:
         """Split a local batch into micro-batches, the same number on every worker."""
 

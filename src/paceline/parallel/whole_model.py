@@ -93,6 +93,10 @@ class WholeModel:
         """Return the parameters that this worker updates."""
         return iter(self._parameters)
 
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Return these parameters with their names in the user's model."""
+        return self.model.named_parameters()
+
     def parts(self, batch: Batch, largest_local_batch: int) -> list[Batch]:
         """Split a local batch into micro-batches."""
         return list(batch.micro(micro_batches(self._layout, largest_local_batch)))

@@ -26,6 +26,7 @@ from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.export import export
 from paceline.train.state.updates import Update
 from paceline.train.stepper import Stepper
+from paceline.train.worker_view import WorkerView
 from paceline.user.mistakes import users_code
 from paceline.user.training import Measure, Training
 
@@ -46,7 +47,7 @@ class StepOutput:
     """With phases: the same for each phase that the step took."""
 
 
-class Trainer:
+class Trainer(WorkerView):
     """One worker's part of a training: iterate over it for batches, and call `step` on each.
 
     When workers are lost, it regroups with the survivors and repeats the interrupted step,
@@ -107,6 +108,11 @@ class Trainer:
     def schedule(self) -> LRScheduler | None:
         """The learning-rate schedule, if the training has one."""
         return self._only_update.schedule
+
+    @property
+    def epoch(self) -> int:
+        """Number of complete passes over the data: the epoch of the next step, from 0."""
+        return self._done // self._stepper.batches.steps_per_epoch
 
     @property
     def progress(self) -> Progress:
@@ -234,7 +240,9 @@ class Trainer:
         self._loss = learned.loss
         self._done = step
         self._regroup.got_on()
-        self._telemetry.stepped(learned.losses, learned.weights, batch.global_samples)
+        self._telemetry.stepped(
+            learned.losses, learned.weights, batch.global_samples, batch.samples
+        )
         stepper.monitor.stepped(step)
         if self._checkpointing is not None:
             self._checkpointing.after_step(stepper, step)
@@ -271,6 +279,7 @@ class Trainer:
 
     def _conclude(self) -> Outcome:
         self._telemetry.report_all()
+        self._telemetry.logged.report_last(self.progress.steps)
         stopped = self._done < self.steps
         if stopped and self._handed and not (self._begun or self.progress.stopped):
             raise PacelineError(

@@ -1,6 +1,6 @@
 """A phase of a training: one of several optimizers, with its loss and its parameters."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NoReturn
@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.specs import PacelineError
+from paceline.user.parameters import Parameters
 
 PhaseLoss = Callable[[nn.Module, Any, Any], torch.Tensor]
 """`loss(model, inputs, target)`: return a scalar, the mean over the samples of the batch."""
@@ -21,8 +22,8 @@ class Phase:
 
     loss: PhaseLoss
     """`loss(model, inputs, target)`: call parts of the model, and return the mean over samples."""
-    optimizer: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
-    """Build the optimizer for the phase's parameters."""
+    optimizer: Callable[[Parameters], torch.optim.Optimizer]
+    """Build the optimizer for the phase's parameters; `.named()` yields them with their names."""
     parameters: str | Sequence[str] = "*"
     """Names of the parameters that the phase trains, as patterns such as `generator.*`."""
     every: int = 1

@@ -1,7 +1,7 @@
 """The user's description of a training, written once for any number of devices."""
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from paceline.data.order import Order
 from paceline.data.order_choice import order_of
 from paceline.specs import PacelineError
 from paceline.user.buffer_rules import BufferRules, check_rules
+from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase, check_phases, of_phases
 
 Measure = Callable[[Any, Any], torch.Tensor]
@@ -57,8 +58,8 @@ class Training:
     """`loss(output, target)`: return a scalar, the mean over the samples of the batch."""
     data: "Dataset[Any]"
     """A map-style dataset of pairs `(inputs, target)`."""
-    optimizer: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer] = of_phases
-    """Build the optimizer for the given parameters."""
+    optimizer: Callable[[Parameters], torch.optim.Optimizer] = of_phases
+    """Build the optimizer for the given parameters; `.named()` yields them with their names."""
     batch: int
     """Global batch: samples per optimizer step over all workers."""
     epochs: int | None = None

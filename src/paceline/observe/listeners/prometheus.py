@@ -14,6 +14,7 @@ import psutil
 
 from paceline.observe.digest import FIGURES, Observation
 from paceline.observe.listener import ListenerKind
+from paceline.observe.metric_names import LOGGED
 from paceline.specs import PacelineError, Run
 from paceline.specs.owned_files import open_owned, read_bounded
 
@@ -38,6 +39,8 @@ class Prometheus:
         self._gauges: dict[str, Gauge] = {}
         about = Gauge("paceline_run", "The run.", ["run"], registry=self._registry)
         about.labels(run.name).set(1)
+        words = "The training's own metrics, of trainer.log and of evaluations."
+        self._own = Gauge("paceline_metric", words, ["name"], registry=self._registry)
         host, port = _address(place)
         token = _token(run.metrics_token_file)
         try:
@@ -60,6 +63,9 @@ class Prometheus:
         for seen in news:
             newest |= seen.figures
         for name, value in newest.items():
+            if name not in FIGURES:
+                self._own.labels(name.removeprefix(LOGGED)).set(value)
+                continue
             if name not in self._gauges:
                 metric = f"paceline_{name.replace('/', '_')}"
                 self._gauges[name] = self._gauge(metric, FIGURES[name], registry=self._registry)

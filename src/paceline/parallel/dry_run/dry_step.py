@@ -26,6 +26,7 @@ from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.parallel.step.loss_weights import Weights
 from paceline.parallel.step.whole_batch import WholeBatch, gathering
 from paceline.specs import HeldParameters, Layout, Memory, RankDryRun, Transfer
+from paceline.user.parameters import Parameters
 from paceline.user.training import Training
 
 _LARGEST = 8
@@ -71,7 +72,7 @@ class DryWorker:
             largest_local_batch=largest,
             trial=False,
         )
-        self._optimizer = training.optimizer(self._parallel_model.parameters())
+        self._optimizer = training.optimizer(Parameters(self._parallel_model.named_parameters()))
         rows = max(1, share.samples)
         batch = dataclasses.replace(
             collated(training.first(rows), groups.device, training.form),

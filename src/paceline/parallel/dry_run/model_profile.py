@@ -23,6 +23,7 @@ from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.profile.counting import counted
 from paceline.profile.forward_costs import Role
 from paceline.specs import Layout, PacelineError, Profile
+from paceline.user.parameters import Parameters
 from paceline.user.training import Training
 
 _CPU = torch.device("cpu")
@@ -96,7 +97,7 @@ def _state_bytes(training: Training) -> float:
     """Return the bytes of optimizer state per parameter, after a step with a sample parameter."""
     parameter = nn.Parameter(torch.zeros(_PARAMETERS))
     parameter.grad = torch.zeros_like(parameter)
-    optimizer = training.optimizer(iter([parameter]))
+    optimizer = training.optimizer(Parameters([("weight", parameter)]))
     optimizer.step()
     kept = [
         each.nbytes

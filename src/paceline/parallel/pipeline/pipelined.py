@@ -86,6 +86,11 @@ class PipelinedModel:
         for stage in self._stages.values():
             yield from stage.model.parameters()
 
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield these parameters with their names in the user's model."""
+        for stage in self._stages.values():
+            yield from stage.model.named_parameters()
+
     def parts(self, batch: Batch, largest_local_batch: int) -> list[Batch]:
         """Split a local batch into micro-batches of one size, as the stages' buffers need."""
         count = micro_batches(self._layout, largest_local_batch)

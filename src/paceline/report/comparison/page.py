@@ -13,6 +13,7 @@ from paceline.specs import Layout, units
 
 MOST_ROWS = 100
 MOST_SETTINGS = 30
+MOST_METRICS = 8
 MOST_VALUES = 6
 MOST_NUMBERS = 8
 NAMES = (
@@ -44,7 +45,7 @@ def comparison_brief(found: Comparison) -> Brief:
         sentence=_sentence(found),
         tiles=_tiles(found),
         pictures=comparison_pictures(found, altair),
-        tables=[runs_table(found), _settings_table(found)],
+        tables=[runs_table(found), *_metrics_table(found), _settings_table(found)],
         notes=_notes(found),
     )
 
@@ -202,6 +203,21 @@ def _marked(rows: Sequence[Sequence[str]]) -> dict[tuple[int, int], str]:
         for column in columns
         if row[column] != rows[0][column]
     }
+
+
+def _metrics_table(found: Comparison) -> list[Table]:
+    """Return a table of the runs' own metrics, if there are any."""
+    runs = [(each, each.all_figures.get("metrics") or {}) for each in found.runs[:MOST_ROWS]]
+    names = list(dict.fromkeys(name for _, metrics in runs for name in metrics))[:MOST_METRICS]
+    if not names:
+        return []
+    rows = [
+        [str(each.number), plain(each.name)]
+        + [units.loss(metrics[name]["last"]) if name in metrics else "–" for name in names]
+        for each, metrics in runs
+    ]
+    caption = "The last value of each. --json also has the lowest and the highest."
+    return [Table("Metrics", ("No.", "Run", *names), rows, ("Run",), caption)]
 
 
 def _settings_table(found: Comparison) -> Table:

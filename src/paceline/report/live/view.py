@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 RECENT_STEPS = 50
 MOST_ROWS = 16
+MOST_METRICS = 6
+"""Of the training's own metrics; the report has all of them."""
 LINES_AROUND_TABLE = 10
 PLAIN_LINE_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
@@ -97,6 +99,10 @@ def line(state: RunState) -> str:
         parts.append(f"step {state.step[-1]}" + (f"/{total}" if total else ""))
         parts.append(f"loss {units.loss(state.loss[-1])}")
         parts.append(f"{units.rate(_recent_rate(state))} samples/s")
+        parts += [
+            f"{name} {units.loss(series.value[-1])}"
+            for name, series in list(state.metrics.items())[:MOST_METRICS]
+        ]
     parts += faults_in_short(state)
     parts += dict.fromkeys(OFF_WORDS[each.protection] for each in state.off)
     if state.disk_full and not state.over:
@@ -183,6 +189,9 @@ def _learning(state: RunState) -> "Text":
     text.append(f"  {sparkline(state.loss, 24)}  ", style="cyan")
     text.append(units.rate(_recent_rate(state)), style="bold")
     text.append(" samples/s")
+    for name, series in list(state.metrics.items())[:MOST_METRICS]:
+        text.append(f"  {name} ")
+        text.append(units.loss(series.value[-1]), style="bold")
     return text
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
 from paceline.observe.usage.node_usage import NodeUse
+from paceline.report.reading.metric_series import MetricSeries
 from paceline.specs import (
     AnyEvent,
     Damaged,
@@ -16,6 +17,7 @@ from paceline.specs import (
     Evaluated,
     Failed,
     Finished,
+    Logged,
     Lost,
     NotSaved,
     Part,
@@ -160,6 +162,8 @@ class Generation:
     traced: list[Traced] = field(default_factory=list)
     """Profiles that workers recorded of a few steps."""
     evaluations: list[Evaluated] = field(default_factory=list)
+    metrics: MetricSeries = field(default_factory=MetricSeries)
+    """Logged metrics, and those of evaluations."""
     finished: Finished | None = None
     ended: Ended | None = None
     _resumed: int | None = field(default=None, repr=False)
@@ -233,7 +237,7 @@ class Generation:
                     self._worker(rank, event.node, heard_at)
             case Steps():
                 self.columns.add(event)
-            case SyncChanged() | Evaluated() | Traced():
+            case SyncChanged() | Evaluated() | Logged() | Traced():
                 self._take_found(event)
             case Failed() | Finished() | Ended():
                 self._take_end(event)
@@ -246,11 +250,14 @@ class Generation:
             for worker in self.workers.values():
                 worker.begin = self._begin
 
-    def _take_found(self, event: SyncChanged | Evaluated | Traced) -> None:
+    def _take_found(self, event: SyncChanged | Evaluated | Logged | Traced) -> None:
         if isinstance(event, SyncChanged):
             self.sync_changes.append(event)
         elif isinstance(event, Evaluated):
             self.evaluations.append(event)
+            self.metrics.add(event)
+        elif isinstance(event, Logged):
+            self.metrics.add(event)
         else:
             self.traced.append(event)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from paceline.report.reading.generation import Columns, Generation
+from paceline.report.reading.metric_series import MetricSeries
 from paceline.specs import Failed, Finished, Lost, Regrouped, worker_in_words
 
 RECENT_STEPS = 50
@@ -58,6 +59,7 @@ class RunHistory:
     columns: Columns
     """The steps that count; of a repeated step, only the later generation's."""
     interruptions: list[Interruption]
+    metrics: MetricSeries
 
 
 def merge_generations(starts: Sequence[Generation]) -> RunHistory:
@@ -67,8 +69,8 @@ def merge_generations(starts: Sequence[Generation]) -> RunHistory:
     it.
     """
     if len(starts) == 1 and not _awaits_another(starts):
-        return RunHistory(starts[0].columns, [])
-    columns = Columns()
+        return RunHistory(starts[0].columns, [], starts[0].metrics)
+    columns, metrics = Columns(), MetricSeries()
     found: list[Interruption] = []
     trained = [number for number, start in enumerate(starts) if start.trained]
     for place, number in enumerate(trained):
@@ -77,7 +79,9 @@ def merge_generations(starts: Sequence[Generation]) -> RunHistory:
         resumed = _resumed(start, starts[trained[place - 1]] if place else None)
         if resumed is not None:
             columns.cut(resumed)
+            metrics.cut(resumed)
         columns.extend(start.columns)
+        metrics.extend(start.metrics)
         regrouped = starts[after].regrouped if after is not None else None
         if after is not None and regrouped is not None:
             cause = _cause_of_regroup(starts[number:after], regrouped)
@@ -85,7 +89,7 @@ def merge_generations(starts: Sequence[Generation]) -> RunHistory:
         elif number < len(starts) - 1 or _awaits_another(one_start(starts)):
             next_start = starts[after] if after is not None else None
             found.append(_restart(one_start(starts[: number + 1]), next_start, columns))
-    return RunHistory(columns, found)
+    return RunHistory(columns, found, metrics)
 
 
 def one_start(generations: Sequence[Generation]) -> Sequence[Generation]:

@@ -17,6 +17,7 @@ from paceline.report.reading.merged_generations import (
     merge_generations,
     one_start,
 )
+from paceline.report.reading.metric_series import Series
 from paceline.specs import (
     AnyEvent,
     Damaged,
@@ -78,8 +79,7 @@ class RunState:
         if isinstance(event, Degraded | Restored):
             self._starts[event.generation].protections.append(event)
             return
-        if self.heard_at is None or heard_at > self.heard_at:
-            self.heard_at = heard_at
+        self.heard_at = max(self.heard_at or heard_at, heard_at)
         self._starts[event.generation].take(event, heard_at)
         self._merged = None
 
@@ -218,9 +218,8 @@ class RunState:
         """Protections that are off now, or were when the run ended."""
         lapses = Lapses()
         lapses.begin(self.generation, self._generations.first(self.generation))
-        for each in self.lapses:
-            if each.ended is None:
-                lapses.take(each.began)
+        for each in (lapse for lapse in self.lapses if lapse.ended is None):
+            lapses.take(each.began)
         return list(lapses.open.values())
 
     @property
@@ -236,13 +235,18 @@ class RunState:
     @property
     def traced(self) -> list[Traced]:
         """Profiles of the newest generation that recorded any, by rank."""
-        recorded = next((start.traced for start in self._all[::-1] if start.traced), [])
-        return sorted(recorded, key=lambda each: each.rank)
+        found = next((start.traced for start in self._all[::-1] if start.traced), [])
+        return sorted(found, key=lambda each: each.rank)
 
     @property
     def evaluations(self) -> list[Evaluated]:
         """Results of `trainer.evaluate`, in all starts."""
         return [each for start in self._all for each in start.evaluations]
+
+    @property
+    def metrics(self) -> dict[str, Series]:
+        """The training's own metrics by name; of a repeated step, only the later value."""
+        return self._history.metrics.series
 
     @property
     def trained_seconds(self) -> float:
@@ -257,8 +261,8 @@ class RunState:
     @property
     def first_step_time(self) -> float | None:
         """When the run's first step began, in Unix seconds."""
-        taken = next((each.columns for each in self._all if each.columns.step), None)
-        return None if taken is None else taken.time[0] - taken.seconds[0]
+        taken = (each.columns for each in self._all if each.columns.step)
+        return next((each.time[0] - each.seconds[0] for each in taken), None)
 
     @property
     def planned_steps(self) -> int | None:

@@ -77,6 +77,16 @@ class Steps(Event):
     samples: list[Whole]
 
 
+class Logged(Event):
+    """Metrics of `trainer.log`; every list has one entry per step. From worker 0's node."""
+
+    kind: Literal["logged"] = "logged"
+    steps: list[Whole]
+    """Steps after which they were logged."""
+    metrics: dict[str, list[float | None]]
+    """Means over the workers, weighted by their samples; None where a metric was not logged."""
+
+
 class WorkerState(Spec):
     """One worker's state over the last window of steps."""
 
@@ -265,6 +275,7 @@ class Ended(Event):
 AnyEvent = Annotated[
     Started
     | Steps
+    | Logged
     | Workers
     | Usage
     | Saved

@@ -188,6 +188,7 @@ class Regroup:
         self._whole = newest if stepper.keeps_state else -1
         stepper.begin_at(done, updates_done)
         reports = [begin.facts[name]["reported"] for name in training]
+        self._telemetry.logged.learn(reports)
         if source == "members":
             best = max(reports, key=lambda each: each["steps"])
             self._telemetry.regrouped(best, stepper.batches, done)

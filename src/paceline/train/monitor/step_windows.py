@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.specs import Part
+from paceline.train.monitor.logged_rows import NAME_BITS, NOTHING, LoggedRow, Names, means_of
 
 WINDOW_SECONDS = 0.5
 LONGEST_WINDOW_STEPS = 200
@@ -43,18 +44,26 @@ class Unreported:
     samples: list[int] = field(default_factory=list)
     """Samples in each step's global batch."""
     seconds: list[float] = field(default_factory=list)
+    logged: list[LoggedRow] = field(default_factory=list)
+    """Metrics that were logged before each step, after the previous one."""
 
     def __len__(self) -> int:
         return len(self.losses)
 
     def add(
-        self, loss: torch.Tensor, weight: float | torch.Tensor, samples: int, seconds: float
+        self,
+        loss: torch.Tensor,
+        weight: float | torch.Tensor,
+        samples: int,
+        seconds: float,
+        logged: LoggedRow = NOTHING,
     ) -> None:
         """Append a step."""
         self.losses.append(loss)
         self.weights.append(weight)
         self.samples.append(samples)
         self.seconds.append(seconds)
+        self.logged.append(logged)
 
     def put_before(self, earlier: "Unreported") -> None:
         """Prepend earlier steps whose sum was interrupted."""
@@ -67,7 +76,7 @@ class Unreported:
             del column[:count]
 
     def _columns(self) -> "tuple[list[Any], ...]":
-        return self.losses, self.weights, self.samples, self.seconds
+        return self.losses, self.weights, self.samples, self.seconds, self.logged
 
 
 @dataclass(frozen=True)
@@ -76,12 +85,17 @@ class Window:
 
     work: "dist.Work | None"
     packed: torch.Tensor
-    """Weighted losses, their weights, and `OTHERS` more values."""
+    """Weighted losses, their weights, the same of logged metrics, `OTHERS` more values, and the
+    bits of the metrics' names."""
     losses: torch.Tensor
     """This worker's losses: one value or one row per step, 0 where the weight is 0."""
     steps: Unreported
     parts: dict[Part, float]
     """This worker's step breakdown, in seconds."""
+    names: Names = ()
+    """Names of the logged metrics whose values are summed."""
+    all_names: Names = ()
+    """Names that this worker had logged by then; their bits are summed."""
 
     def means(self, before: float) -> list[float]:
         """Return each step's mean loss over its global batch, after the sum completes.
@@ -110,14 +124,29 @@ class Window:
         With canonical parts, one worker contributes each part and the others add zeros: on any
         number of workers, this adds the same values in the same order.
         """
-        rows = self.packed[:-OTHERS].view(2, len(self.steps), -1).tolist()
+        end = -OTHERS - NAME_BITS - self._metric_values
+        rows = self.packed[:end].view(2, len(self.steps), -1).tolist()
         losses, weights = ([sum(row) for row in each] for each in rows)
         return list(zip(losses, weights, strict=True))
 
     def others(self) -> list[float]:
         """Return the other values, after the sum completes."""
-        numbers: list[float] = self.packed[-OTHERS:].tolist()
+        numbers: list[float] = self.packed[-OTHERS - NAME_BITS : -NAME_BITS].tolist()
         return numbers
+
+    def name_bits(self) -> list[float]:
+        """Return the summed bits of the metrics' names, after the sum completes."""
+        bits: list[float] = self.packed[-NAME_BITS:].tolist()
+        return bits
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Return the means of the metrics logged before each step, after the sum completes."""
+        end = len(self.packed) - OTHERS - NAME_BITS
+        return means_of(self.packed[end - self._metric_values : end], len(self.steps), self.names)
+
+    @property
+    def _metric_values(self) -> int:
+        return 2 * len(self.steps) * len(self.names)
 
 
 def window_steps(mean_step_seconds: float) -> int:

@@ -28,6 +28,8 @@ from paceline.specs import (
     Workers,
     WorkerState,
 )
+from paceline.train.monitor.logged_metrics import LoggedMetrics
+from paceline.train.monitor.logged_rows import name_bits, packed_rows
 from paceline.train.monitor.non_finite import not_finite, ranks_where
 from paceline.train.monitor.profiler import Tracing
 from paceline.train.monitor.step_windows import OTHERS, Progress, Unreported, Window, window_steps
@@ -73,6 +75,8 @@ class Telemetry:
         self._window_steps = 1
         self._open = Unreported()
         self._edge = time.perf_counter()
+        self.logged = LoggedMetrics(groups, self.write_once)
+        """Metrics of the user's loop."""
 
     def started(self, *, parameters: int, batch: int, steps: int, startup_seconds: float) -> None:
         """Write that training starts, before the first step."""
@@ -108,6 +112,7 @@ class Telemetry:
         progress.steps, progress.samples, progress.seconds = steps, samples, seconds
         progress.regroup = False
         self._summing, self._open = [], Unreported()
+        self.logged.take(1)
         self._window_steps = 1  # the same on survivors and new workers
 
     def reported(self) -> dict[str, Any]:
@@ -119,6 +124,7 @@ class Telemetry:
             "seconds": done.seconds,
             "loss": done.loss,
             "window_steps": self._window_steps,
+            "logged": self.logged.names,
         }
 
     def regrouped(self, reported: dict[str, Any], batches: Batches, done: int) -> None:
@@ -145,12 +151,17 @@ class Telemetry:
             self.started(**self._started | {"startup_seconds": seconds})
 
     def stepped(
-        self, loss: torch.Tensor, weight: float | torch.Tensor, global_samples: int
+        self,
+        loss: torch.Tensor,
+        weight: float | torch.Tensor,
+        global_samples: int,
+        local_samples: int,
     ) -> None:
         """Record a step: this worker's mean loss and its weight in the global mean; or one loss and
         weight per canonical part, with zeros for the parts of other workers."""
         now = time.perf_counter()
-        self._open.add(loss, weight, global_samples, now - self._edge)
+        logged = self.logged.take(local_samples)
+        self._open.add(loss, weight, global_samples, now - self._edge, logged)
         self._edge = now
         if len(self._open) >= self._window_steps:
             self.report()
@@ -163,7 +174,8 @@ class Telemetry:
         if self._open:
             losses, packed = self._pack()
             work, parts = self._groups.sum_later(packed), self.clock.take()
-            self._summing.append(Window(work, packed, losses, self._open, parts))
+            names = self.logged.agreed, self.logged.names
+            self._summing.append(Window(work, packed, losses, self._open, parts, *names))
             self._open = Unreported()
         for _ in range(earlier):
             self._read()
@@ -183,6 +195,7 @@ class Telemetry:
         if window.work is not None:
             with self.clock.during("communication"):
                 window.work.wait()
+        metrics = self.logged.means(window)
         del self._summing[0]
         count, others = len(window.steps), window.others()
         means = window.means(self.progress.loss)
@@ -192,6 +205,7 @@ class Telemetry:
         self.progress.seconds += sum(window.steps.seconds)
         self.progress.loss = means[-1]
         self._write(first, means, window)
+        self.logged.write(first - 1, metrics)
         if self._writer:
             self._writer.check_folder()
         self.progress.stopped = others[_STOP] > 0
@@ -256,9 +270,12 @@ class Telemetry:
         others[_REGROUP] = first and self._wants_to_regroup()
         # A local batch of weight 0 must add nothing, whatever the loss of its padding sample is.
         losses = torch.where(weights > 0, torch.stack(self._open.losses).float(), 0.0)
+        logged = self.logged
+        others += name_bits(logged.names)
         summed = (
             (losses * weights).flatten(),
             weights.flatten(),
+            *([packed_rows(self._open.logged, logged.agreed, device)] if logged.agreed else []),
             torch.tensor(others, device=device),
         )
         return losses, torch.cat(summed)

@@ -11,6 +11,7 @@ from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.phased_model import PhasedModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.specs import Layout, PacelineError, SyncSettings
+from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase
 from paceline.user.training import Training
 
@@ -44,23 +45,21 @@ def updates_of(
     """Build the optimizers of a training, in the order of its phases."""
 
     def update(
-        name: str, of: Training | Phase, parameters: Iterable[torch.nn.Parameter], every: int
+        name: str,
+        of: Training | Phase,
+        named: Iterable[tuple[str, torch.nn.Parameter]],
+        every: int,
     ) -> Update:
-        optimizer = _checked(of.optimizer(iter(parameters)))
+        optimizer = _checked(of.optimizer(Parameters(named)))
         schedule = of.schedule(optimizer) if of.schedule else None
         scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
         return Update(name, optimizer, schedule, scaling, of.clip, every)
 
     if training.phases is None:
-        return [update("", training, parallel_model.parameters(), every=1)]
+        return [update("", training, parallel_model.named_parameters(), every=1)]
     assert isinstance(parallel_model, PhasedModel)
     return [
-        update(
-            name,
-            phase,
-            (each for _, each in parallel_model.trained_by(name)),
-            every=phase.every,
-        )
+        update(name, phase, parallel_model.trained_by(name), every=phase.every)
         for name, phase in training.phases.items()
     ]
 

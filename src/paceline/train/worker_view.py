@@ -1,0 +1,48 @@
+"""A worker's rank and device, and the metrics that its loop logs."""
+
+from typing import Any
+
+import torch
+
+from paceline.comm.groups import Groups
+from paceline.train.monitor.telemetry import Telemetry
+
+
+class WorkerView:
+    """The part of a trainer that a user's loop needs beside its steps."""
+
+    _groups: Groups
+    _telemetry: Telemetry
+
+    @property
+    def rank(self) -> int:
+        """This worker's number, from 0. It may change when the workers regroup."""
+        return self._groups.placement.rank
+
+    @property
+    def workers(self) -> int:
+        """Number of workers that train now."""
+        return self._groups.placement.workers
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is worker 0."""
+        return self.rank == 0
+
+    @property
+    def device(self) -> torch.device:
+        """This worker's device."""
+        return self._groups.device
+
+    def print(self, *values: Any, **settings: Any) -> None:
+        """Print on worker 0 only, as the built-in `print`."""
+        if self.is_main:
+            print(*values, **settings)
+
+    def log(self, **metrics: float | torch.Tensor) -> None:
+        """Record metrics after the last step: numbers or scalar tensors, which are not waited for.
+
+        They are averaged over the workers, weighted by the samples of each local batch. All workers
+        log the same names. `watch`, the report and all listeners show them.
+        """
+        self._telemetry.logged.log(metrics)
