@@ -8,11 +8,13 @@ import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json
 from paceline.cli.tables.findings import show_finding
+from paceline.cli.train_command import TrainCommand, script_arguments
 
 _ORDER = ("ok", "note", "bad")
 
 
 def check(
+    context: typer.Context,
     *,
     train: Train,
     workers: Annotated[
@@ -27,12 +29,14 @@ def check(
     """
     from paceline.launch.target import Target
 
-    target = Target.parse(train)
+    target = Target.parse(train, script_arguments(context))
     with redirect_stdout(sys.stderr):  # output of the user's code must not mix with the result
         from paceline.parallel.check.command import findings_of
         from paceline.specs import Layout
 
-        findings = findings_of(target.file, target.function, Layout(replicas=workers))
+        findings = findings_of(
+            target.file, target.function, Layout(replicas=workers), target.arguments
+        )
     bad = [each for each in findings if each.state == "bad"]
     if json:
         print_json({"same": not bad, "findings": [each.to_dict() for each in findings]})
@@ -45,4 +49,4 @@ def check(
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command()(check)
+    app.command(cls=TrainCommand)(check)
