@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json
+from paceline.cli.options.train_command import TrainCommand, script_arguments
 from paceline.cli.tables.findings import show_finding
-from paceline.cli.train_command import TrainCommand, script_arguments
 
 _ORDER = ("ok", "note", "bad")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, print_json, say
-from paceline.cli.train_command import TrainCommand, script_arguments
+from paceline.cli.options.train_command import TrainCommand, script_arguments
 
 if TYPE_CHECKING:
     from paceline.plan.planner import FinishedRun

@@ -13,7 +13,7 @@ from paceline.cli.options.cluster_options import (
     SchedulerName,
     Testbed,
 )
-from paceline.cli.train_command import TrainCommand, script_arguments
+from paceline.cli.options.train_command import TrainCommand, script_arguments
 from paceline.jobs.user_messages import short_path
 from paceline.observe.progress_bar import progress_bar
 

@@ -38,7 +38,7 @@ from paceline.cli.options.layout_options import (
     Tensor,
     given_layout,
 )
-from paceline.cli.train_command import TrainCommand, script_arguments
+from paceline.cli.options.train_command import TrainCommand, script_arguments
 
 
 def run(

@@ -9,7 +9,7 @@ import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
 from paceline.cli.options import cluster_options, layout_options
-from paceline.cli.train_command import TrainCommand, script_arguments
+from paceline.cli.options.train_command import TrainCommand, script_arguments
 from paceline.jobs.user_messages import short_path
 
 if TYPE_CHECKING:
