@@ -14,4 +14,4 @@ def check_training(target: Target, layout: Layout) -> None:
     from paceline.parallel.check.refusal import refuse_bad  # noqa: PLC0415
 
     with redirect_stdout(sys.stderr):  # output of the user's code must not mix with the result
-        refuse_bad(findings_of(target.file, target.function, layout))
+        refuse_bad(findings_of(target.file, target.function, layout, target.arguments))
