@@ -175,6 +175,11 @@ def _fake_groups() -> None:
         assert len(list(internals.fsdp_parameters(model))) == 2
         for parameter in internals.fsdp_parameters(model):
             assert not list(internals.unsharded_gradients(parameter))
+        noted: list[nn.Parameter] = []
+        internals.note_gradients_of_shards(model, noted.append)
+        model.bias.requires_grad_(False)
+        model(torch.ones(1, 4)).sum().backward()
+        assert [each is model.weight for each in noted] == [True]
         internals.clear_sharding_cache()
     finally:
         dist.destroy_process_group()

@@ -128,6 +128,16 @@ def test_it_resumes_after_a_kill(plain: dict[Describe, Trained], tmp_path: Path)
     )
 
 
+def fit_mixture() -> None:
+    paceline.fit(mixture())
+
+
+def test_several_pipelines_are_refused(tmp_path: Path) -> None:
+    layout = Layout(replicas=2, pipeline=2)
+    with pytest.raises(RankFailed, match=r"some samples leave experts.* unused"):
+        run_ranks(fit_mixture, 4, tmp_path, layout=layout)
+
+
 class Dropping(nn.Module):
     """Drops a layer, but first in a step that no trial sees."""
 

@@ -127,31 +127,6 @@ def own_buffers(module: nn.Module) -> dict[str, torch.Tensor | None]:
     return module._buffers
 
 
-def note_gradients_of_shards(model: nn.Module, note: Callable[[nn.Parameter], None]) -> None:
-    """Call `note` with each FSDP2 parameter for which backward computes a gradient on this worker.
-
-    Afterwards nothing tells them from parameters whose gradients only other workers computed.
-    """
-    from torch.distributed.fsdp import FSDPModule  # noqa: PLC0415
-
-    def noting(group: Any, post_backward: Callable[..., None]) -> Callable[..., None]:
-        def noted(*arguments: Any) -> None:
-            for each in group.fsdp_params:
-                unsharded = getattr(each, "_unsharded_param", None)
-                if unsharded is not None and (
-                    unsharded.grad is not None or each.unsharded_accumulated_grad is not None
-                ):
-                    note(each.sharded_param)
-            post_backward(*arguments)
-
-        return noted
-
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            for group in module._get_fsdp_state()._fsdp_param_groups:
-                group.post_backward = noting(group, group.post_backward)  # type: ignore[method-assign]
-
-
 def check_input_dim(layer: BatchNormLayer, values: torch.Tensor) -> None:
     """Raise an error if a batch norm layer does not accept the input's number of dimensions."""
     layer._check_input_dim(values)  # type: ignore[no-untyped-call]
@@ -220,6 +195,28 @@ def unsharded_gradients(parameter: Any) -> Iterator[torch.Tensor]:
     for gradient in (parameter.unsharded_accumulated_grad, own):
         if gradient is not None:
             yield gradient
+
+
+def note_gradients_of_shards(model: nn.Module, note: Callable[[nn.Parameter], None]) -> None:
+    """Call `note` with each FSDP2 parameter for which backward computes a gradient on this worker.
+
+    Afterwards nothing tells them from parameters whose gradients only other workers computed.
+    """
+
+    def noting(group: Any, post_backward: Callable[..., None]) -> Callable[..., None]:
+        def noted(*arguments: Any) -> None:
+            for each in group.fsdp_params:
+                if any(True for _ in unsharded_gradients(each)):
+                    note(each.sharded_param)
+            post_backward(*arguments)
+
+        return noted
+
+    for module in model.modules():
+        if hasattr(module, "_get_fsdp_state"):
+            state: Any = module._get_fsdp_state()  # type: ignore[operator]
+            for group in state._fsdp_param_groups:
+                group.post_backward = noting(group, group.post_backward)
 
 
 def pipeline_warmup() -> tuple[Any, str]:

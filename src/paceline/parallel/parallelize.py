@@ -24,7 +24,7 @@ from paceline.parallel.sample_trial import SampleTrial, try_samples
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.step.step_clock import Clock
 from paceline.parallel.whole_model import WholeModel
-from paceline.specs import Layout, SyncSettings, default_sync
+from paceline.specs import Layout, PacelineError, SyncSettings, default_sync
 from paceline.user.training import Training
 
 if TYPE_CHECKING:
@@ -65,6 +65,13 @@ def parallelize(
         clock=clock or Clock(),
         trial=try_samples(training, model, groups.device) if tries else SampleTrial(),
     )
+
+    if layout.pipeline > 1 and setting.trial.branches:
+        raise PacelineError(
+            f"some samples leave {min(setting.trial.branches)} unused, but the stages of several"
+            " pipelines average the gradients of the same parameters",
+            fix="use replicas, --shards or --tensor instead of --pipeline",
+        )
 
     def prepare(model: nn.Module) -> PreparedModel:
         count = max(micro_batches(layout, largest_local_batch), sync.batch_parts or 1)

@@ -5,8 +5,9 @@ trial changes nothing and needs little memory.
 """
 
 import copy
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -53,7 +54,10 @@ def try_samples(training: Training, model: nn.Module, device: torch.device) -> S
         for name, each in model.named_parameters()
         if each.requires_grad and pattern is not None and fnmatchcase(name, pattern)
     }
-    with torch.random.fork_rng(devices=[]):
+    # Compiling for so few samples would take longer than the trial, and again for a whole batch.
+    compiles = "torch._dynamo" in sys.modules
+    eager = torch.compiler.set_stance("force_eager") if compiles else nullcontext()
+    with torch.random.fork_rng(devices=[]), eager:
         seen = _tried(training, model, device)
     if seen is None:
         return SampleTrial(frozenset(branches))

@@ -133,6 +133,11 @@ class Training:
         samples_of(self.data)
         if self.buffers is not None:
             check_rules(self.buffers)
+        if not isinstance(self.branches, str | None):
+            raise PacelineError(
+                f"Training(branches=…) is of type {type(self.branches).__name__}",
+                fix='give a pattern of parameter names, such as branches="*.experts.*"',
+            )
         if (self.epochs is None) == (self.steps is None):
             given = "both" if self.epochs is not None else "neither"
             raise PacelineError(
