@@ -18,12 +18,15 @@ def training():
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("example", ["digits", "gpt"])
-def test_fifty_steps_on_one_to_four_workers(example: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("example", "rel"),
+    [("digits", 1e-5), ("gpt", 1e-5), ("clip", 1e-5), ("experts", 1e-4)],  # routing may round
+)
+def test_fifty_steps_on_one_to_four_workers(example: str, rel: float, tmp_path: Path) -> None:
     write_training(tmp_path, text=FIFTY_STEPS.format(example=str(EXAMPLES / example)))
     losses = [
         paceline_json("run", "train.py", "-n", workers, folder=tmp_path)["final_loss"]
         for workers in "1234"
     ]
     print(example, losses)
-    assert losses == pytest.approx([losses[0]] * 4, rel=1e-5)
+    assert losses == pytest.approx([losses[0]] * 4, rel=rel)
