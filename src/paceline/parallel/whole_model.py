@@ -122,7 +122,7 @@ class WholeModel:
                 losses.append(loss.detach())
         if self._branches:
             self._branches.settle()
-        if any(each.grad is None for each in self._awaited):
+        if [each for each in self._awaited if each.grad is None]:  # faster than any()
             self._refuse_unused()
         if self._last_gradient:
             self._last_gradient.settle()
