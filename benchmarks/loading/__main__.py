@@ -36,6 +36,7 @@ from benchmarks.common.output import argument_parser
 from data.s3_server import serving
 from paceline.data import Cache, Tars, Tokens
 from paceline.data.batches import Batches
+from paceline.data.collation.form import BatchForm
 from paceline.data.loader import load
 from paceline.data.order_choice import order_of
 
@@ -98,7 +99,7 @@ def bare(data: Any, loaders: int) -> float:
 def through_paceline(data: Any, loaders: int) -> float:
     order = order_of(data, len(data), seed=0, shuffle=True)
     batches = Batches(order, BATCH, -(-len(data) // BATCH), workers=1, rank=0)
-    return samples_per_second(load(data, batches, CPU, split=None, processes=loaders), len(data))
+    return samples_per_second(load(data, batches, CPU, BatchForm(), processes=loaders), len(data))
 
 
 def samples_per_second(batches: Iterator[Any], samples: int) -> float:
@@ -172,7 +173,7 @@ def streamed(paths: str, cache: Path, loaders: int, **options: Any) -> Streamed:
     steps = len(data) // BATCH
     batches = Batches(order_of(data, len(data), 0, True), BATCH, steps, workers=1, rank=0)
     asked = time.perf_counter()
-    arriving = load(data, batches, CPU, split=None, processes=loaders)
+    arriving = load(data, batches, CPU, BatchForm(), processes=loaders)
     next(arriving)
     begin, slept = time.perf_counter(), 0.0
     for number in range(steps):

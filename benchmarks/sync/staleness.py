@@ -122,7 +122,7 @@ def one_worker(part: str, seed: int, rate: float) -> dict[str, Any]:
             ends.append(time.monotonic())
         mode = trainer._stepper.mode
     with torch.no_grad():
-        inputs, target = made.data.tensors  # type: ignore[attr-defined]
+        inputs, target = made.data.tensors
         loss = float(made.loss(trainer.model.eval()(inputs), target))
     arrivals, updates_by = [], 1
     if isinstance(mode, StaleWeights):
@@ -170,7 +170,7 @@ def delayed_loss(delay: int, rate: float, seed: int) -> float:
     made = training("loss", seed, rate)
     torch.manual_seed(seed)
     model = Paced("loss").eval()  # does not sleep
-    inputs, target = made.data.tensors  # type: ignore[attr-defined]
+    inputs, target = made.data.tensors
     weights = nn.utils.parameters_to_vector(model.parameters()).detach()
     past = [weights] * (delay + 1)
     for step in range(STEPS["loss"]):

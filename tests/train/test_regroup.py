@@ -19,7 +19,7 @@ import os, signal, time
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 import paceline
 
 VICTIM, LAST = int(os.environ.get("VICTIM", "-2")), int(os.environ["STEPS"])
@@ -35,6 +35,22 @@ class Samples(TensorDataset):
         return super().__getitem__(number)
 
 
+class Stream(IterableDataset):
+    def __init__(self, samples):
+        self.samples, self.number = samples, 0
+
+    def __iter__(self):
+        while self.number < len(self.samples):
+            self.number += 1
+            yield self.samples[self.number - 1]
+
+    def state_dict(self):
+        return {"number": self.number}
+
+    def load_state_dict(self, state):
+        self.number = state["number"]
+
+
 def model():
     if os.environ["PACELINE_RANK"] == os.environ.get("BUILDS_NOTHING"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -44,10 +60,11 @@ def model():
 def training():
     generator = torch.Generator().manual_seed(7)
     inputs = torch.randn(200, 12, generator=generator)
+    samples = Samples(inputs, (inputs[:, 0] > 0).long())
     return paceline.Training(
         model=model,
         loss=F.cross_entropy,
-        data=Samples(inputs, (inputs[:, 0] > 0).long()),
+        data={"": samples, "stream": Stream(samples), "made": None}[os.environ.get("DATA", "")],
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
         schedule=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, LAST),
         batch=30,
@@ -55,9 +72,15 @@ def training():
     )
 
 
+def made(trainer):
+    while trainer.steps_left:
+        inputs = torch.randn(10, 12)
+        yield inputs, (inputs[:, 0] > 0).long()
+
+
 def loop():
     with paceline.start(training()) as trainer:
-        for batch in trainer:
+        for batch in made(trainer) if trainer.training.data is None else trainer:
             out = trainer.step(batch)
             if out.step == 23 and int(os.environ["PACELINE_RANK"]) == VICTIM:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -111,6 +134,28 @@ def test_replicas_go_on_with_what_they_hold(tmp_path: Path, victim: int) -> None
     _, undisturbed = trained(tmp_path / "undisturbed", "-n", "3")
     for name, expected in undisturbed.items():
         assert torch.allclose(weights[name], expected, atol=1e-4), name
+
+
+@pytest.mark.timeout(120)
+def test_replicas_go_on_in_a_stream(tmp_path: Path) -> None:
+    """Passes of 200 samples, in batches of 30, so that batches and passes end at other places."""
+    run, weights = trained(tmp_path / "struck", "-n", "3", VICTIM="1", DATA="stream")
+    assert (regroups(run)[0].workers, regroups(run)[0].source) == (2, "members")
+    (record,) = read_ledger(run.ledger)
+    assert (record.by, record.samples, record.exact) == ("stream position", 60 * 30, True)
+    _, undisturbed = trained(tmp_path / "undisturbed", "-n", "2", DATA="stream")
+    for name, expected in undisturbed.items():
+        assert torch.allclose(weights[name], expected, atol=1e-4), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_replicas_go_on_with_what_they_make(tmp_path: Path) -> None:
+    run, _ = trained(tmp_path / "struck", "-n", "3", VICTIM="1", DATA="made")
+    assert regroups(run)[0].workers == 2
+    (record,) = read_ledger(run.ledger)
+    assert (record.by, record.steps, record.incomplete_steps) == ("made", 60, ())
+    assert record.made in (10 * (3 * steps + 2 * (60 - steps)) for steps in (22, 23, 24))
 
 
 @pytest.mark.timeout(120)

@@ -24,6 +24,9 @@ from train.trainings import recorded_losses
 Describe = Callable[[], paceline.Training]
 """A function at the top of a test module, so that other processes can import it."""
 
+Loop = Callable[[paceline.Trainer], Iterator[int]]
+"""A training's own loop, such a function too; it yields the number of each step that it took."""
+
 LAYOUTS = {
     "1 worker": Layout(),
     "2 replicas": Layout(replicas=2),
@@ -77,14 +80,29 @@ def seeded_model(training: paceline.Training) -> nn.Module:
     return training.model()
 
 
-def under_paceline(describe: Describe, layout: Layout, folder: Path) -> Trained:
+def every_batch(trainer: paceline.Trainer) -> Iterator[int]:
+    """Take a step on every batch."""
+    for batch in trainer:
+        yield trainer.step(batch).step
+
+
+def under_paceline(
+    describe: Describe, layout: Layout, folder: Path, *, loop: Loop = every_batch
+) -> Trained:
     """Train to the end under a layout."""
-    trained: list[Trained] = run_ranks(_train, layout.workers, folder, describe, layout=layout)
+    trained: list[Trained] = run_ranks(
+        _train, layout.workers, folder, describe, loop, layout=layout
+    )
     return trained[0]
 
 
 def killed_and_resumed(
-    describe: Describe, layout: Layout, folder: Path, *, killed_after: int
+    describe: Describe,
+    layout: Layout,
+    folder: Path,
+    *,
+    killed_after: int,
+    loop: Loop = every_batch,
 ) -> Trained:
     """Kill all workers after a step, and resume in new processes from a checkpoint.
 
@@ -94,17 +112,17 @@ def killed_and_resumed(
     saved = killed_after - 1
     run = new_run(folder, layout.workers, layout, Saving(every_steps=saved))
     with pytest.raises(RankFailed, match="died"):
-        run_ranks(_train, layout.workers, folder, describe, killed_after, run=run)
+        run_ranks(_train, layout.workers, folder, describe, loop, killed_after, run=run)
     run.write_job(run.job.model_copy(update={"first_generation": 1}))
-    trained: list[Trained] = run_ranks(_train, layout.workers, folder, describe, run=run)
+    trained: list[Trained] = run_ranks(_train, layout.workers, folder, describe, loop, run=run)
     last = describe().total_steps - saved
     return replace(trained[0], losses=trained[0].losses[-last:])
 
 
-def _train(describe: Describe, killed_after: int | None = None) -> Trained:
+def _train(describe: Describe, loop: Loop, killed_after: int | None = None) -> Trained:
     with paceline.start(describe()) as trainer:
-        for batch in trainer:
-            if trainer.step(batch).step == killed_after:
+        for step in loop(trainer):
+            if step == killed_after:
                 _wait_for_checkpoint()
                 os.kill(os.getpid(), signal.SIGKILL)
         trained = Trained.of([], trainer.model)  # gathers shards, so before the groups are gone

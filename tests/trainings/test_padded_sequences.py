@@ -59,7 +59,7 @@ class Translator(nn.Module):
 
 def padded(samples: list[Any]) -> Any:
     source, target = (
-        pad_sequence(column, batch_first=True) for column in zip(*samples, strict=True)
+        pad_sequence(list(column), batch_first=True) for column in zip(*samples, strict=True)
     )
     said = F.pad(target[:, :-1], (1, 0), value=BEGIN)
     return (source, said), target

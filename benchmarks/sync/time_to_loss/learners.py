@@ -117,7 +117,7 @@ class Solo:
         order = training.sample_order()
         rank = groups.placement.rank if ranks > 1 else 0
         batches = Batches(order, training.batch, MOST_STEPS, workers=ranks, rank=rank, seed=seed)
-        self._batches = load(training.data, batches, groups.device, split=None, processes=0)
+        self._batches = load(training.data, batches, groups.device, training.form, processes=0)
 
     def step(self) -> None:
         """Take one step."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import NonNegativeInt, PositiveInt, ValidationError
 
@@ -26,12 +26,18 @@ _MOST_LINE_BYTES = 64 << 20
 """Maximum size of a line: some million samples of a worker in one step."""
 
 
+CountedBy = Literal["index", "stream position", "made"]
+"""The meaning of a sample's number: its index in the dataset or its position in a stream. Samples
+that the training made have none and are only counted."""
+
+
 class _Head(Spec):
     """The first line of a ledger file."""
 
     resumed: NonNegativeInt
     parts: PositiveInt
     samples: NonNegativeInt
+    by: CountedBy = "index"
 
 
 class _Line(Spec):
@@ -40,6 +46,7 @@ class _Line(Spec):
     step: NonNegativeInt
     epoch: NonNegativeInt
     ids: list[NonNegativeInt]
+    made: NonNegativeInt = 0
 
 
 @dataclass
@@ -51,22 +58,31 @@ class _Step:
     left: int
     """Number of workers whose samples are not recorded."""
     ids: list[int] = field(default_factory=list)
+    made: int = 0
 
 
 class Ledger:
     """Records one worker's samples."""
 
     def __init__(
-        self, folder: Path, *, generation: int, part: int, parts: int, resumed: int, samples: int
+        self,
+        folder: Path,
+        *,
+        generation: int,
+        part: int,
+        parts: int,
+        resumed: int,
+        samples: int,
+        by: CountedBy = "index",
     ) -> None:
         make_folder(folder, exist_ok=True)
         path = folder / f"start-{generation:05d}-part-{part:05d}.jsonl"
         self._file = open_owned(path, "w", buffering=1)
-        self._write({"resumed": resumed, "parts": parts, "samples": samples})
+        self._write({"resumed": resumed, "parts": parts, "samples": samples, "by": by})
 
-    def entering(self, step: int, epoch: int, ids: tuple[int, ...]) -> None:
-        """Record the samples of a step before the step runs."""
-        self._write({"step": step, "epoch": epoch, "ids": ids})
+    def entering(self, step: int, epoch: int, ids: tuple[int, ...], made: int = 0) -> None:
+        """Record the samples of a step before the step runs, or how many were made for it."""
+        self._write({"step": step, "epoch": epoch, "ids": ids, "made": made})
 
     def sync(self) -> None:
         """Flush the ledger to disk, before a checkpoint commits these steps."""
@@ -95,6 +111,10 @@ class EpochRecord:
     """Number of samples that were not used."""
     incomplete_steps: tuple[int, ...]
     """Steps for which some worker's samples are not recorded."""
+    by: CountedBy = "index"
+    """The meaning of the samples' numbers."""
+    made: int = 0
+    """Number of samples that the training made itself."""
 
     @property
     def exact(self) -> bool:
@@ -106,6 +126,7 @@ def read_ledger(folder: Path) -> list[EpochRecord]:
     """Return the samples used by the steps that count, per epoch."""
     steps: dict[int, _Step] = {}
     samples = 0
+    by: CountedBy = "index"
     for path in sorted(folder.glob("start-*-part-*.jsonl")):
         lines = _lines(path)
         first = next(lines, None)
@@ -113,7 +134,7 @@ def read_ledger(folder: Path) -> list[EpochRecord]:
             continue
         head = _parsed(_Head, path, *first)
         start = path.name.split("-part-")[0]
-        samples = head.samples
+        samples, by = head.samples, head.by
         # A new generation invalidates the steps after the one from which it resumed.
         steps = {
             number: step
@@ -124,12 +145,13 @@ def read_ledger(folder: Path) -> list[EpochRecord]:
             line = _parsed(_Line, path, number, text)
             step = steps.setdefault(line.step, _Step(start, line.epoch, head.parts))
             step.ids += line.ids
+            step.made += line.made
             step.left -= 1
     epochs = sorted({step.epoch for step in steps.values()})
-    return [_epoch(epoch, steps, samples) for epoch in epochs]
+    return [_epoch(epoch, steps, samples, by) for epoch in epochs]
 
 
-def _epoch(epoch: int, steps: dict[int, _Step], samples: int) -> EpochRecord:
+def _epoch(epoch: int, steps: dict[int, _Step], samples: int, by: CountedBy) -> EpochRecord:
     own = {number: step for number, step in steps.items() if step.epoch == epoch}
     counts = Counter(sample for step in own.values() for sample in step.ids)
     return EpochRecord(
@@ -140,6 +162,8 @@ def _epoch(epoch: int, steps: dict[int, _Step], samples: int) -> EpochRecord:
         repeated=tuple(sorted(sample for sample, count in counts.items() if count > 1)),
         missing=samples - len(counts),
         incomplete_steps=tuple(sorted(number for number, step in own.items() if step.left)),
+        by=by,
+        made=sum(step.made for step in own.values()),
     )
 
 

@@ -107,14 +107,16 @@ def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
     if json:
         print_json({"exact": whole and not torn, "epochs": [dataclasses.asdict(e) for e in epochs]})
     elif not quiet:
-        table = Table(title=f"Samples that {folder.name} has seen")
+        words = {"stream position": ", by position in the stream", "made": ", made by itself"}
+        by = words.get(epochs[0].by, "") if epochs else ""
+        table = Table(title=f"Samples that {folder.name} has seen{by}")
         for name in ("epoch", "steps", "once", "more than once", "not yet"):
             table.add_column(name, justify="right")
         for each in epochs:
             table.add_row(
                 str(each.epoch),
                 str(each.steps),
-                f"{each.once:,}",
+                f"{each.once + each.made:,}",
                 f"{len(each.repeated):,}",
                 f"{each.missing:,}",
             )

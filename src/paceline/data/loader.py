@@ -32,6 +32,10 @@ class Batch:
     collated: Any = field(default=None, repr=False)
     """The batch that inputs and target were split from."""
     form: BatchForm = field(default=BatchForm(), repr=False)
+    place: dict[str, Any] | None = field(default=None, repr=False)
+    """The place in the stream after this batch; None if the data is not a stream."""
+    fingerprint: int | None = field(default=None, repr=False)
+    """Hash of the whole global batch of a stream; only the first that a loader yields has one."""
 
     @classmethod
     def of(
@@ -43,10 +47,23 @@ class Batch:
         global_samples: int,
         ids: tuple[int, ...] = (),
         padding: int = 0,
+        place: dict[str, Any] | None = None,
+        fingerprint: int | None = None,
     ) -> "Batch":
         """Split a collated batch into inputs and target."""
         inputs, target = form.split_up(collated)
-        return cls(inputs, target, samples, global_samples, ids, padding, collated, form)
+        return cls(
+            inputs,
+            target,
+            samples,
+            global_samples,
+            ids,
+            padding,
+            collated,
+            form,
+            place,
+            fingerprint,
+        )
 
     @property
     def rows(self) -> int:

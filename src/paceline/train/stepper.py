@@ -1,14 +1,17 @@
 """The steps of one generation: model, optimizers, synchronization mode, batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
 from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
-from paceline.data.loader import Batch
+from paceline.data.loader import Batch, load
+from paceline.data.streams import Cursor, load_stream
 from paceline.parallel.data_speeds import speeds_of_data_workers
 from paceline.parallel.fitted_layout import everybody_has_all
 from paceline.parallel.gradient_norm import clip
@@ -26,6 +29,8 @@ from paceline.train.gradients.accumulation import (
 from paceline.train.gradients.buffer_settling import BufferSettling
 from paceline.train.gradients.buffers import Buffers
 from paceline.train.gradients.canonical_parts import gradient_computation
+from paceline.train.gradients.made_batch import made_batch
+from paceline.train.gradients.same_stream import check_same_stream
 from paceline.train.gradients.sync_hook import sync_hook
 from paceline.train.monitor.monitor import Monitor
 from paceline.train.monitor.telemetry import Telemetry
@@ -51,6 +56,8 @@ class Stepper:
         sync.check(layout)
         self.training, self.layout, self.sync = training, layout, sync
         self._groups, self._telemetry = groups, telemetry
+        self.cursor = Cursor() if training.stream is not None else None
+        """The place in the stream after the last step, if the data is one."""
         self._clock = telemetry.clock
         self.batches = self._divided(first_step=0)
         share = self.batches.largest_local_batch(min(training.batch, self.batches.order.samples))
@@ -84,6 +91,7 @@ class Stepper:
         self.monitor = self._new_monitor()
         self._open = False
         """Whether a step is in progress."""
+        self._stream_checked = False
 
     @property
     def keeps_state(self) -> bool:
@@ -104,9 +112,35 @@ class Stepper:
         self._gradients = self._new_gradients()
         self._settling = [self._new_settling() for _ in self.updates]
         self.updates_done = updates_done
+        self._stream_checked = False
+
+    def loaded(self, done: int, processes: int = 0) -> Iterator[Batch]:
+        """Load this worker's batches of the steps after step `done`, which is the last."""
+        training, device = self.training, self._groups.device
+        batches = replace(self.batches, first_step=done)
+        if training.stream is not None and self.cursor is not None:
+            return load_stream(
+                training.stream,
+                self.cursor.place,
+                batches,
+                device,
+                training.form,
+                processes=processes,
+            )
+        return load(training.data, batches, device, training.form, processes=processes)
+
+    def made(self, collated: Any) -> Batch:
+        """Return a batch that this worker made. All workers call this together."""
+        differ = self.mode.settings.replicas_differ
+        return made_batch(
+            collated, self.training, self.layout, self._groups, replicas_differ=differ
+        )
 
     def step(self, batch: Batch, step: int) -> BatchLoss:
         """Take the updates of a step that are due and not done; return the step's loss."""
+        if self.cursor is not None and not self._stream_checked:
+            check_same_stream(batch, self._groups)
+            self._stream_checked = True
         if step != self._learned_step:
             self._learned, self._learned_step = {}, step
         for number in range(self.updates_done, len(self.updates)):
@@ -118,6 +152,8 @@ class Stepper:
                 self._learned[update.phase] = learned
             self.updates_done = number + 1
         self.updates_done = 0
+        if self.cursor is not None and batch.place is not None:
+            self.cursor.place = batch.place
         return self._learned.get(self._reported) or nothing_learned()
 
     @property
@@ -169,7 +205,7 @@ class Stepper:
 
     def state(self) -> TrainingState:
         """Return the state that the training needs to continue."""
-        return TrainingState(self.parallel_model, self.updates, self.mode)
+        return TrainingState(self.parallel_model, self.updates, self.mode, self.cursor)
 
     def release_groups(self) -> None:
         """Release all process groups; the state stays."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,12 +15,13 @@ from paceline.cluster.process import age_seconds
 from paceline.comm.group_errors import CommunicationError, drop_frames
 from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
-from paceline.data.loader import Batch, load
+from paceline.data.loader import Batch
 from paceline.specs import Faults, Layout, Outcome, PacelineError, SyncSettings, default_sync
 from paceline.train.elastic.agent import ElasticAgent
 from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.regroup import Regroup
 from paceline.train.gradients.evaluation import Evaluation, evaluate
+from paceline.train.gradients.made_batch import check_iterable, check_origin
 from paceline.train.monitor.step_windows import Progress
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.export import export
@@ -119,22 +120,30 @@ class Trainer(WorkerView):
         """Steps, samples and the loss over all workers, as of the last report."""
         return self._telemetry.progress
 
+    @property
+    def steps_left(self) -> int:
+        """Number of steps to take; 0 at the end, or when all workers are asked to stop."""
+        return 0 if self.progress.stopped else max(0, self.steps - self._done)
+
     def __iter__(self) -> Iterator[Batch]:
         """Yield the local batch of each step, until the end or until asked to stop."""
+        check_iterable(self.training)
         batches: Iterator[Batch] = iter(())
         while not self.progress.stopped:
             with self._clock.during("data"):
                 if self._handed is not self._stepper.batches:
                     self._handed = self._stepper.batches
-                    batches = self._loaded(self.training.loaders)
+                    batches = self._stepper.loaded(self._done, self.training.loaders)
                 batch = next(batches, None)
             if batch is None:
                 return
             yield batch
 
-    def step(self, batch: Batch) -> StepOutput:
-        """Take one optimizer step on a batch."""
+    def step(self, batch: Any) -> StepOutput:
+        """Take one optimizer step on a batch; with `data=None`, on the samples that this worker
+        has made: the loss is the mean over those of all workers."""
         self._check_open()
+        check_origin(batch, self.training)
         if not self._begun:
             self._begin()
         with nullcontext() if self._stepped else users_code("the first step", _CHECK):
@@ -217,25 +226,28 @@ class Trainer(WorkerView):
             self._regroup.close()
             self._stepper.close()
 
-    def _reach(self, step: int, batch: Batch | None) -> None:
+    def _reach(self, step: int, batch: Any) -> None:
         """Take steps up to `step`, the first on `batch` unless the batches were redivided."""
+        made = self.training.data is None
         while self._done < step:
             try:
-                if batch is None or self._handed is not self._stepper.batches:
-                    batch = next(self._loaded(0))
+                if not made and (batch is None or self._handed is not self._stepper.batches):
+                    batch = next(self._stepper.loaded(self._done))
                 with self._groups.health.communicating():
-                    self._take_step(batch)
+                    self._take_step(self._stepper.made(batch) if made else batch)
             except CommunicationError as error:
                 self._recover(error)
-            batch = None
+            # Batches that were made for earlier steps are gone: this one becomes the next step.
+            step, batch = (min(step, self._done + 1), batch) if made else (step, None)
         if self._regroup.asked:
             self._recover(None)
-            self._reach(step, None)
+            if not made:
+                self._reach(step, None)
 
     def _take_step(self, batch: Batch) -> None:
         stepper, step = self._stepper, self._done + 1
         if self._checkpointing is not None:
-            self._checkpointing.before_step(stepper, step, batch.ids)
+            self._checkpointing.before_step(stepper, step, batch)
         learned = stepper.step(batch, step)
         self._loss = learned.loss
         self._done = step
@@ -256,7 +268,8 @@ class Trainer(WorkerView):
                     return work()
             except CommunicationError as error:
                 self._recover(error)
-                self._reach(reached, None)
+                if self.training.data is not None:
+                    self._reach(reached, None)
 
     def _recover(self, error: CommunicationError | None) -> None:
         """Regroup, and continue from the newest state of the survivors."""
@@ -266,16 +279,6 @@ class Trainer(WorkerView):
             drop_frames(error)
         why = "a worker joins" if error is None else str(error)
         self._stepper, self._done = self._regroup.recovered(self._stepper, self._done, why)
-
-    def _loaded(self, processes: int) -> Iterator[Batch]:
-        """Load the local batches of the remaining steps."""
-        return load(
-            self.training.data,
-            replace(self._stepper.batches, first_step=self._done),
-            self._groups.device,
-            self.training.form,
-            processes=processes,
-        )
 
     def _conclude(self) -> Outcome:
         self._telemetry.report_all()

@@ -1,20 +1,22 @@
 """The user's description of a training, written once for any number of devices."""
 
 import difflib
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from paceline.data.collation.form import BatchForm, Collate, Cut, Size, Split
-from paceline.data.order import Order
+from paceline.data.order import Order, Sequential
 from paceline.data.order_choice import order_of
+from paceline.data.streams import Stream, is_stream
 from paceline.specs import PacelineError
 from paceline.user.buffer_rules import BufferRules, check_rules
+from paceline.user.data_checks import check_without_index, samples_of
 from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase, check_phases, of_phases
 
@@ -26,28 +28,6 @@ _OF_PHASES = ("loss", "optimizer", "clip", "schedule")
 """Fields that each phase has instead of the training."""
 
 
-def samples_of(data: "Dataset[Any]") -> int:
-    """Return the length of a map-style dataset; raise if it has none or is empty."""
-    if isinstance(data, DataLoader):
-        raise PacelineError(
-            "Training(data=…) is a DataLoader, but Paceline divides and orders the samples itself",
-            fix=f"give data=loader.dataset, batch={data.batch_size or 'N'} (the global batch)"
-            " and loaders=N",
-        )
-    if isinstance(data, IterableDataset) or not isinstance(data, Sized):
-        raise PacelineError(
-            f"the dataset ({type(data).__name__}) has no length, so its samples cannot be"
-            " divided among workers",
-            fix="give a map-style dataset: one with __len__ and __getitem__",
-        )
-    if len(data) == 0:
-        raise PacelineError(
-            f"the dataset ({type(data).__name__}) is empty",
-            fix="check the path and the filter that it reads with",
-        )
-    return len(data)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """A model, its loss, data, optimizer and batch; independent of devices and workers."""
@@ -56,8 +36,9 @@ class Training:
     """Build the model; called once on every worker, with the same random seed."""
     loss: Measure = of_phases
     """`loss(output, target)`: return a scalar, the mean over the samples of the batch."""
-    data: "Dataset[Any]"
-    """A map-style dataset of pairs `(inputs, target)`."""
+    data: Any
+    """A dataset of pairs `(inputs, target)`: map-style, or a stream that is only iterated over.
+    None: your own loop makes the batches."""
     optimizer: Callable[[Parameters], torch.optim.Optimizer] = of_phases
     """Build the optimizer for the given parameters; `.named()` yields them with their names."""
     batch: int
@@ -130,7 +111,15 @@ class Training:
                 )
         if self.phases is not None:
             check_phases(self.phases, [name for name in _OF_PHASES if self._is_given(name)])
-        samples_of(self.data)
+        if self.has_index:
+            samples_of(self.data)
+        else:
+            check_without_index(
+                self.stream,
+                epochs=self.epochs,
+                has_order=self.order is not None,
+                loaders=self.loaders,
+            )
         if self.buffers is not None:
             check_rules(self.buffers)
         if not isinstance(self.branches, str | None):
@@ -163,21 +152,45 @@ class Training:
         """How samples become a batch, and how a batch is counted, cut and split."""
         return BatchForm(self.collate, self.size, self.cut, self.split)
 
+    @cached_property
+    def stream(self) -> Stream | None:
+        """The data as a stream, if it is one."""
+        return Stream(self.data) if is_stream(self.data) else None
+
+    @property
+    def has_index(self) -> bool:
+        """Whether samples have an index, as in a map-style dataset; otherwise positions count."""
+        return self.data is not None and self.stream is None
+
     def _is_given(self, name: str) -> bool:
         default = next(each.default for each in fields(self) if each.name == name)
         return getattr(self, name) is not default
 
     @property
     def samples(self) -> int:
-        """Number of samples in the dataset."""
-        return samples_of(self.data)
+        """Number of samples in the dataset; without an index, of the whole training."""
+        if self.has_index:
+            return samples_of(self.data)
+        if self.steps is not None:
+            return self.steps * self.batch
+        assert self.stream is not None
+        return (self.epochs or 1) * (self.stream.length or 1)
 
     def first(self, count: int) -> list[Any]:
-        """Return the first samples of the dataset; a short dataset repeats."""
+        """Return the first samples of the data; a short dataset repeats."""
+        if self.stream is not None:
+            return self.stream.head(count)
+        if self.data is None:
+            raise PacelineError(
+                "this training makes its own data, so there are no samples to try it with",
+                fix="start it with `paceline run`, as replicas or shards",
+            )
         return [self.data[number % self.samples] for number in range(count)]
 
     def sample_order(self) -> Order:
         """Return the sample order: `order`, else the dataset's own, else as `shuffle` says."""
+        if not self.has_index:
+            return Sequential(self.samples)
         return order_of(self.data, self.samples, self.seed, self.shuffle, self.order)
 
     @property
@@ -185,6 +198,8 @@ class Training:
         """Number of optimizer steps of this training."""
         if self.steps is not None:
             return self.steps
+        if not self.has_index:
+            return -(-self.samples // self.batch)
         assert self.epochs is not None
         return self.epochs * -(-self.sample_order().samples // self.batch)
 

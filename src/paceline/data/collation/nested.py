@@ -11,7 +11,7 @@ _PLAIN = (str, bytes, int, float, type(None))
 
 def map_tensors(
     value: Any,
-    change: Callable[[torch.Tensor], torch.Tensor],
+    change: Callable[[torch.Tensor], Any],
     other: Callable[[Any], Any] = lambda leaf: leaf,
 ) -> Any:
     """Return the same structure with every tensor changed.

@@ -43,6 +43,9 @@ def check(
     of what fits in the free memory, are not created: only shapes and types are checked then. With
     `quick`, such weights are created, as a worker does in any case, but not checked.
     """
+    if training.data is None:
+        yield Finding("data", "note", "made by the training itself, so there is nothing to compare")
+        return
     with users_code("loading the first samples", "check the dataset's __getitem__"):
         few = FewSamples.of(training, device)
         few.whole()

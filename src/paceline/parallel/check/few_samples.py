@@ -27,6 +27,8 @@ class FewSamples:
         """Decode the samples with which the training begins."""
         order = training.sample_order()
         count = min(_SAMPLES, training.batch, order.samples)
+        if not training.has_index:
+            return cls(training, training.first(count), device)
         indices = order.at(0, range(count)).tolist()
         samples = Seeded(training.data, training.seed).__getitems__((0, indices))
         return cls(training, samples, device)

@@ -28,7 +28,7 @@ from paceline.parallel.dry_run.fake_workers import (
 )
 from paceline.parallel.forward_trace import Trace
 from paceline.specs import DryRun, Layout, PacelineError, Placement, RankDryRun
-from paceline.user.training import Training, samples_of
+from paceline.user.training import Training
 
 Advance = Callable[[float], None]
 """Callback with the completed fraction of the work."""
@@ -48,7 +48,7 @@ def dry_run(
     begin = time.perf_counter()
     # A compiled model has the same memory and transfers, and compiling takes long.
     layout = layout.model_copy(update={"compile": False})
-    training = dataclasses.replace(training, data=Few(training.data))
+    training = dataclasses.replace(training, data=Few(training))
     ranks = range(0, layout.workers, layout.workers // layout.pipeline)
     reports: list[RankDryRun] = []
     seen: list[Trace] = []
@@ -127,9 +127,9 @@ class _Work:
 class Few(Dataset[Any]):
     """A dataset that reads only a few samples and repeats them."""
 
-    def __init__(self, data: "Dataset[Any]") -> None:
-        self._length = samples_of(data)
-        self._samples = [data[number] for number in range(min(_SAMPLES, self._length))]
+    def __init__(self, training: Training) -> None:
+        self._length = training.samples
+        self._samples = training.first(min(_SAMPLES, self._length))
 
     def __len__(self) -> int:
         return self._length

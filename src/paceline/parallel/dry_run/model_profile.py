@@ -36,7 +36,7 @@ _PARAMETERS = 1000
 def profile_of(training: Training, name: str, layout: Layout) -> Profile:
     """Return the profile of a training's model in a layout's precision."""
     state_bytes = _state_bytes(training)
-    training = dataclasses.replace(training, data=Few(training.data))
+    training = dataclasses.replace(training, data=Few(training))
     # tensor=2 loads the modules that find the model's slicing.
     sliced = layout.model_copy(update={"tensor": 2})
     with warnings.catch_warnings(), pretending(sliced), explained():

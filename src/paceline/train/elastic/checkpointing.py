@@ -13,6 +13,7 @@ from paceline.checkpoints.saver import Cost, Saver
 from paceline.checkpoints.storage_place import opened
 from paceline.checkpoints.verification import newest_good
 from paceline.comm.groups import Groups
+from paceline.data.loader import Batch
 from paceline.lease.lease import fence_of
 from paceline.membership.service import Begin
 from paceline.observe.event_writer import EventWriter
@@ -22,7 +23,7 @@ from paceline.specs import Damaged, NotSaved, Outcome, Placement, Resumed, Run, 
 from paceline.specs.owned_files import write_owned
 from paceline.train.elastic.agent import ElasticAgent
 from paceline.train.elastic.peer_copies import PeerCopies
-from paceline.train.elastic.snapshot import check_same_data, data_identity, snapshot_of
+from paceline.train.elastic.snapshot import check_same_data, counted_by, data_identity, snapshot_of
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.stepper import Stepper
 from paceline.user.training import Training
@@ -67,11 +68,12 @@ class Checkpointing:
         waited = time.monotonic() - self._saved_at
         return self._settings.every_steps is None and waited >= 60 * self._settings.every_minutes
 
-    def before_step(self, stepper: Stepper, step: int, ids: tuple[int, ...]) -> None:
+    def before_step(self, stepper: Stepper, step: int, batch: Batch) -> None:
         """Write a step's samples to the ledger, before any weight can depend on them."""
         if self._ledger is not None:
             epoch = (step - 1) // stepper.batches.steps_per_epoch
-            self._ledger.entering(step, epoch, ids)
+            made = batch.samples if self._training.data is None else 0
+            self._ledger.entering(step, epoch, batch.ids, made)
 
     def after_step(self, stepper: Stepper, step: int) -> None:
         """Save or copy the state if it is due after this step."""
@@ -230,7 +232,8 @@ class Checkpointing:
                 part=batches.rank,
                 parts=batches.workers,
                 resumed=batches.first_step,
-                samples=batches.order.samples,
+                samples=0 if self._training.data is None else batches.order.samples,
+                by=counted_by(self._training),
             )
 
     def _new_saver(self) -> Saver:

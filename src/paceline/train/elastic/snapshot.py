@@ -1,5 +1,6 @@
 """Snapshot a training's state, and identify the data that it was trained on."""
 
+from paceline.checkpoints.ledger import CountedBy
 from paceline.checkpoints.manifest import Manifest
 from paceline.checkpoints.saver import Snapshot
 from paceline.data.order import fingerprint
@@ -27,6 +28,8 @@ def snapshot_of(
 
 def data_identity(training: Training) -> dict[str, int]:
     """Return the values that determine a training's sample order."""
+    if not training.has_index:  # the number of steps may change
+        return {"batch": training.batch, "seed": training.seed}
     order = training.sample_order()
     return {
         "samples": order.samples,
@@ -34,6 +37,13 @@ def data_identity(training: Training) -> dict[str, int]:
         "seed": training.seed,
         "order": fingerprint(order),
     }
+
+
+def counted_by(training: Training) -> CountedBy:
+    """Return what the sample ledger counts a training's samples by."""
+    if training.data is None:
+        return "made"
+    return "index" if training.has_index else "stream position"
 
 
 def check_same_data(manifest: Manifest, data: dict[str, int]) -> None:

@@ -15,7 +15,8 @@ from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.loss_weights import weight_of
 from paceline.parallel.step.whole_batch import WholeBatch, gathering
 from paceline.specs import Layout
-from paceline.user.training import Measure, Training, samples_of
+from paceline.user.data_checks import samples_of
+from paceline.user.training import Measure, Training
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,11 @@ from paceline.checkpoints.tensor_extent import Extent, Piece
 from paceline.checkpoints.tensor_loading import fill
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.torch_internals import foreach_add_, foreach_copy_
+from paceline.data.streams import BEGINNING, Cursor
 from paceline.parallel.parallel_model import ParallelModel, StateTensor
 from paceline.specs import PacelineError
 from paceline.sync.hook import Hook
+from paceline.train.state.plain_values import is_scalar, plain, scalar_dtype
 from paceline.train.state.updates import Update
 
 
@@ -32,6 +34,8 @@ class TrainingState:
     updates: Sequence[Update]
     """The single update of a step, or that of each phase."""
     mode: Hook
+    cursor: Cursor | None = None
+    """The place in the stream, if the data is one."""
 
     @cached_property
     def _stored(self) -> list[StateTensor]:
@@ -61,12 +65,12 @@ class TrainingState:
         return {
             f"{self._own}{update.prefix}optimizer/{stored.name}/{key}": Scalar(
                 value=value.item() if isinstance(value, torch.Tensor) else value,
-                dtype=_dtype(value),
+                dtype=scalar_dtype(value),
             )
             for update in self.updates
             for stored, own in self._optimizer_states(update)
             for key, value in own.items()
-            if _is_scalar(value)
+            if is_scalar(value)
         }
 
     def values(self) -> dict[str, Any]:
@@ -79,6 +83,7 @@ class TrainingState:
                 values = _values(update)
         return {
             **values,
+            "stream": plain(self.cursor.place, "the stream") if self.cursor else None,
             "sync": {
                 "replicas": self._stored[0].replicas,
                 "differ": self.mode.replicas_differ,
@@ -135,6 +140,8 @@ class TrainingState:
             if update.schedule is not None:
                 update.schedule.load_state_dict(values["schedule"])
             update.scaling.restore(values["scaling"])
+        if self.cursor is not None:
+            self.cursor.place = manifest.values.get("stream") or BEGINNING
 
     @property
     def _replica(self) -> int:
@@ -207,7 +214,7 @@ class TrainingState:
         for update in self.updates:
             for stored, state in self._optimizer_states(update):
                 for key, value in state.items():
-                    if isinstance(value, torch.Tensor) and not _is_scalar(value):
+                    if isinstance(value, torch.Tensor) and not is_scalar(value):
                         extent = self._extent_of_state(update, stored, key, value)
                         name = f"{whose}{update.prefix}optimizer/{stored.name}/{key}"
                         yield name, local_tensor(value).detach(), extent, stored.writes
@@ -271,8 +278,8 @@ def _values(update: Update) -> dict[str, Any]:
     ]
     schedule = update.schedule.state_dict() if update.schedule else {}
     return {
-        "groups": _plain(groups, "the optimizer"),
-        "schedule": _plain(schedule, "the schedule"),
+        "groups": plain(groups, "the optimizer"),
+        "schedule": plain(schedule, "the schedule"),
         "scaling": update.scaling.state(),
     }
 
@@ -314,30 +321,3 @@ def _room(stored: StateTensor, manifest: Contents, key: str, whose: str) -> Any:
     if kept.shape == stored.extent.whole:
         return torch.empty_like(stored.tensor.detach(), dtype=dtype)
     return torch.empty(kept.shape, dtype=dtype, device=stored.tensor.device)
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, bool | int | float) or (
-        isinstance(value, torch.Tensor) and value.ndim == 0
-    )
-
-
-def _dtype(value: Any) -> str | None:
-    return str(value.dtype).removeprefix("torch.") if isinstance(value, torch.Tensor) else None
-
-
-def _plain(value: Any, whose: str) -> Any:
-    """Return a value as JSON types, or raise an error that names it."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return value.item()
-    if isinstance(value, list | tuple):
-        return [_plain(each, whose) for each in value]
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(each, f"{key} of {whose}") for key, each in value.items()}
-    raise PacelineError(
-        f"the state of {whose} contains a {type(value).__name__}, which a checkpoint cannot store:"
-        " only numbers, strings, lists and dicts of them load without running code",
-        fix="keep it out of the state, or turn checkpoints off with --save-every 0",
-    )
