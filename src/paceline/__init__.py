@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from paceline.train.trainer import StepOutput, Trainer
     from paceline.user.parameters import Parameters
     from paceline.user.phase import Phase
+    from paceline.user.pretrained import Pretrained
     from paceline.user.training import Training
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ __all__ = [
     "PacelineError",
     "Parameters",
     "Phase",
+    "Pretrained",
     "StepOutput",
     "Trainer",
     "Training",
@@ -37,6 +39,7 @@ _HOME = {
     "PacelineError": "paceline.specs",
     "Parameters": "paceline.user.parameters",
     "Phase": "paceline.user.phase",
+    "Pretrained": "paceline.user.pretrained",
     "StepOutput": "paceline.train.trainer",
     "Trainer": "paceline.train.trainer",
     "Training": "paceline.user.training",

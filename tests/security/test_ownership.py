@@ -92,12 +92,14 @@ def test_a_shared_run_can_be_read_by_the_group(mask: int, tmp_path: Path) -> Non
     }
 
 
-def test_an_export_is_written_by_the_user_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mask", [0o002, 0o077])
+def test_an_export_follows_the_umask(mask: int, tmp_path: Path) -> None:
+    """It is what the user has made, for whom the user says; the run stays private."""
     write_training(tmp_path, MORE)
-    with umask(0o000):
+    with umask(mask):
         paceline("run", "train.py:exporting", folder=tmp_path)
-    assert modes(tmp_path)["model.json"] == 0o600
-    assert modes(tmp_path)["model.safetensors"] & 0o022 == 0
+    for name in ("model.json", "model.safetensors"):
+        assert modes(tmp_path)[name] == 0o666 & ~mask
 
 
 def test_a_study_is_the_users_alone(tmp_path: Path) -> None:

@@ -117,6 +117,9 @@ class ParallelModel(Protocol):
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every weight of the whole model with its name; a collective call."""
 
+    def names(self) -> dict[str, str]:
+        """Map every name in the whole model's state dict to the first name of its tensor."""
+
     def stored(self) -> Iterator[StateTensor]:
         """Yield the parameters and buffers that this worker holds and a checkpoint stores."""
 
@@ -135,6 +138,13 @@ def state_dict_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     names = model.state_dict(keep_vars=True).keys()
     yield from ((name, buffer) for name, buffer in model.named_buffers() if name in names)
+
+
+def aliases(model: nn.Module) -> dict[str, str]:
+    """Map every name of every parameter to the parameter's first name."""
+    first = {id(parameter): name for name, parameter in model.named_parameters()}
+    every = model.named_parameters(remove_duplicate=False)
+    return {name: first[id(parameter)] for name, parameter in every}
 
 
 @contextmanager

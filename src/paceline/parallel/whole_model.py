@@ -19,6 +19,7 @@ from paceline.parallel.parallel_model import (
     ParallelContext,
     PreparedModel,
     StateTensor,
+    aliases,
     autocast,
     evaluating,
     micro_batches,
@@ -182,6 +183,11 @@ class WholeModel:
             whole = full_tensor(tensor)
             sliced = self._sliced is not None and self._sliced.is_sliced(name)
             yield name, self._sliced.gather(name, whole) if self._sliced and sliced else whole
+
+    def names(self) -> dict[str, str]:
+        """Map every name in the state dict to the first name of its tensor."""
+        first = aliases(self.model)
+        return {name: first.get(name, name) for name in self.model.state_dict()}
 
     def stored(self) -> Iterator[StateTensor]:
         """Yield the parameters and buffers that this worker holds and a checkpoint stores."""

@@ -34,9 +34,11 @@ from paceline.train.gradients.same_stream import check_same_stream
 from paceline.train.gradients.sync_hook import sync_hook
 from paceline.train.monitor.monitor import Monitor
 from paceline.train.monitor.telemetry import Telemetry
+from paceline.train.state.pretrained_weights import load_pretrained
 from paceline.train.state.training_state import TrainingState
 from paceline.train.state.updates import updates_of
 from paceline.user.phase import reported_phase
+from paceline.user.pretrained import Pretrained
 from paceline.user.training import Training
 
 
@@ -70,6 +72,9 @@ class Stepper:
             sync=sync,
             clock=telemetry.clock,
         )
+        if training.pretrained is not None:
+            given, says = Pretrained.of(training.pretrained), groups.placement.rank == 0
+            load_pretrained(given, self.parallel_model, says=says)
         self.model = self.parallel_model.model
         self.updates = updates_of(training, self.parallel_model, layout, groups, sync)
         """The updates of a step: one, or one per phase."""

@@ -20,11 +20,11 @@ from paceline.specs import Faults, Layout, Outcome, PacelineError, SyncSettings,
 from paceline.train.elastic.agent import ElasticAgent
 from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.regroup import Regroup
+from paceline.train.export.export import LARGEST_FILE_BYTES, Export, Format, export
 from paceline.train.gradients.evaluation import Evaluation, evaluate
 from paceline.train.gradients.made_batch import check_iterable, check_origin
 from paceline.train.monitor.step_windows import Progress
 from paceline.train.monitor.telemetry import Telemetry
-from paceline.train.state.export import export
 from paceline.train.state.updates import Update
 from paceline.train.stepper import Stepper
 from paceline.train.worker_view import WorkerView
@@ -84,7 +84,8 @@ class Trainer(WorkerView):
 
         def build(layout: Layout) -> Stepper:
             may_retire = agent.may_retire if agent else lambda: False
-            return Stepper(training, layout, groups, telemetry, sync, faults, may_retire)
+            described = checkpointing.described(training) if checkpointing else training
+            return Stepper(described, layout, groups, telemetry, sync, faults, may_retire)
 
         self._regroup = Regroup(layout, groups, agent, telemetry, checkpointing, build)
         begin = self._regroup.joined if groups.placement.joins else self._regroup.begun
@@ -188,13 +189,22 @@ class Trainer(WorkerView):
         self._telemetry.evaluated(self._done, found.samples, found.loss, found.metrics)
         return found
 
-    def export(self, path: str | Path) -> None:
-        """Write the weights to one safetensors file and the settings to a JSON file beside it.
+    def export(
+        self,
+        path: str | Path,
+        format: Format = "safetensors",
+        *,
+        file_bytes: int = LARGEST_FILE_BYTES,
+    ) -> None:
+        """Write the weights, and the settings as JSON: a safetensors file, or a folder that
+        Hugging Face's `from_pretrained` or torch's DCP loads.
 
-        All workers call it together; worker 0 writes. Plain PyTorch loads the file:
+        All workers call it together; worker 0 writes. Weights of more than `file_bytes` are divided
+        into several files. Plain PyTorch loads a file:
         `model.load_state_dict(safetensors.torch.load_file(path))`.
         """
         self._check_open()
+        to = Export(Path(path), format, file_bytes)
 
         def exported() -> None:
             stepper = self._stepper
@@ -206,9 +216,8 @@ class Trainer(WorkerView):
             }
             with stepper.mode.shared_weights(), stepper.parallel_model.evaluating():
                 writes = self._groups.placement.rank == 0
-                share = self._checkpointing is not None and self._checkpointing.share
                 weights = stepper.parallel_model.weights()
-                export(weights, Path(path), settings, writes=writes, share=share)
+                export(weights, to, stepper.model, settings, writes=writes)
 
         self._persist(exported)
 

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,7 @@ from paceline.user.buffer_rules import BufferRules, check_rules
 from paceline.user.data_checks import check_without_index, samples_of
 from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase, check_phases, of_phases
+from paceline.user.pretrained import Pretrained
 
 Measure = Callable[[Any, Any], torch.Tensor]
 """`measure(output, target)`: return a scalar, the mean over the samples of the batch."""
@@ -77,6 +79,8 @@ class Training:
     buffers: BufferRules | None = None
     """How workers agree on buffers that forward changes: by the "average" over the samples, the
     "sum" of the changes, or the value of "worker0"; for all buffers or by a pattern of names."""
+    pretrained: Pretrained | str | Path | None = None
+    """Weights to start from: a safetensors file, or a folder as of `save_pretrained`."""
 
     if not TYPE_CHECKING:  # type checkers know the fields
 
@@ -100,6 +104,8 @@ class Training:
                 " one for its own parameters",
                 fix=f"write optimizer=lambda parameters: torch.optim.{name}(parameters, lr=…)",
             )
+        if self.pretrained is not None:
+            Pretrained.of(self.pretrained)
         optional = ("collate", "size", "cut", "split", "weight", "schedule", "order")
         for name in ("model", "loss", "optimizer", *optional):
             missing = name in optional and getattr(self, name) is None

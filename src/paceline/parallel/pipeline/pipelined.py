@@ -26,12 +26,13 @@ from paceline.parallel.parallel_model import (
     ParallelContext,
     PreparedModel,
     StateTensor,
+    aliases,
     autocast,
     evaluating,
     micro_batches,
     state_dict_tensors,
 )
-from paceline.parallel.pipeline.stages import Cut, Stage, aliases, let_go
+from paceline.parallel.pipeline.stages import Cut, Stage, let_go
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.weight_extent import extent
 from paceline.user.training import Measure
@@ -170,6 +171,10 @@ class PipelinedModel:
                 whole = torch.empty_like(form, device=self._groups.device)
             dist.broadcast(whole, group=group, group_src=owner % self._layout.pipeline)
             yield name, whole
+
+    def names(self) -> dict[str, str]:
+        """Map every name in the whole model's state dict to the first name of its tensor."""
+        return {name: self._alias.get(name, name) for name in self._whole}
 
     def stored(self) -> Iterator[StateTensor]:
         """Yield the parameters and buffers that this worker holds and a checkpoint stores."""

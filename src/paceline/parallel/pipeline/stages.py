@@ -18,6 +18,7 @@ from torch import nn
 
 from paceline.comm.torch_internals import tree_leaves, tree_map
 from paceline.parallel.forward_trace import BlockCall, Trace, is_layer, scaled_shape
+from paceline.parallel.parallel_model import aliases
 from paceline.specs import PacelineError
 
 
@@ -116,13 +117,6 @@ def balanced(costs: Sequence[int], parts: int) -> list[int]:
             for end in range(part, len(sums))
         }
     return best[len(costs)][1]
-
-
-def aliases(model: nn.Module) -> dict[str, str]:
-    """Map every name of every parameter to the parameter's first name."""
-    first = {id(parameter): name for name, parameter in model.named_parameters()}
-    every = model.named_parameters(remove_duplicate=False)
-    return {name: first[id(parameter)] for name, parameter in every}
 
 
 class Stage(nn.Module):

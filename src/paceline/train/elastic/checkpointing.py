@@ -26,6 +26,7 @@ from paceline.train.elastic.peer_copies import PeerCopies
 from paceline.train.elastic.snapshot import check_same_data, counted_by, data_identity, snapshot_of
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.stepper import Stepper
+from paceline.user.pretrained import Pretrained
 from paceline.user.training import Training
 
 
@@ -100,6 +101,13 @@ class Checkpointing:
                 self._ledger.sync()
             self._saver.save(snapshot_of(stepper.state(), progress, self._data, self.metrics))
             self._started_step, self._saved_at = progress.steps, time.monotonic()
+
+    def described(self, training: Training) -> Training:
+        """Return the training, without pretrained weights that are gone if there is a checkpoint,
+        which is newer."""
+        if training.pretrained is None or Pretrained.of(training.pretrained).exists:
+            return training
+        return training.replace(pretrained=None) if self._storage.steps() else training
 
     def restore_checkpoint(self, stepper: Stepper) -> int:
         """Restore the newest good checkpoint; return its step, 0 if there is none.

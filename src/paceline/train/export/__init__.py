@@ -1,0 +1,1 @@
+"""Export of the trained weights for other programs: one file per format."""
