@@ -64,7 +64,7 @@ def test_what_cannot_be_checked_is_a_problem(
     assert says in paceline("check", *words, folder=tmp_path, expect=2).stdout
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "example", sorted(path.parent.name for path in EXAMPLES.glob("*/train.py"))
 )
