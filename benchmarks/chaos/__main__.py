@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -33,7 +34,10 @@ def main() -> None:
     if options.from_files:
         _tell(Results.merged([Results.read(path) for path in options.from_files]), options)
         return
-    chosen = [SETTINGS[name] for name in _some(options.settings, SETTINGS)]
+    chosen = [
+        replace(SETTINGS[name], lease_seconds=options.lease)
+        for name in _some(options.settings, SETTINGS)
+    ]
     kinds = _some(options.kinds, TESTBED if options.nodes else HERE)
     if options.print:
         for setting in chosen:
@@ -54,7 +58,10 @@ def main() -> None:
     _tell(results, options)
     if results.broken:
         settings = ",".join(dict.fromkeys(each.setting for each in results.broken))
-        again = f"--settings {settings} --seed {options.seed} --faults {options.faults}"
+        again = (
+            f"--settings {settings} --seed {options.seed} --faults {options.faults}"
+            f" --lease {options.lease:g}"
+        )
         print(
             f"the folders of these runs are in {parent}; again:\n"
             f"  python -m benchmarks.chaos {again} --kinds {','.join(kinds)}",
@@ -99,6 +106,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, help="on a testbed of so many nodes, with its faults")
     parser.add_argument("--faults", type=int, default=100, help="in each setting")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--lease",
+        type=float,
+        default=1.5,
+        metavar="SECONDS",
+        help="how long a worker may be silent: longer where others use this machine, too",
+    )
     parser.add_argument("--print", action="store_true", help="print the schedule and do no more")
     parser.add_argument("--out", help="keep the runs' folders here")
     parser.add_argument("--json", type=Path, help="write all that was found to this file")

@@ -1,6 +1,7 @@
 """One run with faults, from its schedule to what the checker found."""
 
 import os
+import shutil
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from benchmarks.chaos.settings import WORKERS, Setting
 from benchmarks.chaos.world.isolation import own_disk
 from benchmarks.chaos.world.machine import World
 from paceline import testbed
+
+_CHECKPOINT_MEGABYTES, _RUN_MEGABYTES = 16, 64
 
 
 def scheduled(setting: Setting, names: list[str], options: Namespace) -> list[Fault]:
@@ -46,6 +49,8 @@ def run(
     with _world(folder, setting, faults, options.nodes) as world:
         drive(world, faults, options.seed, advance)
         found = [] if options.nodes else violations(folder, alone)
+        if found:  # that disk is gone with this process
+            shutil.copytree(world.runs, folder / "kept-runs")
     if options.nodes:  # what the testbed itself runs is gone only now
         found = violations(folder, alone)
     evidence = Evidence(folder)
@@ -74,7 +79,8 @@ def _world(
     steps = total_steps(faults)
     if not nodes:
         world = World(folder, setting, steps=steps, faults=len(faults))
-        own_disk(world.checkpoints)
+        own_disk(world.checkpoints, _CHECKPOINT_MEGABYTES)
+        own_disk(world.runs, _RUN_MEGABYTES)
         try:
             yield world
         finally:

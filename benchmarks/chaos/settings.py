@@ -17,6 +17,8 @@ class Setting:
     sync: str = "allreduce"
     sync_more: dict[str, float | int | str] = field(default_factory=dict)
     optimizer: str = "momentum"
+    lease_seconds: float = 1.5
+    """How long a worker may be silent."""
 
     @property
     def exact(self) -> bool:
@@ -80,7 +82,8 @@ class Setting:
                 "faults": {
                     "attempts": 10 * faults + 10,
                     "check_every": int(self.has_replicas),
-                    "stuck_seconds": 8.0,
+                    "lease_seconds": self.lease_seconds,
+                    "stuck_seconds": max(8.0, 3 * self.lease_seconds),
                 },
             }
         )

@@ -160,7 +160,30 @@ EVENTS = "runs/*/events/n1.jsonl"
         (
             changed("history.jsonl", lambda lines: lines[1].update(kind="stop")),
             "expected recovery",
-            "did not say that it was stopped",
+            "fault 0 (stop): the run did not end with code 3",
+        ),
+        (
+            changed("history.jsonl", lambda lines: lines[1].update(kind="folder-gone")),
+            "expected recovery",
+            "fault 0 (folder-gone): the run did not end with code 6",
+        ),
+        (
+            changed("history.jsonl", lambda lines: lines[1].update(kind="strangers")),
+            "expected recovery",
+            "fault 0 (strangers): workers were given up: [1]",
+        ),
+        (
+            changed("history.jsonl", lambda lines: lines[4].update(kind="second-trainer")),
+            "expected recovery",
+            "fault 1 (second-trainer): it was not refused, but ended with []",
+        ),
+        (
+            changed(
+                "history.jsonl",
+                lambda lines: lines[4].update(kind="run-disk-full", events_before=0),
+            ),
+            "expected recovery",
+            "fault 1 (run-disk-full): it was not told, or not over: []",
         ),
         (
             changed("history.jsonl", lambda lines: lines[1].update(kind="torn")),

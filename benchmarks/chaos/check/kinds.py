@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from benchmarks.chaos.check.evidence import Evidence, Line, Violation
 
 RULE = "expected recovery"
-_NO_ALARM = ("pause", "clock", "slow-link", "lost-packets")
+_NO_ALARM = ("pause", "clock", "strangers", "second-trainer", "slow-link", "lost-packets")
 """Nobody may be given up for these."""
-_ENDS = ("supervisor", "stop", "torn", "disk-flip", "memory")
+_ENDS = ("supervisor", "stop", "torn", "disk-flip", "memory", "folder-gone")
 """Faults after which a run must be started again: a training that has no room fails anew."""
-_STOPPED = 3
-"""The exit code of a run that was asked to stop and can go on."""
+_EXIT_CODES = {"stop": 3, "folder-gone": 6}
+"""With which a run must end: it was asked to stop and can go on; it has no folder any more."""
+_REFUSED = 2
+"""The exit code of a command that was refused with one sentence."""
 _MUST_NAME = {"nan": ("refused", 0, 0), "flip": ("refused", 0, 0), "straggler": ("slow", -40, 20)}
 """The event that must name the worker, and in which steps beside that of the fault; where the
 setting watches. Who was named slow, and has not been as fast as the others for 16 steps since, is
@@ -39,8 +41,9 @@ def check(evidence: Evidence) -> Iterator[Violation]:
             lost = _lost(evidence, fault["generation"], after["generation"])
             if lost:
                 yield Violation(RULE, f"{named}: workers were given up: {lost}")
-        if fault["kind"] == "stop" and _exit_code(evidence, fault) != _STOPPED:
-            yield Violation(RULE, f"{named}: the run did not say that it was stopped")
+        yield from _exited(evidence, fault, named)
+        if fault["kind"] == "run-disk-full":
+            yield from _caught_up(evidence, fault, named)
         if fault["kind"] in evidence.run["tells"] and not _named(evidence, fault):
             yield Violation(RULE, f"{named}: worker {fault['rank']} was not named")
         told[fault["kind"]] = told.get(fault["kind"], 0) + 1
@@ -68,10 +71,25 @@ def _may_end(evidence: Evidence, kind: str) -> bool:
     return kind in _ENDS or (kind in _MUST_NAME and kind not in evidence.run["tells"])
 
 
-def _exit_code(evidence: Evidence, fault: Line) -> int | None:
-    """Of the first process that ended after a fault."""
-    codes = (line["code"] for line in evidence.told("exit") if line["at"] > fault["at"])
-    return next(codes, None)
+def _exited(evidence: Evidence, fault: Line, named: str) -> Iterator[Violation]:
+    """The first process that ended after a fault said why; a second trainer was refused."""
+    after = [line for line in evidence.told("exit") if line["at"] > fault["at"]]
+    wanted = _EXIT_CODES.get(fault["kind"])
+    if wanted is not None and (not after or after[0]["code"] != wanted):
+        yield Violation(RULE, f"{named}: the run did not end with code {wanted}")
+    if fault["kind"] == "second-trainer":
+        tried = evidence.told("second trainer")
+        codes = [line["code"] for line in tried if line["number"] == fault["number"]]
+        if codes != [_REFUSED]:
+            yield Violation(RULE, f"{named}: it was not refused, but ended with {codes}")
+
+
+def _caught_up(evidence: Evidence, fault: Line, named: str) -> Iterator[Violation]:
+    """The run said that events could not be written, and wrote them later."""
+    after = [each for node in evidence.events.values() for each in node[fault["events_before"] :]]
+    changes = [each["kind"] for each in after if each.get("protection") == "events"]
+    if changes[:1] != ["degraded"] or "restored" not in changes:
+        yield Violation(RULE, f"{named}: it was not told, or not over: {changes[:4]}")
 
 
 def _lost(evidence: Evidence, first: int, last: int) -> list[int]:

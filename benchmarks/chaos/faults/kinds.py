@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Maker = Literal["process", "job", "disk", "node", "link"]
+Maker = Literal["process", "job", "disk", "stranger", "node", "link"]
 """Who makes a fault: `process`: the harness, by a signal; `job`: the training script, when told;
-`disk`: the harness, in the folder of the checkpoints; `node`, `link`: the testbed."""
+`disk`: the harness, in the folder of the checkpoints or of the run; `stranger`: a process that is
+not part of the run; `node`, `link`: the testbed."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,42 @@ _ALL = (
         ends=True,
     ),
     Kind(
+        "run-disk-full",
+        "the run folder's disk is full",
+        "its file system is filled to the last byte until no event can be written",
+        "disk",
+        weight=2,
+        workers=2,
+        replaces=False,
+    ),
+    Kind(
+        "folder-gone",
+        "the run folder is gone",
+        "it is renamed until the run has ended, and put back; then `paceline resume`",
+        "disk",
+        weight=_SELDOM,
+        workers=2,
+        ends=True,
+    ),
+    Kind(
+        "strangers",
+        "strangers connect to every port",
+        "to each listener: 70 connections that stay silent, and 6 that send garbage, for 10 steps",
+        "stranger",
+        weight=3,
+        workers=2,
+        replaces=False,
+    ),
+    Kind(
+        "second-trainer",
+        "a second trainer is started for the run",
+        "`paceline resume` while it trains",
+        "stranger",
+        weight=2,
+        workers=2,
+        replaces=False,
+    ),
+    Kind(
         "node",
         "a node loses power",
         "`paceline testbed stop`, later `start`",
@@ -211,7 +248,7 @@ _ALL = (
 )
 KINDS = {kind.name: kind for kind in _ALL}
 
-HERE = tuple(kind.name for kind in _ALL if kind.by in ("process", "job", "disk"))
+HERE = tuple(kind.name for kind in _ALL if kind.by not in ("node", "link"))
 """Kinds that need one machine only."""
 TESTBED = tuple(kind.name for kind in _ALL if kind.by in ("node", "link"))
 """Kinds that need nodes and links."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from benchmarks.chaos.faults.kinds import KINDS
 from benchmarks.chaos.faults.schedule import Fault, printed
 from benchmarks.chaos.inject.local import INJECT
+from benchmarks.chaos.inject.surroundings import INJECT_AROUND
 from benchmarks.chaos.inject.testbed import INJECT_IN_BOX, BoxWorld
 from benchmarks.chaos.settings import Setting
 from benchmarks.chaos.world.machine import NO_STEP, GaveUp, World
@@ -69,7 +70,7 @@ def _inject(world: World, fault: Fault, next_step: int) -> bool:
     if isinstance(world, BoxWorld) and fault.kind in INJECT_IN_BOX:
         INJECT_IN_BOX[fault.kind](world, fault)
     else:
-        INJECT[fault.kind](world, fault)
+        (INJECT | INJECT_AROUND)[fault.kind](world, fault)
     before, since = world.mark
     ends = kind.ends or (fault.kind == "nan" and world.setting.ends_by_nan)
 

@@ -13,7 +13,8 @@ from benchmarks.chaos.faults.schedule import Fault
 from benchmarks.chaos.world.machine import NO_STEP, SAVE_EVERY, World
 from benchmarks.chaos.world.workers import Worker
 
-_TELL_SECONDS = 60.0
+TELL_SECONDS = 150.0
+"""Long, as all limits here: it only tells late from never."""
 _PAUSE_SECONDS = 0.5
 
 
@@ -91,7 +92,7 @@ def _return(world: World, fault: Fault) -> None:
     before = world.generation
     _hang(world, fault)
     victim = target(world, fault)
-    world.until(lambda: world.generation > before, _TELL_SECONDS, "the others did not go on")
+    world.until(lambda: world.generation > before, TELL_SECONDS, "the others did not go on")
     victim.signal(signal.SIGCONT)
 
 
@@ -108,7 +109,7 @@ def _during_save(world: World, fault: Fault) -> None:
     def drafted() -> bool:
         return any(world.checkpoints.glob("*/.draft-*"))
 
-    world.until(drafted, _TELL_SECONDS, "no checkpoint was begun")
+    world.until(drafted, TELL_SECONDS, "no checkpoint was begun")
     _kill(world, fault)
 
 
@@ -119,9 +120,9 @@ def _replacement(world: World, fault: Fault) -> None:
     def started() -> bool:
         return bool(world.workers.keys() - known)
 
-    world.until(started, _TELL_SECONDS, "nobody was started in its place")
+    world.until(started, TELL_SECONDS, "nobody was started in its place")
     time.sleep(fault.seconds)
-    world.until(lambda: bool(world.training()), _TELL_SECONDS, "nobody trains")
+    world.until(lambda: bool(world.training()), TELL_SECONDS, "nobody trains")
     second = target(world, fault, besides=first)
     told(world, fault, ranks=[first.part, second.part])
     second.signal(signal.SIGKILL)
@@ -131,7 +132,7 @@ def _by_job(world: World, fault: Fault) -> None:
     victim = target(world, fault)
     fired = world.chaos / "fired" / f"{fault.number}.json"
     world.order(NO_STEP, fault, victim.name)
-    world.until(fired.exists, _TELL_SECONDS, "the job did not do what it was told")
+    world.until(fired.exists, TELL_SECONDS, "the job did not do what it was told")
     step = json.loads(fired.read_text())["step"]
     told(world, fault, rank=victim.part, worker=victim.name, at_step=step)
 
@@ -139,14 +140,19 @@ def _by_job(world: World, fault: Fault) -> None:
 def _disk_full(world: World, fault: Fault) -> None:
     filler = world.checkpoints / "filler"
     told(world, fault)
+    fill(filler)
+    _until_not_saved(world)
+    filler.unlink()
+
+
+def fill(filler: Path) -> None:
+    """Fill a file system to the last byte."""
     with filler.open("wb", buffering=0) as file:
         try:
             while file.write(bytes(1 << 16)):
                 pass
         except OSError:
             pass  # full
-    _until_not_saved(world)
-    filler.unlink()
 
 
 def _read_only(world: World, fault: Fault) -> None:
@@ -161,7 +167,7 @@ def _until_not_saved(world: World) -> None:
     before, step = world.events["not_saved"], world.step
     world.until(
         lambda: world.events["not_saved"] > before or world.step > step + 2 * SAVE_EVERY,
-        _TELL_SECONDS,
+        TELL_SECONDS,
         "no checkpoint was tried",
     )
 
@@ -173,7 +179,7 @@ def _remount(world: World, how: str) -> None:
         words = ["mount", "-o", f"remount,{how}", str(world.checkpoints)]
         return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
-    world.until(done, _TELL_SECONDS, f"the folder could not be made {how}")
+    world.until(done, TELL_SECONDS, f"the folder could not be made {how}")
 
 
 def _damaged(damage: Callable[[Path, random.Random], None]) -> Callable[[World, Fault], None]:
@@ -181,13 +187,11 @@ def _damaged(damage: Callable[[Path, random.Random], None]) -> Callable[[World, 
         def saved() -> list[Path]:
             return sorted(world.checkpoints.glob("*/step-*"))
 
-        world.until(lambda: len(saved()) > 1, _TELL_SECONDS, "there are no two checkpoints")
+        world.until(lambda: len(saved()) > 1, TELL_SECONDS, "there are no two checkpoints")
         told(world, fault, pid=world.supervisor.pid)
         world.supervisor.kill()
         world.supervisor.wait()
-        for worker in world.workers.values():
-            while worker.alive:  # or they would write another behind it
-                time.sleep(0.001)
+        wait_for_workers(world)  # or they would write another behind it
         newest = saved()[-1]
         chosen = random.Random(fault.number)
         file = chosen.choice(sorted(newest.glob("*.safetensors")))
@@ -195,6 +199,13 @@ def _damaged(damage: Callable[[Path, random.Random], None]) -> Callable[[World, 
         world.history.write("damaged", number=fault.number, file=f"{newest.name}/{file.name}")
 
     return inject
+
+
+def wait_for_workers(world: World) -> None:
+    """Until all workers have ended, whose launcher has."""
+    for worker in world.workers.values():
+        while worker.alive:
+            time.sleep(0.001)
 
 
 def _tear(file: Path, chosen: random.Random) -> None:

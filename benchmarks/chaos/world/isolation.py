@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 _MARK = "PACELINE_CHAOS_ROOM"
-_DISK_MEGABYTES = 16
 
 
 def enter() -> None:
@@ -28,7 +27,7 @@ def enter() -> None:
     os.execve(program, [*words, *again], os.environ | {_MARK: "1"})
 
 
-def own_disk(folder: Path) -> None:
+def own_disk(folder: Path, megabytes: int) -> None:
     """Give a folder a small file system of its own."""
-    size = f"size={_DISK_MEGABYTES}m"
+    size = f"size={megabytes}m"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "chaos", str(folder)], check=True)

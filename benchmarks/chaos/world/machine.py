@@ -48,7 +48,8 @@ class World:
     ) -> None:
         self.folder, self.setting, self.steps = folder, setting, steps
         self.chaos, self.checkpoints = folder / "chaos", folder / "checkpoints"
-        for each in (self.chaos / "fired", self.checkpoints, folder / "tmp"):
+        self.runs = folder / "runs"
+        for each in (self.chaos / "fired", self.checkpoints, self.runs, folder / "tmp"):
             each.mkdir(parents=True, exist_ok=True)
         self.history = History(folder / "history.jsonl")
         job = {"steps": steps, "optimizer": setting.optimizer, "pace_seconds": pace_seconds}
@@ -79,7 +80,7 @@ class World:
     @property
     def run(self) -> Path:
         """The run's folder."""
-        return next((self.folder / "runs").glob("chaos-*"))
+        return next(self.runs.glob("chaos-*"))
 
     def start(self) -> None:
         """Start the run, or go on with it."""
@@ -88,7 +89,7 @@ class World:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-m", "paceline", *words, "--quiet"],
                 cwd=self.folder,
-                env=self._environment(),
+                env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -162,7 +163,7 @@ class World:
             self.step = max(self.step, worker.step)
 
     def _look_after_processes(self) -> None:
-        if self._events is None and list((self.folder / "runs").glob("chaos-*")):
+        if self._events is None and list(self.runs.glob("chaos-*")):
             self._events = Lines(self.run / "events")
         if self._events is not None:
             self.events.update(line["kind"] for _, line in self._events.new())
@@ -204,7 +205,8 @@ class World:
         for worker in self.workers.values():
             worker.signal(signal.SIGKILL)
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Variables for the run's processes."""
         paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         return os.environ | {
             "PACELINE_CHAOS": str(self.chaos),

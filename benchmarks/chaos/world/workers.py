@@ -98,9 +98,9 @@ class Lines:
                 paths = sorted(entry.path for entry in entries)
         except FileNotFoundError:
             return []
-        return [(Path(path).stem, json.loads(line)) for path in paths for line in self._lines(path)]
+        return [(Path(path).stem, line) for path in paths for line in self._lines(path)]
 
-    def _lines(self, path: str) -> list[str]:
+    def _lines(self, path: str) -> list[dict[str, Any]]:
         offset = self._offsets.get(path, 0)
         if os.stat(path).st_size == offset:  # noqa: PTH116 -- a Path takes three times as long
             return []
@@ -109,7 +109,11 @@ class Lines:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         self._offsets[path] = offset + len(whole)
-        return [line for line in whole.decode().splitlines() if line]
+        found = []
+        for line in whole.splitlines():
+            with suppress(ValueError):  # torn by a full disk, and others wrote behind it
+                found.append(json.loads(line))
+        return found
 
 
 def _words(path: str) -> list[str]:
