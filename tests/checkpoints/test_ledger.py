@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from full_disk import at_most
 from paceline.checkpoints.ledger import Ledger, read_ledger
 from paceline.specs import PacelineError
 
@@ -32,6 +33,18 @@ def test_killed_before_the_first_line_and_within_the_last(tmp_path: Path) -> Non
     (tmp_path / "start-00001-part-00000.jsonl").touch()
     with (tmp_path / "start-00000-part-00001.jsonl").open("a") as file:
         file.write('{"step":5,"ep')
+    assert [epoch.exact for epoch in read_ledger(tmp_path)] == [True]
+
+
+@pytest.mark.parametrize("full_from", [0, 100])
+def test_lines_wait_while_the_disk_is_full(tmp_path: Path, full_from: int) -> None:
+    with at_most(full_from):
+        ledger = Ledger(tmp_path, generation=0, part=0, parts=1, resumed=0, samples=8)
+        for step in range(1, 5):
+            ledger.entering(step, 0, (2 * step - 2, 2 * step - 1))
+            ledger.sync()
+        assert not any(epoch.exact for epoch in read_ledger(tmp_path))
+    ledger.close()
     assert [epoch.exact for epoch in read_ledger(tmp_path)] == [True]
 
 

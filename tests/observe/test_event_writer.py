@@ -1,25 +1,12 @@
-"""Events on a disk that takes only a part of them: this process's limit on the size of files."""
+"""Events on a disk that takes only a part of them."""
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from paceline.observe import event_writer
+from full_disk import at_most
 from paceline.observe.event_writer import EventWriter
-from paceline.specs import Ended, RunFolderGone, event_adapter
-
-
-@contextmanager
-def at_most(file_bytes: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+from paceline.specs import Ended, RunFolderGone, event_adapter, line_files
 
 
 def event(number: int) -> Ended:
@@ -70,7 +57,7 @@ def test_whole_lines_of_a_short_write_are_not_written_again(tmp_path: Path) -> N
 def test_what_waits_is_bounded_and_the_loss_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_writer, "MOST_WAITING", 5)
+    monkeypatch.setattr(line_files, "MOST_WAITING", 5)
     writer = EventWriter(tmp_path, "n1")
     with at_most(10):
         for number in range(10):

@@ -7,17 +7,19 @@ resumed. The remaining steps are the ones in the weights.
 
 import json
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
 from pydantic import NonNegativeInt, PositiveInt, ValidationError
 
 from paceline.specs import PacelineError
 from paceline.specs.base import Spec
-from paceline.specs.line_files import whole_lines
+from paceline.specs.line_files import WaitingLines, whole_lines
 from paceline.specs.owned_files import make_folder, open_owned
 
 _Kind = TypeVar("_Kind", bound=Spec)
@@ -62,7 +64,11 @@ class _Step:
 
 
 class Ledger:
-    """Records one worker's samples."""
+    """Records one worker's samples.
+
+    A full disk does not end a training: lines wait in memory until they fit. The steps of lines
+    that are lost with their worker are read as incomplete.
+    """
 
     def __init__(
         self,
@@ -75,9 +81,10 @@ class Ledger:
         samples: int,
         by: CountedBy = "index",
     ) -> None:
-        make_folder(folder, exist_ok=True)
-        path = folder / f"start-{generation:05d}-part-{part:05d}.jsonl"
-        self._file = open_owned(path, "w", buffering=1)
+        self._path = folder / f"start-{generation:05d}-part-{part:05d}.jsonl"
+        self._file: IO[bytes] | None = None
+        self._lines = WaitingLines()
+        self._off = False
         self._write({"resumed": resumed, "parts": parts, "samples": samples, "by": by})
 
     def entering(self, step: int, epoch: int, ids: tuple[int, ...], made: int = 0) -> None:
@@ -86,14 +93,44 @@ class Ledger:
 
     def sync(self) -> None:
         """Flush the ledger to disk, before a checkpoint commits these steps."""
-        os.fsync(self._file.fileno())
+
+        def flush() -> None:
+            file = self._opened()
+            self._lines.write_to(file)
+            os.fsync(file.fileno())
+
+        self._try(flush)
 
     def close(self) -> None:
         """Close the file after the last step."""
-        self._file.close()
+        self._try(lambda: self._lines.write_to(self._opened()))
+        if self._file is not None:
+            self._file.close()
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._lines.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self._try(lambda: self._lines.write_to(self._opened()))
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            make_folder(self._path.parent, exist_ok=True)
+            self._file = open_owned(self._path, "ab", buffering=0)
+            self._file.truncate(0)  # of a generation that never began
+        return self._file
+
+    def _try(self, write: Callable[[], None]) -> None:
+        """Call a function that writes; if it cannot, say so once."""
+        try:
+            write()
+        except OSError as error:
+            if not self._off:
+                said = f"{self._path} cannot be written: {error.strerror}; its lines wait in memory"
+                with suppress(OSError):  # standard error may be on the same disk
+                    print(said, file=sys.stderr)
+            self._off = True
+            self._lines.limit()
+        else:
+            self._off = False
 
 
 @dataclass(frozen=True)

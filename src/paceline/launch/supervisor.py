@@ -185,7 +185,15 @@ class LocalLaunch:
         while any(worker.process.poll() is None for worker in self._workers):
             time.sleep(0.001)
         self._job = self._job.model_copy(update={"first_generation": self._newest_generation + 1})
-        self._run.write_job(self._job)
+        try:
+            self._run.write_job(self._job)
+        except OSError as error:
+            self._fork_server.end()
+            raise PacelineError(
+                f"all workers were lost, and {self._run.job_file} cannot be written to restart"
+                f" them: {error.strerror}",
+                fix=f"free disk space, then `paceline resume {self._run.path}`",
+            ) from None
         self._workers = self._all()
 
     def _exit_code(self) -> int:

@@ -15,7 +15,6 @@ from paceline.comm.groups import Groups
 from paceline.comm.health import GroupHealth
 from paceline.comm.rendezvous import (
     Rendezvous,
-    announce_leader,
     awaited_leader,
     found_leader,
     hosted_store,
@@ -26,6 +25,7 @@ from paceline.comm.signed_store import ForgedValue
 from paceline.comm.torch_internals import reset_group_count
 from paceline.membership.service import Begin, Hooks, Membership
 from paceline.specs import Faults, Member, Placement, Roster, Run
+from paceline.train.elastic.announcer import Announcer
 from paceline.train.elastic.peer_copies import PeerCopies, copy_every
 
 if TYPE_CHECKING:
@@ -63,9 +63,7 @@ class ElasticAgent:
                 interrupt=self.interrupt,
                 kill_process=_kill_process,
                 open_store=self._open_store,
-                announce=lambda roster, leader: announce_leader(
-                    run, secret, roster.generation, leader
-                ),
+                announce=Announcer(run, secret).announce,
                 find_leader=lambda: found_leader(run, secret),
                 fitting=fitting,
                 run_ended=run.outcome_file.exists,

@@ -191,12 +191,19 @@ class Checkpointing:
             self._ledger.close()
         requeue = complete and stopped and (self._telemetry.progress.requeue or preempted)
         if self._placement.rank == 0:
-            self._run.requeue_file.unlink(missing_ok=True)  # left by workers that were cut off
-            if requeue:
-                write_owned(self._run.requeue_file, "")
+            self._request_requeue(requeue)
         if requeue:
             return "preempted" if preempted else "interrupted"
         return "stopped" if stopped else "finished"
+
+    def _request_requeue(self, wanted: bool) -> None:
+        try:
+            self._run.requeue_file.unlink(missing_ok=True)  # left by workers that were cut off
+            if wanted:
+                write_owned(self._run.requeue_file, "")
+        except OSError as error:  # the disk is full, but the state may be saved elsewhere
+            why = f"the job will not be requeued: {error}; continue it with `paceline resume`"
+            print(why, file=sys.stderr)
 
     @property
     def _placement(self) -> Placement:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -90,7 +91,11 @@ class Tracing:
             clock_uncertainty_seconds=self._offset.uncertainty_seconds,
         )
         about = WorkerTrace(traced=traced, begin_unix_nanoseconds=found.begin_unix_nanoseconds)
-        write_worker_trace(self._run, about, found.events)
+        try:
+            write_worker_trace(self._run, about, found.events)
+        except OSError as error:  # the disk is full: a trace is not worth the run
+            print(f"the trace could not be written: {error}", file=sys.stderr)
+            return
         self._writer.write(traced)
 
     def _start_if_due(self) -> None:

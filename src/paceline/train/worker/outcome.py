@@ -8,7 +8,8 @@ node, the worker also ends or requeues the job in the script's place.
 import os
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from paceline.observe.event_writer import EventWriter
 from paceline.schedulers.batch_heartbeat import script_lives
@@ -27,10 +28,8 @@ from paceline.specs.owned_files import open_owned, write_owned
 
 def report(run: Run, code: int) -> None:
     """Write the outcome of a training that finished, or stopped on request."""
-    try:
+    with _told_if_disk_is_full():
         write_owned(run.outcome_file, f"{code}\n")
-    except OSError as error:  # the disk is full: the launcher still has the exit code
-        print(f"the outcome could not be recorded: {error}", file=sys.stderr)
 
 
 def tell_failure(run: Run, here: Placement, code: int) -> None:
@@ -39,12 +38,24 @@ def tell_failure(run: Run, here: Placement, code: int) -> None:
     Too few workers are not a failure, since more may join: request a requeue instead.
     """
     if code == TOO_FEW_EXIT_CODE:
-        write_owned(run.requeue_file, "")
-        return
-    if here.joins:
-        return
-    with suppress(FileExistsError), open_owned(run.outcome_file, "x") as file:
-        file.write(f"{code}\n")
+        with _told_if_disk_is_full():
+            write_owned(run.requeue_file, "")
+    elif not here.joins:
+        with (
+            _told_if_disk_is_full(),
+            suppress(FileExistsError),
+            open_owned(run.outcome_file, "x") as file,
+        ):
+            file.write(f"{code}\n")
+
+
+@contextmanager
+def _told_if_disk_is_full() -> Iterator[None]:
+    """Print that the outcome cannot be written; the launcher still has the exit code."""
+    try:
+        yield
+    except OSError as error:
+        print(f"the outcome could not be recorded: {error}", file=sys.stderr)
 
 
 def end_job(run: Run, here: Placement, code: int, generation: int) -> None:

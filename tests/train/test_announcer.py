@@ -1,0 +1,35 @@
+"""Leaders of generations are published, also after the disk was full."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from full_disk import at_most
+from paceline.comm.rendezvous import found_leader, secret_of
+from paceline.specs import Member, Roster
+from paceline.train.elastic.announcer import Announcer
+from ranks import new_run
+
+
+def leader_of(generation: int) -> Roster:
+    member = Member(name=f"w{generation}", node="n1", address="127.0.0.1", port=4000)
+    return Roster(generation=generation, members=(member,), training=1)
+
+
+def test_a_leader_is_published_once_the_disk_has_room(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = new_run(tmp_path, 2)
+    secret = secret_of(run)
+    announcer = Announcer(run, secret)
+    first, second = leader_of(0), leader_of(1)
+    announcer.announce(first, first.members[0])
+    assert found_leader(run, secret) == first.members[0]
+    with capfd.disabled(), at_most(10):
+        announcer.announce(second, second.members[0])
+        assert found_leader(run, secret) == first.members[0]
+    deadline = time.monotonic() + 30
+    while found_leader(run, secret) != second.members[0]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
