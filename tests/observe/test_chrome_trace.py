@@ -9,7 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from command import paceline
+from full_disk import at_most
 from paceline.cli.app import app
+from paceline.observe.traces import chrome_trace
 from paceline.observe.traces.chrome_trace import (
     WorkerTrace,
     join_traces,
@@ -136,3 +138,44 @@ def test_a_trace_that_is_cut_off_is_named_and_no_output_is_left(tmp_path: Path) 
     assert f"{cut.name} can't be read as a worker's trace" in said
     assert "Traceback" not in said
     assert not (tmp_path / "all.json.gz").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[]",
+        b'{"ph":"X"}',
+        b'{"ph":"X","ts":"now"}',
+        b'{"ph":"X","ts":%s}' % (b"9" * 400),
+        b"[" * 100_000,
+        b'{"ph":"X","ts":1,"name":"%s"}' % (b"x" * (2 << 20)),
+    ],
+    ids=["a list", "no time", "text as time", "a huge time", "nested", "a long line"],
+)
+def test_what_is_no_event_is_refused(tmp_path: Path, line: bytes) -> None:
+    run = run_of_two(tmp_path)
+    path = run.trace / "n2-1.json.gz"
+    written = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(written.replace(b"\n]}", b",\n" + line + b"\n]}")))
+    with pytest.raises(PacelineError, match=r"n2-1\.json\.gz can't be read as a worker's trace"):
+        join_traces(worker_traces(run), tmp_path / "all.json")
+
+
+def test_a_trace_without_end_is_read_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of_two(tmp_path)
+    monkeypatch.setattr(chrome_trace, "_MOST_BYTES", 10_000)
+    path = run.trace / "n2-1.json.gz"
+    event = b'{"ph":"X","ts":1,"pid":1,"tid":1,"dur":1,"name":"a"},\n'
+    head = gzip.decompress(path.read_bytes()).splitlines(keepends=True)[0]
+    path.write_bytes(gzip.compress(head + event * 1000))
+    with pytest.raises(PacelineError, match="can't be read as a worker's trace"):
+        join_traces(worker_traces(run), tmp_path / "all.json")
+
+
+def test_a_full_disk_leaves_no_half_of_a_trace(tmp_path: Path) -> None:
+    run = new_run(tmp_path, 1)
+    with at_most(10), pytest.raises(OSError, match="File too large"):
+        leave_trace(run, traced(0), NOON)
+    assert list(run.trace.iterdir()) == []

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from paceline.specs import PacelineError
-from paceline.specs.owned_files import make_folder, open_owned, write_owned
+from paceline.specs.owned_files import make_folder, open_owned, read_bounded, write_owned
 
 _GIGABYTE = 10**9
+_MOST_KEPT_BYTES = 256 << 20
+"""Maximum size of a file's metadata: that of some million samples in one shard."""
 
 
 def _default_folder() -> Path:
@@ -89,7 +91,7 @@ class Cache:
                 _lock(lock, wait=True)
                 if not path.exists():
                     write_owned(path, make())
-        return path.read_bytes()
+        return read_bounded(path, _MOST_KEPT_BYTES)
 
     def check_room(self, sizes: list[int], at_once: int) -> None:
         """Refuse a limit under which files would be evicted before they are read."""

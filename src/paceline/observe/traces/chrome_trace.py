@@ -10,22 +10,40 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, BinaryIO, TextIO
+
+from pydantic import Field
 
 from paceline.observe.traces.overlap import TraceEvent
 from paceline.specs import PacelineError, Run, Traced
 from paceline.specs.base import Spec
+from paceline.specs.line_files import whole_lines
 from paceline.specs.owned_files import make_folder, open_owned
 
 _LEVEL = 5
 """gzip level: nearly as small as the highest, in a fraction of the time."""
+_MOST_LINE_BYTES = 1 << 20
+"""Maximum size of an event, which has some hundred bytes."""
+_MOST_BYTES = 4 << 30
+"""Maximum size of a worker's trace, uncompressed: that of ten million events."""
+_DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    zlib.error,
+)
+"""What reading bytes that no worker wrote can raise."""
 
 
 class WorkerTrace(Spec):
     """The header of a worker's trace, before its events."""
 
     traced: Traced
-    begin_unix_nanoseconds: int
+    begin_unix_nanoseconds: Annotated[int, Field(ge=0, lt=2**63)]
     """The origin of the events' times, by the clock of the worker's node."""
 
     @property
@@ -39,9 +57,13 @@ def write_worker_trace(run: Run, about: WorkerTrace, events: Iterable[TraceEvent
     make_folder(run.trace, exist_ok=True)
     path = run.trace / f"{about.traced.node}-{about.traced.rank}.json.gz"
     draft = path.with_suffix(".draft")
-    open_owned(draft, "w").close()
-    _write(draft, about.model_dump(mode="json"), events)
-    draft.rename(path)
+    try:
+        open_owned(draft, "w").close()
+        _write(draft, about.model_dump(mode="json"), events)
+        draft.rename(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def worker_traces(run: Run) -> dict[Path, WorkerTrace]:
@@ -90,7 +112,7 @@ def _joined(traces: dict[Path, WorkerTrace], origin: int) -> Iterator[TraceEvent
 
 
 def _write(path: Path, about: dict[str, Any], events: Iterable[TraceEvent]) -> None:
-    with _opened(path, "wt") as file:
+    with _opened(path) as file:
         head = json.dumps({"displayTimeUnit": "ms", "paceline": about, "traceEvents": []})
         file.write(head.removesuffix("]}"))
         for number, event in enumerate(events):
@@ -99,33 +121,52 @@ def _write(path: Path, about: dict[str, Any], events: Iterable[TraceEvent]) -> N
 
 
 def _head(path: Path) -> WorkerTrace:
-    with _reading(path) as file:
-        return WorkerTrace.model_validate(json.loads(file.readline() + "]}")["paceline"])
+    with _reading(path) as lines:
+        return WorkerTrace.model_validate(json.loads(next(lines) + b"]}")["paceline"])
 
 
 def _events(path: Path) -> Iterator[TraceEvent]:
-    with _reading(path) as file:
-        file.readline()
-        for line in file:
-            if line != "]}\n":
-                yield json.loads(line.rstrip(",\n"))
+    with _reading(path) as lines:
+        next(lines)
+        for line in lines:
+            if line != b"]}\n":
+                yield _event(json.loads(line.rstrip(b",\n")))
+
+
+def _event(said: Any) -> TraceEvent:
+    """Return an event that has what all events have."""
+    if not isinstance(said, dict) or not isinstance(said["ph"], str):
+        raise TypeError("it is no event")
+    return said | {"ts": float(said["ts"])}
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[TextIO]:
-    """Open a worker's trace; name the file if it is damaged."""
+def _reading(path: Path) -> Iterator[Iterator[bytes]]:
+    """Open a worker's trace to read its lines; name the file if it is damaged."""
     try:
-        with _opened(path, "rt") as file:
-            yield file
-    except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
+        with gzip.open(path, "rb") as file:
+            yield _lines(file)
+    except _DAMAGE as error:
         raise PacelineError(
             f"{path} can't be read as a worker's trace: {type(error).__name__}",
             fix="remove that file to merge the others",
         ) from None
 
 
-def _opened(path: Path, mode: str) -> TextIO:
-    """Open a file for writing or reading text; compress it unless its name ends in .json."""
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a trace, which a few bytes of gzip can make endless."""
+    total = 0
+    for line in whole_lines(file, _MOST_LINE_BYTES):
+        total += len(line)
+        if total > _MOST_BYTES:
+            raise ValueError("it is too long")
+        yield line
+    if total == 0:
+        raise EOFError
+
+
+def _opened(path: Path) -> TextIO:
+    """Open a file to write text; compress it unless its name ends in .json."""
     if path.suffix == ".json":
-        return path.open(mode)  # type: ignore[return-value]
-    return gzip.open(path, mode, compresslevel=_LEVEL, encoding="utf-8")  # type: ignore[return-value]
+        return path.open("w")
+    return gzip.open(path, "wt", compresslevel=_LEVEL, encoding="utf-8")  # type: ignore[return-value]
