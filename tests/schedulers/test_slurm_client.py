@@ -12,9 +12,10 @@ from paceline.schedulers.kinds.slurm.controller import Controller, Node, Partiti
 from paceline.schedulers.kinds.slurm.partition_limits import fit as fit_partition
 from paceline.schedulers.kinds.slurm.slurm import Slurm
 from paceline.schedulers.quantities import megabytes_of, minutes_of
-from paceline.schedulers.site import Site
-from paceline.schedulers.submission import check_shared
-from paceline.specs import Job, Limits, PacelineError
+from paceline.schedulers.scheduler import JobState
+from paceline.schedulers.site import CommandFailed, Site
+from paceline.schedulers.submission import SubmittedJob, check_shared
+from paceline.specs import Job, Limits, PacelineError, Run
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,31 @@ def test_no_slurm_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     with pytest.raises(PacelineError, match="there is no command scontrol") as error:
         Slurm().ping()
     assert "paceline testbed up" in str(error.value)
+
+
+@pytest.fixture
+def broken_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A Slurm whose `scontrol show job` fails; `squeue` prints what is in the file `jobs`."""
+    for name, words in {
+        "scontrol": "echo slurm_load_jobs error: Zero Bytes were transmitted >&2; exit 1",
+        "squeue": f"cat {tmp_path}/jobs",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{words}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path / "jobs"
+
+
+def test_a_failed_command_does_not_end_a_job(broken_slurm: Path, tmp_path: Path) -> None:
+    submitted = SubmittedJob(Run(tmp_path), Slurm(), "42")
+    with pytest.raises(CommandFailed):  # squeue fails, too
+        Slurm().state("42")
+    assert not submitted.is_over(lambda: False)
+    broken_slurm.write_text("7\n42\n")
+    with pytest.raises(CommandFailed, match="Zero Bytes"):
+        Slurm().state("42")
+    broken_slurm.write_text("7\n")
+    assert Slurm().state("42") is JobState.UNKNOWN
 
 
 def test_folders_that_nodes_do_not_see(tmp_path: Path) -> None:

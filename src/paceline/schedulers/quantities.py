@@ -9,7 +9,7 @@ def minutes_of(text: str) -> int | None:
     """Return the minutes of 90, 1:30:00 or 2-12 (days-hours); None for no limit."""
     if text.upper() in ("UNLIMITED", "INFINITE", "NONE"):
         return None
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", text)
     if match is None:
         raise PacelineError(
             f"{text!r} is not a time",
@@ -29,7 +29,7 @@ def minutes_of(text: str) -> int | None:
 
 def megabytes_of(text: str) -> int:
     """Return the megabytes of 512M, 4G or 1T; a bare number is megabytes."""
-    match = re.fullmatch(r"(\d+)([KMGT]?)B?", text.upper())
+    match = re.fullmatch(r"(\d{1,15})([KMGT]?)B?", text.upper())
     if match is None or int(match[1]) == 0:
         raise PacelineError(f"{text!r} is not an amount of memory", fix="write 512M, 4G or 1T")
     factor = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}[match[2]]

@@ -112,7 +112,10 @@ class Scheduler(ABC):
 
     @abstractmethod
     def state(self, job_id: str) -> JobState:
-        """Return the state of a job."""
+        """Return the state of a job.
+
+        Raise an error if the scheduler does not answer: `UNKNOWN` means that the job has ended.
+        """
 
     @abstractmethod
     def nodes(self, job_id: str) -> list[str]:

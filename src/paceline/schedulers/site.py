@@ -15,11 +15,11 @@ class Unreachable(PacelineError):
 
 
 class CommandFailed(PacelineError):
-    """A command of the scheduler failed; `output` is its output."""
+    """A command of the scheduler failed; `output` is its output, `code` its exit code."""
 
-    def __init__(self, problem: str, *, fix: str, output: str) -> None:
+    def __init__(self, problem: str, *, fix: str, output: str, code: int) -> None:
         super().__init__(problem, fix=fix)
-        self.output = output
+        self.output, self.code = output, code
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Site:
                 f"{name} refused `{command[0]}`: {last_line(output)}",
                 fix="correct the option that it names, and try again",
                 output=output,
+                code=done.returncode,
             )
         return done.stdout
 

@@ -9,7 +9,7 @@ from paceline.lease.lease import Lease
 from paceline.lease.record import JobHolder
 from paceline.observe.event_writer import EventWriter
 from paceline.schedulers.scheduler import JobState, Scheduler
-from paceline.schedulers.site import Site, Unreachable
+from paceline.schedulers.site import CommandFailed, Site, Unreachable
 from paceline.specs import Ended, Job, PacelineError, Plan, Run
 from paceline.specs.owned_files import open_owned, read_bounded, write_owned
 
@@ -99,14 +99,18 @@ class SubmittedJob:
         """Whether the run has ended.
 
         `has_ended`: whether the run's events record the end. If the job is over and they do not,
-        the batch script was killed, and this function writes the end in its place.
+        the batch script was killed, and this function writes the end in its place. While the
+        scheduler does not answer, the run has not ended.
         """
         if has_ended():
             return True
         if time.monotonic() - self._asked < _ASK_SECONDS:
             return False
         self._asked = time.monotonic()
-        state = self.state
+        try:
+            state = self.state
+        except (CommandFailed, Unreachable):  # such as a controller that is being restarted
+            return False
         if not state.is_over:
             return False
         if not has_ended():

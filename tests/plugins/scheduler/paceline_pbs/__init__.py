@@ -18,6 +18,9 @@ from paceline.specs import Faults, Job, PacelineError, Run
 
 _STATES = {"Q": JobState.PENDING, "H": JobState.PENDING, "W": JobState.PENDING}
 
+_NO_SUCH_JOB = 153
+"""Exit code of qstat for a job that the server does not know."""
+
 
 @dataclass(frozen=True)
 class Pbs(Scheduler):
@@ -134,7 +137,9 @@ class Pbs(Scheduler):
     def _job(self, job_id: str) -> dict[str, Any] | None:
         try:
             found = json.loads(self._call("qstat", "-x", "-f", "-F", "json", job_id))
-        except CommandFailed:
+        except CommandFailed as error:
+            if error.code != _NO_SUCH_JOB:
+                raise
             return None
         jobs: dict[str, dict[str, Any]] = found.get("Jobs", {})
         return next(iter(jobs.values()), None)

@@ -80,10 +80,12 @@ class Slurm(Scheduler):
         return match[1]
 
     def state(self, job_id: str) -> JobState:
-        """Return the state of a job."""
+        """Return the state of a job; raise if Slurm knows the job but does not say."""
         try:
             rows = self.controller.rows("job", job_id)
         except CommandFailed:
+            if job_id in self._own_jobs():
+                raise
             return JobState.UNKNOWN
         found = rows[0].get("JobState", "") if rows else ""
         if found == "COMPLETED":
@@ -105,6 +107,12 @@ class Slurm(Scheduler):
         """Whether the job is preempted, also during its grace time."""
         (row,) = self.controller.rows("job", job_id)
         return row.get("PreemptTime", "None") != "None"
+
+    def _own_jobs(self) -> list[str]:
+        """Return all jobs of this user that Slurm remembers; raise if it does not answer."""
+        return self.controller.call(
+            "squeue", "--me", "--noheader", "--states=all", "--format=%A"
+        ).split()
 
     def cancel(self, job_id: str) -> None:
         """End a job."""
