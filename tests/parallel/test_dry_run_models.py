@@ -70,6 +70,7 @@ class TestMistakes:
                 lambda x: x * float(x.detach().numpy().mean()),
                 "converts a tensor to NumPy",
             ),
+            (Layout(), lambda x: x * len(f"{x.mean():.2f}"), "formats a tensor's value"),
         ],
     )
     def test_code_that_asks_for_numbers_is_named(

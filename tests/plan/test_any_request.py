@@ -10,6 +10,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from paceline.cluster.catalog import link, names, usual_cluster
+from paceline.launch.target import Target
 from paceline.plan.answer import plan_of
 from paceline.plan.inputs import PlanRequest
 from paceline.plan.planner import Planned, make_plan
@@ -104,6 +105,74 @@ def clusters(draw: st.DrawFn) -> Cluster:
     )
 
 
+BLOCKS = {
+    "linear": "nn.Linear({width}, {width})",
+    "mlp": "nn.Sequential(nn.Linear({width}, 64), nn.GELU(), nn.Linear(64, {width}))",
+    "norm": "nn.LayerNorm({width})",
+    "batch norm": "Across(nn.BatchNorm1d({width}))",
+    "convolution": "Across(nn.Conv1d({width}, {width}, 3, padding=1))",
+    "lstm": "First(nn.LSTM({width}, {width}, batch_first=True))",
+    "gru": "First(nn.GRU({width}, {width}, batch_first=True))",
+    "attention": "Attention({width}, {heads})",
+    "encoder": "nn.TransformerEncoderLayer({width}, {heads}, 32, batch_first=True)",
+    "dropout": "nn.Dropout()",
+}
+SCRIPT = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+import paceline
+
+class First(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)[0]
+
+class Across(First):
+    def forward(self, x):
+        return self.inner(x.transpose(1, 2)).transpose(1, 2)
+
+class Attention(First):
+    def __init__(self, width, heads):
+        super().__init__(nn.MultiheadAttention(width, heads, batch_first=True))
+
+    def forward(self, x):
+        return self.inner(x, x, x)[0]
+
+def training():
+    return paceline.Training(
+        model=lambda: nn.Sequential({blocks}, nn.Flatten(), nn.Linear({length} * {width}, 3)),
+        loss=nn.functional.cross_entropy,
+        data=TensorDataset(torch.randn(96, {length}, {width}), torch.zeros(96, dtype=torch.long)),
+        optimizer=lambda parameters: torch.optim.{optimizer}(parameters, lr=0.1),
+        batch={batch},
+        epochs=1,
+    )
+"""
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> str:
+    """Trainings of small random models: a row of blocks, some repeated."""
+    heads = draw(st.sampled_from([1, 2, 3]))
+    sizes = {
+        "heads": heads,
+        "width": heads * draw(st.sampled_from([8, 11])),
+        "length": draw(st.sampled_from([1, 5, 16])),
+    }
+    row = draw(st.lists(st.sampled_from(sorted(BLOCKS)), min_size=1, max_size=4))
+    row *= draw(st.sampled_from([1, 1, 3]))
+    return SCRIPT.format(
+        blocks=", ".join(BLOCKS[each].format(**sizes) for each in row),
+        optimizer=draw(st.sampled_from(["SGD", "AdamW"])),
+        batch=draw(st.sampled_from([1, 2, 7, 32, 96])),
+        **sizes,
+    )
+
+
 # A request takes 0.4 s: fewer of them than of other examples, in each profile.
 FEWER = settings(max_examples=max(10, settings().max_examples // 5))
 
@@ -129,6 +198,20 @@ def test_a_model_on_a_cluster_of_a_file(
         plan_or_explain(replace(request, device=None, cluster=file, nodes=counts))
 
 
+@FEWER
+@given(requests(), scripts(), st.booleans())
+def test_a_random_model_of_torch(request: PlanRequest, script: str, measure: bool) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "train.py"
+        file.write_text(script)
+        batch = request.batch if request.batch and request.batch < 10**5 else None
+        plan_or_explain(
+            replace(
+                request, model=None, train=Target(file, "training"), batch=batch, measure=measure
+            )
+        )
+
+
 def plan_or_explain(request: PlanRequest) -> None:
     """Make a plan and check it; or get an error whose suggestion has a plan."""
     try:
@@ -149,6 +232,8 @@ def plan_or_explain(request: PlanRequest) -> None:
             there.model_copy(update={"nodes": choice.nodes}).write(request.cluster)
         suggested = PlanRequest(
             model=request.model,
+            train=request.train,
+            measure=request.measure,
             device=request.device,
             cluster=request.cluster,
             precision=request.precision,

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import _resolve_process_group as resolve_process_group
 from torch._C._profiler import _ExperimentalConfig as ProfilerConfig
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -41,6 +41,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "GradBucket",
+    "HigherOrderOperator",
     "NormLayer",
     "OpOverload",
     "PrefixStore",

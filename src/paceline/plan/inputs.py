@@ -16,6 +16,17 @@ from paceline.specs.measurements.profile import TrainingPrecision as Precision
 DEFAULT_CLUSTER = Path("cluster.toml")
 DEFAULT_PROFILE = Path("profile.toml")
 
+_MOST = {
+    "--nodes": 10**6,
+    "--batch": 2**40,
+    "--critical-batch": 2**40,
+    "--steps": 10**12,
+    "--budget": 10**15,
+    "--deadline": 10**12,
+    "--time": 10**12,
+}
+"""Largest values of options, in seconds for times: beyond any training, and exact as floats."""
+
 
 @dataclass(frozen=True)
 class PlanRequest:
@@ -46,7 +57,8 @@ class PlanRequest:
     """Time the training here if this machine has the cluster's device."""
 
     def check(self) -> None:
-        """Refuse both or neither of training and model, and options that a model ignores."""
+        """Refuse both or neither of training and model, options that a model ignores, and numbers
+        that are none or too large to compute with."""
         if (self.train is None) == (self.model is None):
             given = "neither was" if self.train is None else "both were"
             raise PacelineError(
@@ -60,6 +72,21 @@ class PlanRequest:
                 raise PacelineError(
                     f"{name} {value} applies to a training of your own, not to --model",
                     fix=f"leave {name} out, or plan your training: paceline plan train.py",
+                )
+        given_numbers = {
+            "--nodes": max(self.nodes) if self.nodes else None,
+            "--batch": self.batch,
+            "--critical-batch": self.critical_batch,
+            "--steps": self.steps,
+            "--budget": self.budget,
+            "--deadline": self.deadline_seconds,
+            "--time": self.slot_seconds,
+        }
+        for name, number in given_numbers.items():
+            if number is not None and not 0 <= number <= _MOST[name]:  # also true for NaN
+                raise PacelineError(
+                    f"{name} {number} is not from 0 to {_MOST[name]:,}",
+                    fix="give a number that a training can have",
                 )
 
 

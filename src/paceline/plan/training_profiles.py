@@ -18,6 +18,8 @@ MEASURE_SECONDS = 0.4
 TRAINED_BYTES = 16
 """Bytes of a parameter in training: itself, its gradient, and some for activations."""
 
+_TIMING_FIX = "see that it trains: `paceline run TRAIN -n 1`; or plan without timing it: --count"
+
 
 @cache
 def load_training(target: Target) -> "Training":
@@ -54,6 +56,7 @@ class TrainingProfiles:
         from paceline.parallel.dry_run.model_profile import profile_of  # noqa: PLC0415
         from paceline.parallel.measured_model import measured, uncounted_measured  # noqa: PLC0415
         from paceline.profile.timing import with_times, with_uncounted  # noqa: PLC0415
+        from paceline.user.mistakes import users_code  # noqa: PLC0415
 
         known = self._cluster.device
         with redirect_stdout(sys.stderr):
@@ -69,12 +72,15 @@ class TrainingProfiles:
                 room = device_kind().memory_bytes(device, Placement())
                 if counted.parameters * TRAINED_BYTES > room:
                     return counted
-                times, rate = uncounted_measured(
-                    training, layout, device=device, budget_seconds=MEASURE_SECONDS
-                )
+                names = ", ".join(counted.uncounted_operators)
+                with users_code(f"timing {names} on this machine", fix=_TIMING_FIX):
+                    times, rate = uncounted_measured(
+                        training, layout, device=device, budget_seconds=MEASURE_SECONDS
+                    )
                 there = known.peak(layout.precision) * known.matmul_efficiency * known.sustained
                 return with_uncounted(counted, times, here, rate / there)
-            times = measured(
-                training, layout, device=device, threads=cores, budget_seconds=MEASURE_SECONDS
-            )
+            with users_code("timing the training on this machine", fix=_TIMING_FIX):
+                times = measured(
+                    training, layout, device=device, threads=cores, budget_seconds=MEASURE_SECONDS
+                )
             return with_times(counted, times, known.name)

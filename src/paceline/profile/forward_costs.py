@@ -9,7 +9,13 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from paceline.comm.torch_internals import TorchDispatchMode, own_parameters, storage_id, tree_leaves
+from paceline.comm.torch_internals import (
+    HigherOrderOperator,
+    TorchDispatchMode,
+    own_parameters,
+    storage_id,
+    tree_leaves,
+)
 from paceline.profile.matmuls import Product, is_uncounted, products_of
 from paceline.profile.regions import Regions
 
@@ -64,6 +70,8 @@ def watched(
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    supports_higher_order_operators = True
+
     def __init__(self, model: nn.Module, regions: Regions) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen = [Seen() for _ in range(regions.last + 1)]
@@ -85,7 +93,11 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run an operator and count it."""
         result = function(*args, **(kwargs or {}))
-        if function.namespace != "prim" and not function.is_view:
+        if isinstance(function, HigherOrderOperator):
+            seen = self.seen[self._regions.now]
+            seen.uncounted.add(function.name())
+            seen.moved[self._divided] += _bytes((args, kwargs or {})) + _bytes(result)
+        elif function.namespace != "prim" and not function.is_view:
             self._count(function, args, kwargs or {}, result)
         return result
 

@@ -92,6 +92,8 @@ def _once(
 class _Clock(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up the seconds of uncounted operators, by region."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, regions: Regions, device: torch.device) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.seconds: Counter[int] = Counter()

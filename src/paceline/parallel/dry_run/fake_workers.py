@@ -32,17 +32,19 @@ from paceline.comm.torch_internals import (
     unset_fake_temporarily,
 )
 from paceline.parallel import data_parallel
-from paceline.parallel.dry_run.torch_stand_ins import Chunks, FakeReplica, agree_at_once, copied
+from paceline.parallel.dry_run.torch_stand_ins import (
+    Chunks,
+    FakeReplica,
+    ValueNeeded,
+    agree_at_once,
+    copied,
+    formatted,
+    refuse_numpy,
+)
 from paceline.specs import Layout, Placement
 
 if TYPE_CHECKING:
     from paceline.comm.signed_store import SignedStore
-
-_OTHER_WORDS = {
-    ".numpy() is not supported for tensor subclasses": "converts a tensor to NumPy",
-    "passed to FakeTensor.__format__": "formats a tensor's value",
-}
-"""torch's messages where code needs values in other ways, and their meaning."""
 
 
 def what_is_lacking(error: Exception) -> str | None:
@@ -53,7 +55,7 @@ def what_is_lacking(error: Exception) -> str | None:
         return "returns a tensor whose shape depends on values"
     if isinstance(error, UnsupportedOperatorException):
         return f"uses {error.func}, which does not define the shape of its result"
-    return next((means for words, means in _OTHER_WORDS.items() if words in str(error)), None)
+    return error.use if isinstance(error, ValueNeeded) else None
 
 
 def in_reality() -> AbstractContextManager[Any]:
@@ -70,6 +72,9 @@ def pretending(layout: Layout) -> Iterator[None]:
         stack.enter_context(replaced(data_parallel, "DistributedDataParallel", FakeReplica))
         # torch's transformer reads a mask to see whether it is causal; shapes do not depend on it.
         stack.enter_context(replaced(*CAUSAL_MASK_CHECK, lambda *_, **__: False))
+        # torch refuses these with errors that say nothing of values.
+        stack.enter_context(replaced(FakeTensor, "numpy", refuse_numpy))
+        stack.enter_context(replaced(FakeTensor, "__format__", formatted))
         # torch's own method copies the mode with each tensor, and later crashes the process.
         stack.enter_context(replaced(FakeTensor, "__deepcopy__", copied))
         if layout.shards > 1:

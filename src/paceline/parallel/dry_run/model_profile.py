@@ -17,6 +17,7 @@ from paceline.parallel.dry_run.fake_workers import (
     what_is_lacking,
     without_memory,
 )
+from paceline.parallel.dry_run.higher_order import HigherOrderCalls
 from paceline.parallel.forward_trace import trace
 from paceline.parallel.parallel_model import autocast, evaluating
 from paceline.parallel.step.model_calls import call, checked_loss
@@ -50,13 +51,19 @@ def profile_of(training: Training, name: str, layout: Layout) -> Profile:
                 lambda output: checked_loss(training.loss(output, batch.target)),
             )
 
-        with autocast(layout, _CPU):
-            _try(*forward(2))
+        higher_order = HigherOrderCalls()
+        with autocast(layout, _CPU), higher_order.explained():
+            with higher_order:
+                _try(*forward(2), higher_order)
             roles = _roles(model, forward(2)[0], sliced)
             return counted(name, model, roles, forward, state_bytes)
 
 
-def _try(forward: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> None:
+def _try(
+    forward: Callable[[], Any],
+    loss: Callable[[Any], torch.Tensor],
+    higher_order: HigherOrderCalls,
+) -> None:
     """Call the user's model and loss once; raise an error that says which line of them fails."""
     what = "the model's forward"
     try:
@@ -67,7 +74,7 @@ def _try(forward: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> Non
     except PacelineError:
         raise
     except Exception as error:
-        if what_is_lacking(error) is not None:
+        if higher_order.names or what_is_lacking(error) is not None:
             raise
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise PacelineError(

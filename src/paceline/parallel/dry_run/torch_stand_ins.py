@@ -6,7 +6,7 @@ This uses private APIs of torch through `comm/torch_internals.py`;
 
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,27 @@ from paceline.comm.torch_internals import (
     unsharded_gradients,
     use_static_shapes,
 )
+
+
+class ValueNeeded(RuntimeError):
+    """Code used a fake tensor in a way that needs its value; `use` says how."""
+
+    def __init__(self, use: str) -> None:
+        super().__init__(use)
+        self.use = use
+
+
+def refuse_numpy(tensor: torch.Tensor, **_: object) -> NoReturn:
+    """Stand in for `Tensor.numpy`, which names no reason for a fake tensor."""
+    del tensor
+    raise ValueNeeded("converts a tensor to NumPy")
+
+
+def formatted(tensor: torch.Tensor, spec: str) -> str:
+    """Stand in for `Tensor.__format__`: `f"{tensor:.3f}"` needs the value, `f"{tensor}"` not."""
+    if spec:
+        raise ValueNeeded("formats a tensor's value")
+    return str(tensor)
 
 
 class FakeReplica(DistributedDataParallel):
