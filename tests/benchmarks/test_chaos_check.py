@@ -230,6 +230,12 @@ def test_what_is_cached_once_is_no_growth(run: tuple[Path, Path]) -> None:
     assert violations(*run) == []
 
 
+def test_files_that_strangers_hold_are_no_leak(run: tuple[Path, Path]) -> None:
+    grown("fds", 8)(run[0])
+    changed("history.jsonl", lambda lines: lines[4].update(kind="strangers"))(run[0])
+    assert violations(*run) == []
+
+
 def test_bits_matter_only_where_they_are_promised(run: tuple[Path, Path]) -> None:
     changed("history.jsonl", lambda lines: lines[0].update(same_bits=False))(run[0])
     one_weight_off_by_a_bit(run[0])

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from paceline.cluster.process import die_with_launcher, name_process
+from paceline.cluster.process import allow_most_files, die_with_launcher, name_process
 from paceline.comm.group_errors import CommunicationError
 from paceline.comm.torch_loading import load_torch
 from paceline.lease.lease import LeaseLost
@@ -56,6 +56,7 @@ def _run(folder: Path) -> int:
     run = Run.open(folder)
     os.environ["PACELINE_RUN"] = str(run.path)
     die_with_launcher()
+    allow_most_files()
     # Block an early warning of the time limit until training can act on it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     job = run.job
