@@ -62,7 +62,9 @@ def _strangers(world: World, fault: Fault) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, _MOST_FILES), most))
     ports = [
-        each.laddr for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN
+        (each.laddr.ip, each.laddr.port)
+        for each in psutil.net_connections("tcp")
+        if each.laddr and each.status == psutil.CONN_LISTEN
     ]
     told(world, fault, ports=len(ports))
     noise = random.Random(fault.number).randbytes(4096)

@@ -95,7 +95,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = function(*args, **(kwargs or {}))
         if isinstance(function, HigherOrderOperator):
             seen = self.seen[self._regions.now]
-            seen.uncounted.add(function.name())
+            seen.uncounted.add(function.name())  # type: ignore[no-untyped-call]
             seen.moved[self._divided] += _bytes((args, kwargs or {})) + _bytes(result)
         elif function.namespace != "prim" and not function.is_view:
             self._count(function, args, kwargs or {}, result)

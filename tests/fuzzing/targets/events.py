@@ -15,12 +15,12 @@ class Known(Run):
     """A run whose job and plan are read once: they are not what is mutated."""
 
     @cached_property
-    def job(self) -> Job:  # type: ignore[override]
+    def job(self) -> Job:
         """The job."""
         return Job.read(self.job_file)
 
     @cached_property
-    def plan(self) -> Plan:  # type: ignore[override]
+    def plan(self) -> Plan:
         """The plan."""
         return Plan.read(self.plan_file)
 

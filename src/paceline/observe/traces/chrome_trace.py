@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TextIO
+from typing import Annotated, Any, BinaryIO, TextIO, cast
 
 from pydantic import Field
 
@@ -145,7 +145,7 @@ def _reading(path: Path) -> Iterator[Iterator[bytes]]:
     """Open a worker's trace to read its lines; name the file if it is damaged."""
     try:
         with gzip.open(path, "rb") as file:
-            yield _lines(file)
+            yield _lines(cast("BinaryIO", file))
     except _DAMAGE as error:
         raise PacelineError(
             f"{path} can't be read as a worker's trace: {type(error).__name__}",
@@ -169,4 +169,4 @@ def _opened(path: Path) -> TextIO:
     """Open a file to write text; compress it unless its name ends in .json."""
     if path.suffix == ".json":
         return path.open("w")
-    return gzip.open(path, "wt", compresslevel=_LEVEL, encoding="utf-8")  # type: ignore[return-value]
+    return gzip.open(path, "wt", compresslevel=_LEVEL, encoding="utf-8")

@@ -30,7 +30,7 @@ class HigherOrderCalls(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Call an operator; note its name if it is of higher order."""
         if isinstance(function, HigherOrderOperator):
-            self.names.add(function.name())
+            self.names.add(function.name())  # type: ignore[no-untyped-call]
         return function(*args, **(kwargs or {}))
 
     @contextmanager
