@@ -199,9 +199,8 @@ class Trainer(WorkerView):
         """Write the weights, and the settings as JSON: a safetensors file, or a folder that
         Hugging Face's `from_pretrained` or torch's DCP loads.
 
-        All workers call it together; worker 0 writes. Weights of more than `file_bytes` are divided
-        into several files. Plain PyTorch loads a file:
-        `model.load_state_dict(safetensors.torch.load_file(path))`.
+        All workers call it together; worker 0 writes. Weights of more than `file_bytes` become
+        several files. Plain PyTorch: `model.load_state_dict(safetensors.torch.load_file(path))`.
         """
         self._check_open()
         to = Export(Path(path), format, file_bytes)

@@ -91,30 +91,9 @@ class Training:
             return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        if isinstance(self.model, nn.Module):
-            raise PacelineError(
-                f"Training(model=…) is a {type(self.model).__name__} that is built already,"
-                " but each worker must build its own",
-                fix=f"write model=lambda: {type(self.model).__name__}(…)",
-            )
-        if isinstance(self.optimizer, torch.optim.Optimizer):
-            name = type(self.optimizer).__name__
-            raise PacelineError(
-                f"Training(optimizer=…) is a {name} that is built already, but each worker builds"
-                " one for its own parameters",
-                fix=f"write optimizer=lambda parameters: torch.optim.{name}(parameters, lr=…)",
-            )
+        self._check_functions()
         if self.pretrained is not None:
             Pretrained.of(self.pretrained)
-        optional = ("collate", "size", "cut", "split", "weight", "schedule", "order")
-        for name in ("model", "loss", "optimizer", *optional):
-            missing = name in optional and getattr(self, name) is None
-            if not missing and not callable(getattr(self, name)):
-                kind = type(getattr(self, name)).__name__
-                raise PacelineError(
-                    f"Training({name}=…) is of type {kind}, which cannot be called",
-                    fix=f"give a function: {name}=lambda …",
-                )
         if self.phases is not None:
             check_phases(self.phases, [name for name in _OF_PHASES if self._is_given(name)])
         if self.has_index:
@@ -147,6 +126,30 @@ class Training:
             if value is not None and value < 1:
                 raise PacelineError(
                     f"Training({name}={value}) trains nothing", fix=f"give {name} of at least 1"
+                )
+
+    def _check_functions(self) -> None:
+        if isinstance(self.model, nn.Module):
+            raise PacelineError(
+                f"Training(model=…) is a {type(self.model).__name__} that is built already,"
+                " but each worker must build its own",
+                fix=f"write model=lambda: {type(self.model).__name__}(…)",
+            )
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            name = type(self.optimizer).__name__
+            raise PacelineError(
+                f"Training(optimizer=…) is a {name} that is built already, but each worker builds"
+                " one for its own parameters",
+                fix=f"write optimizer=lambda parameters: torch.optim.{name}(parameters, lr=…)",
+            )
+        optional = ("collate", "size", "cut", "split", "weight", "schedule", "order")
+        for name in ("model", "loss", "optimizer", *optional):
+            missing = name in optional and getattr(self, name) is None
+            if not missing and not callable(getattr(self, name)):
+                kind = type(getattr(self, name)).__name__
+                raise PacelineError(
+                    f"Training({name}=…) is of type {kind}, which cannot be called",
+                    fix=f"give a function: {name}=lambda …",
                 )
 
     def replace(self, **changes: Any) -> "Training":
