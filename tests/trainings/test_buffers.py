@@ -42,7 +42,7 @@ class Centered(nn.Module):
             self.mean.lerp_(inputs.mean(0), 0.1)
             self.seen = self.seen + len(inputs)  # assigned, not changed in place
             self.steps.data.add_(1)  # changed without a new version
-        return self.layer(inputs - self.mean)
+        return self.layer(inputs - self.mean)  # type: ignore[no-any-return]
 
 
 class Codebook(nn.Module):
@@ -62,7 +62,7 @@ class Codebook(nn.Module):
         nearest = torch.cdist(rows, self.codes).argmin(1)
         if self.training:
             self._move(paceline.gather(rows.detach()), paceline.gather(nearest))
-        return self.out(rows + (self.codes[nearest] - rows).detach())
+        return self.out(rows + (self.codes[nearest] - rows).detach())  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def _move(self, rows: torch.Tensor, nearest: torch.Tensor) -> None:

@@ -10,7 +10,11 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import paceline
-from paceline.specs import Layout
+from paceline.data.batches import Batches
+from paceline.data.loader import Batch
+from paceline.data.order import Sequential
+from paceline.parallel.step.whole_batch import WholeBatch, gathering
+from paceline.specs import Layout, PacelineError
 from ranks import RankFailed, run_ranks
 from trainings.comparison import (
     LAYOUTS,
@@ -196,6 +200,14 @@ def test_what_cannot_be_gathered_is_refused(
 ) -> None:
     with pytest.raises(RankFailed, match=said):
         run_ranks(train, layout.workers, tmp_path, layout=layout)
+
+
+def test_modes_whose_workers_compute_apart_are_refused() -> None:
+    batches = Batches(Sequential(8), batch=4, steps=2, workers=1, rank=0)
+    rows = torch.zeros(4, 2)
+    whole = WholeBatch(Batch(rows, rows, 4, 4), batches, 1, None, apart="canonical")
+    with gathering(whole), pytest.raises(PacelineError, match="--sync canonical"):
+        paceline.gather(rows)
 
 
 def test_outside_a_step_it_returns_its_argument() -> None:
