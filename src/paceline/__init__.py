@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from paceline.parallel.step.whole_batch import gather
     from paceline.specs import PacelineError
     from paceline.train.fit import fit, start
-    from paceline.train.trainer import StepOutput, Trainer
+    from paceline.train.step_output import StepOutput
+    from paceline.train.trainer import Trainer
     from paceline.user.parameters import Parameters
     from paceline.user.phase import Phase
     from paceline.user.pretrained import Pretrained
     from paceline.user.training import Training
+    from paceline.user.validation import Validation
 
 __version__ = "0.1.0"
 
@@ -29,6 +31,7 @@ __all__ = [
     "StepOutput",
     "Trainer",
     "Training",
+    "Validation",
     "fit",
     "gather",
     "start",
@@ -40,9 +43,10 @@ _HOME = {
     "Parameters": "paceline.user.parameters",
     "Phase": "paceline.user.phase",
     "Pretrained": "paceline.user.pretrained",
-    "StepOutput": "paceline.train.trainer",
+    "StepOutput": "paceline.train.step_output",
     "Trainer": "paceline.train.trainer",
     "Training": "paceline.user.training",
+    "Validation": "paceline.user.validation",
     "fit": "paceline.train.fit",
     "gather": "paceline.parallel.step.whole_batch",
     "start": "paceline.train.fit",

@@ -86,12 +86,26 @@ def every_batch(trainer: paceline.Trainer) -> Iterator[int]:
         yield trainer.step(batch).step
 
 
+Finish = Callable[[paceline.Trainer], Trained]
+"""A function that returns the weights to compare, after the last step."""
+
+
+def trained_weights(trainer: paceline.Trainer) -> Trained:
+    """Return the trained weights, without losses."""
+    return Trained.of([], trainer.model)
+
+
 def under_paceline(
-    describe: Describe, layout: Layout, folder: Path, *, loop: Loop = every_batch
+    describe: Describe,
+    layout: Layout,
+    folder: Path,
+    *,
+    loop: Loop = every_batch,
+    finish: Finish = trained_weights,
 ) -> Trained:
     """Train to the end under a layout."""
     trained: list[Trained] = run_ranks(
-        _train, layout.workers, folder, describe, loop, layout=layout
+        _train, layout.workers, folder, describe, loop, None, finish, layout=layout
     )
     return trained[0]
 
@@ -103,6 +117,7 @@ def killed_and_resumed(
     *,
     killed_after: int,
     loop: Loop = every_batch,
+    finish: Finish = trained_weights,
 ) -> Trained:
     """Kill all workers after a step, and resume in new processes from a checkpoint.
 
@@ -114,18 +129,25 @@ def killed_and_resumed(
     with pytest.raises(RankFailed, match="died"):
         run_ranks(_train, layout.workers, folder, describe, loop, killed_after, run=run)
     run.write_job(run.job.model_copy(update={"first_generation": 1}))
-    trained: list[Trained] = run_ranks(_train, layout.workers, folder, describe, loop, run=run)
+    trained: list[Trained] = run_ranks(
+        _train, layout.workers, folder, describe, loop, None, finish, run=run
+    )
     last = describe().total_steps - saved
     return replace(trained[0], losses=trained[0].losses[-last:])
 
 
-def _train(describe: Describe, loop: Loop, killed_after: int | None = None) -> Trained:
+def _train(
+    describe: Describe,
+    loop: Loop,
+    killed_after: int | None = None,
+    finish: Finish = trained_weights,
+) -> Trained:
     with paceline.start(describe()) as trainer:
         for step in loop(trainer):
             if step == killed_after:
                 _wait_for_checkpoint()
                 os.kill(os.getpid(), signal.SIGKILL)
-        trained = Trained.of([], trainer.model)  # gathers shards, so before the groups are gone
+        trained = finish(trainer)  # gathers shards, so before the groups are gone
     return replace(trained, losses=recorded_losses())
 
 

@@ -12,7 +12,7 @@ from paceline.jobs.plan_choice import another_layout
 from paceline.jobs.run_lease import lease_held, submitting
 from paceline.jobs.user_messages import SILENT, Messages, short_path
 from paceline.launch import supervisor
-from paceline.report import RunReader
+from paceline.report import RunReader, RunState
 from paceline.schedulers.submission import SubmittedJob, fit_job
 from paceline.specs import Job, PacelineError, Run
 from paceline.specs.owned_files import check_owned_folder
@@ -45,7 +45,7 @@ def resume(
         )
     if state.status == "finished":
         raise PacelineError(
-            f"{short_path(run.path)} has taken all its {state.planned_steps} steps",
+            f"{short_path(run.path)} has {_end(state)}",
             fix="to train longer, start a new run with more steps or epochs",
         )
     job = run.job.model_copy(update={"first_generation": state.generation + 1})
@@ -53,6 +53,12 @@ def resume(
         _resume_here(run, job, workers, layout or {}, messages)
         return run
     return _resume_there(run, job, cluster, layout or {}, messages)
+
+
+def _end(state: RunState) -> str:
+    """Say how a run has finished."""
+    early = state.finished.reason if state.finished else None
+    return f"finished early: {early}" if early else f"taken all its {state.planned_steps} steps"
 
 
 def _check_checkpoints_owned(run: Run) -> None:

@@ -79,6 +79,15 @@ def sharded(
     return model
 
 
+def reshard(model: nn.Module) -> None:
+    """Free the weights that FSDP2 keeps gathered after a forward without a backward."""
+    from torch.distributed.fsdp import FSDPModule  # noqa: PLC0415 -- as above
+
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
 @dataclass(frozen=True)
 class _TimedCollective:
     """Base of the timed collectives, in the form of FSDP2's custom collectives."""

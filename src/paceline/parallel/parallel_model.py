@@ -126,6 +126,9 @@ class ParallelModel(Protocol):
     def settle(self) -> None:
         """Make the values that may differ between replicas, such as running statistics, equal."""
 
+    def reshard(self) -> None:
+        """Free weights that were gathered from shards, before the shards are changed."""
+
     def evaluating(self) -> AbstractContextManager[None]:
         """Return a context manager that settles the model and puts it in evaluation mode."""
 

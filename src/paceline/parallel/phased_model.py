@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from paceline.data.loader import Batch
-from paceline.parallel.data_parallel import replicated, sharded
+from paceline.parallel.data_parallel import replicated, reshard, sharded
 from paceline.parallel.parallel_model import (
     LastBackward,
     Minimize,
@@ -97,6 +97,12 @@ class PhasedModel(WholeModel):
             phase: [parameter for name, parameter in named if not of.trains(name)]
             for phase, of in self._phases.items()
         }
+
+    def reshard(self) -> None:
+        """Free weights that were gathered from shards, before the shards are changed."""
+        if self._layout.shards > 1:
+            for module in set(self._computing.values()):
+                reshard(module)
 
     def _over_workers(self) -> None:
         layout = self._layout

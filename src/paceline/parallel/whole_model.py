@@ -11,7 +11,7 @@ from paceline.comm.dtensor import full_tensor
 from paceline.data.loader import Batch
 from paceline.parallel.batch_norm import average_running_statistics
 from paceline.parallel.branches import ShardedBranches
-from paceline.parallel.data_parallel import replicated, sharded, synchronizing
+from paceline.parallel.data_parallel import replicated, reshard, sharded, synchronizing
 from paceline.parallel.gradient_norm import squared_norm
 from paceline.parallel.parallel_model import (
     LastBackward,
@@ -200,6 +200,11 @@ class WholeModel:
     def settle(self) -> None:
         """Make the values that may differ between replicas, such as running statistics, equal."""
         average_running_statistics(self.model, self.data_group)
+
+    def reshard(self) -> None:
+        """Free weights that were gathered from shards, before the shards are changed."""
+        if self._layout.shards > 1:
+            reshard(self._module)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -90,7 +90,7 @@ def start(training: Training) -> Iterator[Trainer]:
                 done, all_steps = trainer.progress.steps, trainer.steps
                 print(f"stopped early at {done} of {all_steps} steps", file=sys.stderr)
             telemetry.progress.stopped = outcome != "finished"
-            telemetry.finished(outcome)
+            telemetry.finished(outcome, trainer.stopped_early)
             trainer.close()
 
 

@@ -1,7 +1,7 @@
 """The steps of one generation: model, optimizers, synchronization mode, batches."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -34,9 +34,11 @@ from paceline.train.gradients.same_stream import check_same_stream
 from paceline.train.gradients.sync_hook import sync_hook
 from paceline.train.monitor.monitor import Monitor
 from paceline.train.monitor.telemetry import Telemetry
+from paceline.train.state.kept_objects import KeptObjects
 from paceline.train.state.pretrained_weights import load_pretrained
 from paceline.train.state.training_state import TrainingState
 from paceline.train.state.updates import updates_of
+from paceline.train.state.weight_average import WeightAverage, check_averageable
 from paceline.user.phase import reported_phase
 from paceline.user.pretrained import Pretrained
 from paceline.user.training import Training
@@ -54,12 +56,14 @@ class Stepper:
         sync: SyncSettings,
         faults: Faults,
         may_retire: Callable[[], bool] = lambda: False,
+        kept: KeptObjects | None = None,
     ) -> None:
         sync.check(layout)
         self.training, self.layout, self.sync = training, layout, sync
         self._groups, self._telemetry = groups, telemetry
         self.cursor = Cursor() if training.stream is not None else None
         """The place in the stream after the last step, if the data is one."""
+        self._kept = KeptObjects() if kept is None else kept
         self._clock = telemetry.clock
         self.batches = self._divided(first_step=0)
         share = self.batches.largest_local_batch(min(training.batch, self.batches.order.samples))
@@ -86,6 +90,10 @@ class Stepper:
         """The loss of each update of `_learned_step` that this worker has taken, by phase."""
         self._learned_step = 0
         self._reported = reported_phase(training.phases) if training.phases else ""
+        check_averageable(training.average, sync)
+        self.average = (
+            WeightAverage(training.average, self.parallel_model) if training.average else None
+        )
         self.mode = self._sync_hook()
         self._gradients: list[GradientComputation] = []
         """One per update; set by `begin_at`, after the batches are divided among the workers."""
@@ -159,6 +167,8 @@ class Stepper:
         self.updates_done = 0
         if self.cursor is not None and batch.place is not None:
             self.cursor.place = batch.place
+        if self.average is not None:
+            self.average.update()
         return self._learned.get(self._reported) or nothing_learned()
 
     @property
@@ -210,7 +220,22 @@ class Stepper:
 
     def state(self) -> TrainingState:
         """Return the state that the training needs to continue."""
-        return TrainingState(self.parallel_model, self.updates, self.mode, self.cursor)
+        return TrainingState(
+            self.parallel_model,
+            self.updates,
+            self.mode,
+            self.cursor,
+            self.average,
+            self._kept,
+            is_main=self._groups.placement.rank == 0,
+        )
+
+    @contextmanager
+    def shared_weights(self) -> Iterator[None]:
+        """Load the weights to evaluate and export inside the block: their average, if there is
+        one, or those that the replicas share."""
+        with self.mode.shared_weights(), self.average.loaded() if self.average else nullcontext():
+            yield
 
     def release_groups(self) -> None:
         """Release all process groups; the state stays."""

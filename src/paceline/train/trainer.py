@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,15 +16,18 @@ from paceline.comm.groups import Groups
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch
 from paceline.specs import Faults, Layout, Outcome, PacelineError, SyncSettings, default_sync
+from paceline.train.after_step import AfterStep
 from paceline.train.elastic.agent import ElasticAgent
 from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.elastic.regroup import Regroup
 from paceline.train.export.export import LARGEST_FILE_BYTES, Export, Format, export
-from paceline.train.gradients.evaluation import Evaluation, evaluate
+from paceline.train.gradients.evaluation import Evaluation
 from paceline.train.gradients.made_batch import check_iterable, check_origin
 from paceline.train.monitor.step_windows import Progress
 from paceline.train.monitor.telemetry import Telemetry
+from paceline.train.state.kept_objects import KeptObjects
 from paceline.train.state.updates import Update
+from paceline.train.step_output import StepOutput
 from paceline.train.stepper import Stepper
 from paceline.train.worker_view import WorkerView
 from paceline.user.mistakes import users_code
@@ -33,19 +35,6 @@ from paceline.user.training import Measure, Training
 
 _Result = TypeVar("_Result")
 _CHECK = "check that the model accepts the dataset's inputs, and the loss its output and target"
-
-
-@dataclass(frozen=True)
-class StepOutput:
-    """The result of a step on this worker."""
-
-    step: int
-    """Step number, from 1."""
-    loss: torch.Tensor
-    """Mean loss over the local batch, detached; reading it waits for the device. NaN on workers
-    before the last pipeline stage. With phases: that of the first phase due in every step."""
-    losses: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """With phases: the same for each phase that the step took."""
 
 
 class Trainer(WorkerView):
@@ -79,17 +68,26 @@ class Trainer(WorkerView):
         self._begun = self._stepped = self._closed = False
         self._loss = torch.tensor(torch.nan)
         """Loss of the last step."""
+        self._kept = KeptObjects()
+        self._after_step = AfterStep(
+            training, groups, telemetry, checkpointing, self._kept, self._exported
+        )
+        telemetry.validator = self._after_step.validator
         self._handed: Batches | None = None
         """The division into batches that the last yielded batch belongs to."""
 
         def build(layout: Layout) -> Stepper:
             may_retire = agent.may_retire if agent else lambda: False
             described = checkpointing.described(training) if checkpointing else training
-            return Stepper(described, layout, groups, telemetry, sync, faults, may_retire)
+            return Stepper(
+                described, layout, groups, telemetry, sync, faults, may_retire, self._kept
+            )
 
         self._regroup = Regroup(layout, groups, agent, telemetry, checkpointing, build)
         begin = self._regroup.joined if groups.placement.joins else self._regroup.begun
         self._stepper, self._done = begin()
+        self._unsettled = self._after_step.is_due(self._stepper, self._done)
+        """Whether validation and checkpoint of the last step are still to be done."""
 
     @property
     def model(self) -> nn.Module:
@@ -117,6 +115,11 @@ class Trainer(WorkerView):
         return self._done // self._stepper.batches.steps_per_epoch
 
     @property
+    def stopped_early(self) -> str | None:
+        """Why the training's validation ends it before its last step; None if it does not."""
+        return self._after_step.stops_early
+
+    @property
     def progress(self) -> Progress:
         """Steps, samples and the loss over all workers, as of the last report."""
         return self._telemetry.progress
@@ -124,13 +127,15 @@ class Trainer(WorkerView):
     @property
     def steps_left(self) -> int:
         """Number of steps to take; 0 at the end, or when all workers are asked to stop."""
-        return 0 if self.progress.stopped else max(0, self.steps - self._done)
+        ended = self.progress.stopped or self._after_step.stops_early
+        return 0 if ended else max(0, self.steps - self._done)
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the local batch of each step, until the end or until asked to stop."""
         check_iterable(self.training)
         batches: Iterator[Batch] = iter(())
-        while not self.progress.stopped:
+        while not (self.progress.stopped or self._after_step.stops_early):
+            self._persist(self._save_if_due)
             with self._clock.during("data"):
                 if self._handed is not self._stepper.batches:
                     self._handed = self._stepper.batches
@@ -147,6 +152,7 @@ class Trainer(WorkerView):
         check_origin(batch, self.training)
         if not self._begun:
             self._begin()
+        self._persist(self._save_if_due)
         with nullcontext() if self._stepped else users_code("the first step", _CHECK):
             self._reach(self._done + 1, batch)
         self._stepped = True
@@ -171,22 +177,9 @@ class Trainer(WorkerView):
         """
         self._check_open()
 
-        def evaluated() -> Evaluation:
-            stepper = self._stepper
-            with stepper.mode.shared_weights():
-                return evaluate(
-                    stepper.parallel_model,
-                    self.training,
-                    data,
-                    metrics or {},
-                    stepper.layout,
-                    self._groups,
-                )
-
-        found = self._persist(evaluated)
-        if self._checkpointing is not None:
-            self._checkpointing.metrics = {"loss": found.loss, **found.metrics}
-        self._telemetry.evaluated(self._done, found.samples, found.loss, found.metrics)
+        measures = metrics or {}
+        found = self._persist(lambda: self._after_step.evaluated(self._stepper, data, measures))
+        self._after_step.record(self._done, found)
         return found
 
     def export(
@@ -204,21 +197,7 @@ class Trainer(WorkerView):
         """
         self._check_open()
         to = Export(Path(path), format, file_bytes)
-
-        def exported() -> None:
-            stepper = self._stepper
-            settings = {
-                "steps": self._done,
-                "batch": self.training.batch,
-                "seed": self.training.seed,
-                "layout": stepper.layout.model_dump(),
-            }
-            with stepper.mode.shared_weights(), stepper.parallel_model.evaluating():
-                writes = self._groups.placement.rank == 0
-                weights = stepper.parallel_model.weights()
-                export(weights, to, stepper.model, settings, writes=writes)
-
-        self._persist(exported)
+        self._persist(lambda: self._exported(to))
 
     def conclude(self) -> Outcome:
         """Save the last state, wait until it is on disk, and return how the training ended.
@@ -234,15 +213,32 @@ class Trainer(WorkerView):
             self._regroup.close()
             self._stepper.close()
 
+    def _exported(self, to: Export) -> None:
+        stepper = self._stepper
+        settings = {
+            "steps": self._done,
+            "batch": self.training.batch,
+            "seed": self.training.seed,
+            "layout": stepper.layout.model_dump(),
+            "average": self.training.average,
+        }
+        with stepper.shared_weights(), stepper.parallel_model.evaluating():
+            weights = stepper.parallel_model.weights()
+            export(weights, to, stepper.model, settings, writes=self.is_main)
+
     def _reach(self, step: int, batch: Any) -> None:
         """Take steps up to `step`, the first on `batch` unless the batches were redivided."""
         made = self.training.data is None
-        while self._done < step:
+        while self._done < step or self._unsettled:
             try:
-                if not made and (batch is None or self._handed is not self._stepper.batches):
-                    batch = next(self._stepper.loaded(self._done))
+                if not self._unsettled:
+                    if not made and (batch is None or self._handed is not self._stepper.batches):
+                        batch = next(self._stepper.loaded(self._done))
+                    with self._groups.health.communicating():
+                        self._take_step(self._stepper.made(batch) if made else batch)
                 with self._groups.health.communicating():
-                    self._take_step(self._stepper.made(batch) if made else batch)
+                    self._after_step.run(self._stepper, self._done)
+                self._unsettled = False
             except CommunicationError as error:
                 self._recover(error)
             # Batches that were made for earlier steps are gone: this one becomes the next step.
@@ -264,8 +260,7 @@ class Trainer(WorkerView):
             learned.losses, learned.weights, batch.global_samples, batch.samples
         )
         stepper.monitor.stepped(step)
-        if self._checkpointing is not None:
-            self._checkpointing.after_step(stepper, step)
+        self._unsettled = True
 
     def _persist(self, work: Callable[[], _Result]) -> _Result:
         """Run collective `work`; if a worker is lost meanwhile, regroup and repeat it."""
@@ -287,11 +282,15 @@ class Trainer(WorkerView):
             drop_frames(error)
         why = "a worker joins" if error is None else str(error)
         self._stepper, self._done = self._regroup.recovered(self._stepper, self._done, why)
+        self._unsettled = self._after_step.is_due(self._stepper, self._done)
+
+    def _save_if_due(self) -> None:
+        self._after_step.save(self._stepper, self._done)
 
     def _conclude(self) -> Outcome:
         self._telemetry.report_all()
         self._telemetry.logged.report_last(self.progress.steps)
-        stopped = self._done < self.steps
+        stopped = self._done < self.steps and not self._after_step.stops_early
         if stopped and self._handed and not (self._begun or self.progress.stopped):
             raise PacelineError(
                 "the training loop took no step",

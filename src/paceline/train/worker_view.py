@@ -1,11 +1,14 @@
-"""A worker's rank and device, and the metrics that its loop logs."""
+"""A worker's rank and device, and what its loop logs and keeps."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from paceline.comm.groups import Groups
 from paceline.train.monitor.telemetry import Telemetry
+from paceline.train.state.kept_objects import KeptObjects, Stateful
+from paceline.train.stepper import Stepper
 
 
 class WorkerView:
@@ -13,6 +16,8 @@ class WorkerView:
 
     _groups: Groups
     _telemetry: Telemetry
+    _kept: KeptObjects
+    _stepper: Stepper
 
     @property
     def rank(self) -> int:
@@ -46,3 +51,18 @@ class WorkerView:
         log the same names. `watch`, the report and all listeners show them.
         """
         self._telemetry.logged.log(metrics)
+
+    def keep(self, name: str, kept: Stateful) -> None:
+        """Save an object's `state_dict()` in checkpoints: tensors, numbers, strings, lists, dicts.
+
+        After a resume, this loads the object's state. All workers call it together, before the
+        first step, with objects whose state is equal on all workers.
+        """
+        self._kept.keep(name, kept)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Return a context manager that loads the averaged weights of `Training(average=…)`.
+
+        `evaluate` and `export` do this themselves. All workers enter it together, between steps.
+        """
+        return self._stepper.shared_weights()

@@ -21,6 +21,7 @@ from paceline.user.data_checks import check_without_index, samples_of
 from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase, check_phases, of_phases
 from paceline.user.pretrained import Pretrained
+from paceline.user.validation import Validation
 
 Measure = Callable[[Any, Any], torch.Tensor]
 """`measure(output, target)`: return a scalar, the mean over the samples of the batch."""
@@ -67,6 +68,11 @@ class Training:
     shuffle: bool = True
     order: Callable[[int], Order] | None = None
     """`order(seed)`: return the sample order, such as a curriculum; overrides the dataset's own."""
+    average: float | None = None
+    """Decay of an exponential moving average of the weights, such as 0.999; `trainer.evaluate` and
+    `trainer.export` use the averaged weights."""
+    validation: Validation | None = None
+    """Evaluation on held-out data while training: metrics, the best model, early stopping."""
     seed: int = 0
     """Seed of the initial weights, the sample order and dropout."""
     loaders: int = 0
@@ -112,6 +118,7 @@ class Training:
                 f"Training(branches=…) is of type {type(self.branches).__name__}",
                 fix='give a pattern of parameter names, such as branches="*.experts.*"',
             )
+        self._check_evaluation()
         if (self.epochs is None) == (self.steps is None):
             given = "both" if self.epochs is not None else "neither"
             raise PacelineError(
@@ -151,6 +158,22 @@ class Training:
                     f"Training({name}=…) is of type {kind}, which cannot be called",
                     fix=f"give a function: {name}=lambda …",
                 )
+
+    def _check_evaluation(self) -> None:
+        if self.validation is not None:
+            samples_of(self.validation.data)
+        if self.validation is not None and self.phases is not None:
+            raise PacelineError(
+                "Training was given phases=… together with validation=…, which needs one loss",
+                fix="leave validation= out, and log metrics in your own loop with trainer.log",
+            )
+        if self.average is not None and not (
+            isinstance(self.average, float) and 0 < self.average < 1
+        ):
+            raise PacelineError(
+                f"Training(average={self.average!r}) is no decay between 0 and 1",
+                fix="give a number such as 0.999, or leave average= out",
+            )
 
     def replace(self, **changes: Any) -> "Training":
         """Return this training with some fields changed, checked again."""

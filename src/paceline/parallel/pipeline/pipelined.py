@@ -18,7 +18,7 @@ from torch.distributed.pipelining import (
 from paceline.comm.dtensor import full_tensor, local_tensor
 from paceline.data.loader import Batch
 from paceline.parallel.batch_norm import BatchNorms, average_running_statistics
-from paceline.parallel.data_parallel import average, sharded
+from paceline.parallel.data_parallel import average, reshard, sharded
 from paceline.parallel.gradient_norm import squared_norm
 from paceline.parallel.parallel_model import (
     LastBackward,
@@ -190,6 +190,12 @@ class PipelinedModel:
         """Make the values that may differ between replicas, such as running statistics, equal."""
         for stage in self._stages.values():
             average_running_statistics(stage.model, self.data_group)
+
+    def reshard(self) -> None:
+        """Free weights that were gathered from shards, before the shards are changed."""
+        if self._layout.shards > 1:
+            for module in self._modules.values():
+                reshard(module)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

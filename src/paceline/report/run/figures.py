@@ -28,6 +28,8 @@ class Summary(Spec):
     """Optimizer steps taken; a step that was repeated after an interruption counts once, here and
     in all other figures."""
     planned_steps: int | None
+    finished_early: str | None
+    """Why the run finished before its planned steps, such as a validation without progress."""
     samples: int
     seconds: float
     """From the beginning of the first step to the end of the last."""
@@ -77,6 +79,7 @@ def summary(state: RunState) -> Summary:
         status=state.status,
         steps=steps,
         planned_steps=state.planned_steps,
+        finished_early=done.reason if done else None,
         samples=samples,
         seconds=seconds,
         samples_per_second=rate,

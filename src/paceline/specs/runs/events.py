@@ -263,6 +263,8 @@ class Finished(Event):
     samples: Whole
     seconds: Seconds
     """Time from the start of the first step to the end of the last."""
+    reason: str | None = None
+    """Why training finished before its last step; None if it did not."""
 
 
 class Ended(Event):

@@ -3,6 +3,7 @@
 import sys
 import time
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,9 +20,20 @@ from paceline.membership.service import Begin
 from paceline.observe.event_writer import EventWriter
 from paceline.observe.protection_state import ProtectionState
 from paceline.schedulers.task_placement import is_preempted
-from paceline.specs import Damaged, NotSaved, Outcome, Placement, Resumed, Run, Saved, Source
+from paceline.specs import (
+    Damaged,
+    NotSaved,
+    Outcome,
+    Placement,
+    Resumed,
+    Run,
+    Saved,
+    Saving,
+    Source,
+)
 from paceline.specs.owned_files import write_owned
 from paceline.train.elastic.agent import ElasticAgent
+from paceline.train.elastic.kept_equality import check_kept_equal
 from paceline.train.elastic.peer_copies import PeerCopies
 from paceline.train.elastic.snapshot import check_same_data, counted_by, data_identity, snapshot_of
 from paceline.train.monitor.telemetry import Telemetry
@@ -44,7 +56,7 @@ class Checkpointing:
     ) -> None:
         self._run, self._training, self._groups = run, training, groups
         self._writer, self._telemetry, self._agent = writer, telemetry, agent
-        self._settings = run.plan.saving
+        self._settings = _keeping_best(run.plan.saving, training)
         self.share = run.job.share
         """Whether the group can read what the run writes."""
         self._storage = opened(run.checkpoint_place, share=self.share)
@@ -87,6 +99,16 @@ class Checkpointing:
                 progress, state = self._telemetry.progress, stepper.state()
                 self._copies.copy(snapshot_of(state, progress, self._data, self.metrics))
 
+    @property
+    def best_file(self) -> Path:
+        """The file for the weights of the best model."""
+        return self._run.path / "best.safetensors"
+
+    def save_best(self, stepper: Stepper) -> None:
+        """Save the best model so far, unless the run saves nothing."""
+        if self._settings.every_steps != 0:
+            self.save(stepper)
+
     def save(self, stepper: Stepper) -> None:
         """Start to save a checkpoint after the last step. All workers call this together."""
         self._check_lease()
@@ -97,6 +119,7 @@ class Checkpointing:
             progress.save_agreed = False  # an earlier window may still have asked for it
             if progress.steps in (self._restored_step, self._started_step):
                 return
+            check_kept_equal(stepper.state().kept, self._groups)
             if self._ledger is not None:
                 self._ledger.sync()
             self._saver.save(snapshot_of(stepper.state(), progress, self._data, self.metrics))
@@ -300,3 +323,10 @@ class Checkpointing:
         self._writer.write(
             kind(time=time.time(), node=placement.node, generation=placement.generation, **fields)
         )
+
+
+def _keeping_best(saving: Saving, training: Training) -> Saving:
+    """Return the settings with the metric of the training's validation, unless they name one."""
+    if training.validation is None or saving.keep_best is not None:
+        return saving
+    return saving.model_copy(update={"keep_best": " ".join(training.validation.compared)})

@@ -192,6 +192,8 @@ class Regroup:
         if source == "members":
             best = max(reports, key=lambda each: each["steps"])
             self._telemetry.regrouped(best, stepper.batches, done)
+            if self._telemetry.validator is not None:
+                self._telemetry.validator.agree(reports)
         checkpointing.begin(stepper, done)
         return _Restored(stepper, done, max(0, reached - done), source)
 

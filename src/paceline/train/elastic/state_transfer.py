@@ -37,7 +37,7 @@ def transfer_state(
 
 
 def _give(state: TrainingState, device: torch.device, to: int, step: int) -> None:
-    tensors = dict(_tensors(state))
+    tensors = dict(_tensors(state, device))
     head = Contents(
         step=step,
         values=state.values(),
@@ -60,21 +60,24 @@ def _take(state: TrainingState, device: torch.device, donor: int) -> None:
     words = torch.empty(int(length), dtype=torch.uint8, device=device)
     dist.recv(words, donor)
     head = Contents.model_validate_json(words.cpu().numpy().tobytes())
-    state.prepare(head)
-    tensors = dict(_tensors(state))
+    state.prepare(head, device)
+    tensors = dict(_tensors(state, device))
     for message in _messages([tensors[name] for name in head.tensors]):
         flat = torch.empty(sum(each.nbytes for each in message), dtype=torch.uint8, device=device)
         dist.recv(flat, donor)
         parts = torch.split(flat, [each.nbytes for each in message])
         for each, part in zip(message, parts, strict=True):
             _bytes(each).copy_(part)
+    state.kept.received(head)
 
 
-def _tensors(state: TrainingState) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(state: TrainingState, device: torch.device) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield all tensors of a worker that holds the whole state."""
     for stored in state.parallel_model.stored():
         yield f"model/{stored.name}", local_tensor(stored.tensor).detach()
     yield from state.optimizer_tensors()
+    for name, tensor in state.kept.tensors():
+        yield name, tensor.to(device).contiguous()
 
 
 def _messages(tensors: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:

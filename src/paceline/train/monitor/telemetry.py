@@ -33,6 +33,7 @@ from paceline.train.monitor.logged_rows import name_bits, packed_rows
 from paceline.train.monitor.non_finite import not_finite, ranks_where
 from paceline.train.monitor.profiler import Tracing
 from paceline.train.monitor.step_windows import OTHERS, Progress, Unreported, Window, window_steps
+from paceline.train.state.validator import Validator
 
 STATES_PER_SECOND, STATES_APART_SECONDS = 2000, 5.0
 """Limit on worker states that all workers write per second, and the longest interval per worker."""
@@ -75,6 +76,8 @@ class Telemetry:
         self._window_steps = 1
         self._open = Unreported()
         self._edge = time.perf_counter()
+        self.validator: Validator | None = None
+        """The state of the training's validation; None if it has none."""
         self.logged = LoggedMetrics(groups, self.write_once)
         """Metrics of the user's loop."""
 
@@ -125,6 +128,7 @@ class Telemetry:
             "loss": done.loss,
             "window_steps": self._window_steps,
             "logged": self.logged.names,
+            "validation": self.validator and self.validator.state_dict(),
         }
 
     def regrouped(self, reported: dict[str, Any], batches: Batches, done: int) -> None:
@@ -223,19 +227,14 @@ class Telemetry:
         """Record an evaluation of the model."""
         self.write_once(Evaluated, step=step, samples=samples, loss=loss, metrics=metrics)
 
-    def finished(self, outcome: Outcome) -> None:
-        """Write the last state and how the training ended."""
+    def finished(self, outcome: Outcome, reason: str | None = None) -> None:
+        """Write the last state and how the training ended; `reason`: why before its last step."""
         if self._tracing:
             self._tracing.end()
         self._write_state()
         done = self.progress
-        self.write_once(
-            Finished,
-            outcome=outcome,
-            steps=done.steps,
-            samples=done.samples,
-            seconds=done.seconds,
-        )
+        counts = {"steps": done.steps, "samples": done.samples, "seconds": done.seconds}
+        self.write_once(Finished, outcome=outcome, reason=reason, **counts)
 
     def write_once(self, kind: Any, **fields: Any) -> None:
         """Write an event on worker 0, for all workers."""

@@ -6,7 +6,7 @@ differ, each saves its own tensors under its number.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -22,8 +22,11 @@ from paceline.data.streams import BEGINNING, Cursor
 from paceline.parallel.parallel_model import ParallelModel, StateTensor
 from paceline.specs import PacelineError
 from paceline.sync.hook import Hook
+from paceline.train.state.kept_objects import KeptObjects
+from paceline.train.state.optimizer_room import keys_by_parameter, room_for
 from paceline.train.state.plain_values import is_scalar, plain, scalar_dtype
 from paceline.train.state.updates import Update
+from paceline.train.state.weight_average import WeightAverage
 
 
 @dataclass
@@ -36,6 +39,10 @@ class TrainingState:
     mode: Hook
     cursor: Cursor | None = None
     """The place in the stream, if the data is one."""
+    average: WeightAverage | None = None
+    kept: KeptObjects = field(default_factory=KeptObjects)
+    is_main: bool = True
+    """Whether this is worker 0, which writes what is equal on all workers."""
 
     @cached_property
     def _stored(self) -> list[StateTensor]:
@@ -44,7 +51,7 @@ class TrainingState:
 
     def sections(self) -> dict[str, list[Piece]]:
         """Return the pieces that this worker writes, in sections that change together."""
-        names = ("frozen", "model", "optimizer", "own", "sync")
+        names = ("frozen", "model", "optimizer", "own", "sync", "average", "kept")
         sections: dict[str, list[Piece]] = {name: [] for name in names}
         consensus = self._consensus()
         for stored in self._stored:
@@ -58,6 +65,11 @@ class TrainingState:
         for name, tensor, extent, writes in self._mode_tensors(f"replica-{self._replica}/"):
             if writes:
                 sections["sync"] += extent.written(name, tensor)
+        for name, tensor, extent, writes in self._average_tensors():
+            if writes:
+                sections["average"] += extent.written(name, tensor)
+        for name, tensor in self.kept.tensors() if self.is_main else ():
+            sections["kept"] += Extent.everything(tuple(tensor.shape)).pieces(name, tensor)
         return {section: pieces for section, pieces in sections.items() if pieces}
 
     def scalars(self) -> dict[str, Scalar]:
@@ -84,6 +96,8 @@ class TrainingState:
         return {
             **values,
             "stream": plain(self.cursor.place, "the stream") if self.cursor else None,
+            "average": self.average.updates if self.average else 0,
+            "kept": self.kept.saved()[0],
             "sync": {
                 "replicas": self._stored[0].replicas,
                 "differ": self.mode.replicas_differ,
@@ -111,6 +125,9 @@ class TrainingState:
         for name, tensor, extent, _ in self._mode_tensors(mine):
             if name in manifest.tensors and (same or not name.startswith("replica-")):
                 pieces += extent.pieces(name, tensor)
+        if manifest.values.get("average"):
+            for name, tensor, extent, _ in self._average_tensors():
+                pieces += extent.pieces(name, tensor)
         fill(pieces, manifest, storage)
         if differed:
             chosen = [self._replica] if same and self._own else list(range(replicas))
@@ -121,17 +138,19 @@ class TrainingState:
                 [each.local for each in every], [consensus[id(each.parameter)] for each in every]
             )
         self._restore_values(manifest)
+        self.kept.restore(manifest, storage)
         self.mode.restored(numbers, same_replicas=same)
 
-    def prepare(self, manifest: Contents) -> None:
+    def prepare(self, manifest: Contents, device: torch.device) -> None:
         """Restore the scalars of a state, and allocate its tensors, to be filled later."""
+        self.kept.prepare(manifest, device)
         self.mode.resuming(manifest.values["sync"])
         self._prepare_optimizers(manifest, "")
         self._restore_values(manifest)
 
     def optimizer_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the optimizers' tensors by name, if they are equal on all replicas."""
-        for name, tensor, _, _ in self._optimizer_tensors(""):
+        """Yield the optimizers' tensors and averages, if they are equal on all replicas."""
+        for name, tensor, _, _ in (*self._optimizer_tensors(""), *self._average_tensors()):
             yield name, tensor
 
     def _restore_values(self, manifest: Contents) -> None:
@@ -142,6 +161,8 @@ class TrainingState:
             update.scaling.restore(values["scaling"])
         if self.cursor is not None:
             self.cursor.place = manifest.values.get("stream") or BEGINNING
+        if self.average is not None:
+            self.average.updates = manifest.values.get("average", 0)
 
     @property
     def _replica(self) -> int:
@@ -205,6 +226,13 @@ class TrainingState:
             else:
                 yield f"{whose}{name}", kept.tensor, stored.in_replica, stored.writes
 
+    def _average_tensors(self) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
+        """Yield the averages of the weights."""
+        for stored in self._stored if self.average is not None else ():
+            average = self.average.of(stored.tensor) if self.average else None
+            if average is not None:
+                yield f"average/{stored.name}", average, stored.extent, stored.writes
+
     def _optimizer_states(self, update: Update) -> Iterator[tuple[StateTensor, dict[str, Any]]]:
         for stored in self._stored:
             if stored.tensor in update.optimizer.state:
@@ -248,7 +276,7 @@ class TrainingState:
                 f" but {len(groups)} in the checkpoint of step {manifest.step}",
                 fix="resume with the optimizer that the run was started with, or start a new run",
             )
-        keys = _keys_by_parameter(manifest, whose)
+        keys = keys_by_parameter(manifest, whose)
         state: dict[int, dict[str, Any]] = {}
         numbers = {
             id(parameter): number
@@ -259,7 +287,7 @@ class TrainingState:
         for stored in self._stored:
             if id(stored.tensor) in numbers and stored.name in keys:
                 state[numbers[id(stored.tensor)]] = {
-                    key: _room(stored, manifest, key, whose) for key in sorted(keys[stored.name])
+                    key: room_for(stored, manifest, key, whose) for key in sorted(keys[stored.name])
                 }
         begin = 0
         described = []
@@ -296,28 +324,3 @@ def _kept_values(update: Update, manifest: Contents) -> dict[str, Any]:
         )
     found: dict[str, Any] = kept[update.phase] if update.phase else manifest.values
     return found
-
-
-def _keys_by_parameter(manifest: Contents, whose: str) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for name in (*manifest.tensors, *manifest.scalars):
-        rest = name.removeprefix(f"{whose}optimizer/")
-        if rest != name:
-            parameter, _, key = rest.rpartition("/")
-            found.setdefault(parameter, set()).add(key)
-    return found
-
-
-def _room(stored: StateTensor, manifest: Contents, key: str, whose: str) -> Any:
-    """Return a scalar of the optimizer state, or an empty tensor to load one of its tensors."""
-    name = f"{whose}optimizer/{stored.name}/{key}"
-    if name in manifest.scalars:
-        scalar = manifest.scalars[name]
-        if scalar.dtype is None:
-            return scalar.value
-        return torch.tensor(scalar.value, dtype=getattr(torch, scalar.dtype))
-    kept = manifest.tensors[name]
-    dtype = getattr(torch, kept.dtype)
-    if kept.shape == stored.extent.whole:
-        return torch.empty_like(stored.tensor.detach(), dtype=dtype)
-    return torch.empty(kept.shape, dtype=dtype, device=stored.tensor.device)

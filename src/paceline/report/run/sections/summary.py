@@ -80,6 +80,8 @@ def _rows(figures: Summary) -> list[tuple[str, str | None]]:
 
 def _remarks(figures: Summary) -> list[str]:
     remarks = []
+    if figures.finished_early:
+        remarks.append(f"Finished early: {figures.finished_early}.")
     if figures.sync != "allreduce":
         remarks.append(f"Synchronization mode: --sync {figures.sync}.")
     return remarks + [
