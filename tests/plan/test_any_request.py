@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
@@ -198,6 +199,8 @@ def test_a_model_on_a_cluster_of_a_file(
         plan_or_explain(replace(request, device=None, cluster=file, nodes=counts))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @FEWER
 @given(requests(), scripts(), rarely(True))
 def test_a_random_model_of_torch(request: PlanRequest, script: str, measure: bool | None) -> None:
