@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import paceline
+from paceline.parallel.sample_trial import try_samples
 from paceline.specs import Layout, PacelineError
 from ranks import RankFailed, run_ranks
 from train.trainings import CLASSES, FEATURES, classification
@@ -124,6 +125,23 @@ def test_it_resumes_after_a_kill(plain: dict[Describe, Trained], tmp_path: Path)
     killed_and_resumed(codebook, LAYOUTS["2 replicas"], tmp_path, killed_after=5).check_equals(
         plain[codebook].after(4)
     )
+
+
+def tried_losses() -> list[int]:
+    """Return the calls that a loss with a closure has counted."""
+    calls: list[int] = []
+    counted = classification(loss=lambda output, target: (calls.append(1), output.sum())[1])
+    assert try_samples(counted, counted.model(), torch.device("cpu")).branches == frozenset()
+    return calls
+
+
+def test_a_trial_before_training_leaves_no_traces() -> None:
+    model = Centered()
+    trial = try_samples(centered(), model, torch.device("cpu"))
+    assert trial.steady == {"steps"}
+    assert (int(model.steps), int(model.seen)) == (0, 0)
+    assert all(each.grad is None for each in model.parameters())
+    assert tried_losses() == []
 
 
 def fit_without_rules() -> None:

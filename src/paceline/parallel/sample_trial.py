@@ -1,7 +1,7 @@
 """Single samples in a plain model, before training: what they leave unused, what they change.
 
-All workers try the same samples on a copy of the model that shares its trainable parameters. So the
-trial changes nothing and needs little memory.
+All workers try the same samples on a copy of the model that shares its trainable parameters, and on
+a copy of the loss. So the trial changes nothing and needs little memory.
 """
 
 import copy
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -102,10 +103,23 @@ def _try(training: Training, model: nn.Module, batch: Batch) -> _Seen:
 
 def _losses(training: Training, model: nn.Module, batch: Batch) -> Iterator[torch.Tensor]:
     if training.phases is None:
-        yield checked_loss(training.loss(call(model, batch.inputs), batch.target))
+        loss = _copied(training.loss)
+        yield checked_loss(loss(call(model, batch.inputs), batch.target))
     else:
         for phase in training.phases.values():
-            yield checked_loss(phase.loss(model, batch.inputs, batch.target))
+            yield checked_loss(_copied(phase.loss)(model, batch.inputs, batch.target))
+
+
+def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Copy a function with the values of its closure, such as a count of its calls."""
+    if not isinstance(function, FunctionType) or not function.__closure__:
+        return copy.deepcopy(function)
+    cells = tuple(CellType(copy.deepcopy(cell.cell_contents)) for cell in function.__closure__)
+    copied = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
+    )
+    copied.__kwdefaults__ = function.__kwdefaults__
+    return copied
 
 
 @contextmanager
