@@ -117,8 +117,10 @@ def loop() -> None:
     with paceline.start(training()) as trainer:
         for batch in trainer:
             trainer.step(batch)
+            trainer.model.eval()  # batch norm must not count the batch twice
             with torch.no_grad():
                 right = accuracy(trainer.model(batch.inputs), batch.target)
+            trainer.model.train()
             trainer.log(accuracy=right, rate=trainer.optimizer.param_groups[0]["lr"])
 
 

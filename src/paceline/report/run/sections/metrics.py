@@ -144,4 +144,6 @@ def _chart(state: RunState, name: str, altair: ModuleType) -> Chart:
     caption = "Points: evaluations." if _EVALUATED in shown else "Means over the workers."
     spec = finish(chart.properties(width="container", height=HEIGHT_PIXELS), label)
     key = f"metric-{name.replace('/', '-')}"
-    return Chart(key, name.capitalize(), caption, label, spec)
+    # The loss in training has a chart of its own.
+    title = "Loss in validation" if name == "loss" else name.capitalize()
+    return Chart(key, title, caption, label, spec)
