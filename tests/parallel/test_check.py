@@ -284,6 +284,11 @@ def test_what_fails_is_one_sentence(training: Any, workers: int, says: str) -> N
         checked(training(), workers)
 
 
+def test_batches_that_the_loop_makes_are_not_compared() -> None:
+    (found,) = checked(classification(data=None)).values()
+    assert (found.state, "nothing to compare" in found.text) == ("note", True)
+
+
 def test_a_batch_of_one_sample_is_not_divided() -> None:
     assert "one sample" in checked(classification(batch=1), workers=1)["loss"].text
 
