@@ -65,8 +65,8 @@ def adapted_llama() -> nn.Module:
     model: nn.Module = llama()
     model.requires_grad_(False)
     for block in model.model.layers:  # type: ignore[union-attr]
-        block.self_attn.q_proj = Adapted(block.self_attn.q_proj)  # type: ignore[union-attr,arg-type]
-        block.self_attn.v_proj = Adapted(block.self_attn.v_proj)  # type: ignore[union-attr,arg-type]
+        block.self_attn.q_proj = Adapted(block.self_attn.q_proj)
+        block.self_attn.v_proj = Adapted(block.self_attn.v_proj)
     return model
 
 

@@ -35,7 +35,8 @@ def refuse_differences(
 
     `bind` returns the device to compute on. A check that takes too long is given up.
     """
-    if torch.cuda.is_initialized():  # by the user's script; a forked process cannot use it then
+    # A forked process cannot use CUDA if the user's script has used it.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return [Finding("check", "note", "skipped, because the script has used CUDA already")]
     findings = _forked(training, layout, bind)
     refuse_bad(findings)
