@@ -84,12 +84,11 @@ def training() -> paceline.Training:
 
 def struck() -> None:
     """Train; the worker VICTIM dies after the discriminator's update of a step."""
-    described, calls = training(), 0
+    described, done = training(), 0
 
     def fatal(model: nn.Module, noise: Any, real: Any) -> torch.Tensor:
-        nonlocal calls
-        calls += 1
-        if calls == KILLED_IN_STEP // 2 and os.environ["PACELINE_RANK"] == os.environ["VICTIM"]:
+        is_victim = os.environ["PACELINE_RANK"] == os.environ["VICTIM"]
+        if done == KILLED_IN_STEP - 1 and is_victim:
             os.kill(os.getpid(), signal.SIGKILL)
         return generator_loss(model, noise, real)
 
@@ -97,5 +96,5 @@ def struck() -> None:
     phases = described.phases | {"generator": replace(described.phases["generator"], loss=fatal)}  # type: ignore[operator]
     with paceline.start(replace(described, phases=phases)) as trainer:
         for batch in trainer:
-            trainer.step(batch)
+            done = trainer.step(batch).step
         trainer.export(Path("weights.safetensors"))

@@ -34,6 +34,7 @@ from paceline.train.gradients.same_stream import check_same_stream
 from paceline.train.gradients.sync_hook import sync_hook
 from paceline.train.monitor.monitor import Monitor
 from paceline.train.monitor.telemetry import Telemetry
+from paceline.train.state.closure import ClosureUpdates
 from paceline.train.state.kept_objects import KeptObjects
 from paceline.train.state.pretrained_weights import load_pretrained
 from paceline.train.state.training_state import TrainingState
@@ -105,6 +106,7 @@ class Stepper:
         self._open = False
         """Whether a step is in progress."""
         self._stream_checked = False
+        self._closures = ClosureUpdates(self.parallel_model, groups)
 
     @property
     def keeps_state(self) -> bool:
@@ -129,18 +131,12 @@ class Stepper:
 
     def loaded(self, done: int, processes: int = 0) -> Iterator[Batch]:
         """Load this worker's batches of the steps after step `done`, which is the last."""
-        training, device = self.training, self._groups.device
+        training, form, device = self.training, self.training.form, self._groups.device
         batches = replace(self.batches, first_step=done)
         if training.stream is not None and self.cursor is not None:
-            return load_stream(
-                training.stream,
-                self.cursor.place,
-                batches,
-                device,
-                training.form,
-                processes=processes,
-            )
-        return load(training.data, batches, device, training.form, processes=processes)
+            place = self.cursor.place
+            return load_stream(training.stream, place, batches, device, form, processes=processes)
+        return load(training.data, batches, device, form, processes=processes)
 
     def made(self, collated: Any) -> Batch:
         """Return a batch that this worker made. All workers call this together."""
@@ -160,8 +156,11 @@ class Stepper:
             update = self.updates[number]
             if step % update.every == 0:
                 self._current = number
-                learned = self.forward_and_backward(batch, step)
-                self.update(step)
+                if update.closure:
+                    learned = self._evaluate_and_update(batch, step)
+                else:
+                    learned = self.forward_and_backward(batch, step)
+                    self.update(step)
                 self._learned[update.phase] = learned
             self.updates_done = number + 1
         self.updates_done = 0
@@ -178,6 +177,14 @@ class Stepper:
 
     def forward_and_backward(self, batch: Batch, step: int) -> BatchLoss:
         """Compute the gradients of the mean loss over the global batch."""
+        learn = self._begin_update(batch, step)
+        learned = self.monitor.learned(step, self.parallel_model, learn)
+        with self._clock.during("communication"):
+            self._settling[self._current].settle(batch)
+        return learned
+
+    def _begin_update(self, batch: Batch, step: int) -> Callable[[], BatchLoss]:
+        """Return the function that computes the gradients of the current update."""
         if isinstance(self.parallel_model, PhasedModel):
             self.parallel_model.begin(self.updates[self._current].phase)
         self._clock.turn("forward")
@@ -185,11 +192,7 @@ class Stepper:
         self._buffers.remember()
         with self._clock.apart(self._waited):
             self.mode.before_forward(step)
-        learn = partial(self._gradients[self._current].learn, self.parallel_model, batch, step - 1)
-        learned = self.monitor.learned(step, self.parallel_model, learn)
-        with self._clock.during("communication"):
-            self._settling[self._current].settle(batch)
-        return learned
+        return partial(self._gradients[self._current].learn, self.parallel_model, batch, step - 1)
 
     def update(self, step: int) -> None:
         """Synchronize and clip gradients, update the weights and the learning rate."""
@@ -209,6 +212,17 @@ class Stepper:
         self._open = False
         self._clock.turn("other")
 
+    def _evaluate_and_update(self, batch: Batch, step: int) -> BatchLoss:
+        """Let an optimizer evaluate the loss as often as it needs, and update the weights."""
+        learn = self._begin_update(batch, step)
+        undoable = self._faults.regroup and self.layout.workers > 1 and self.keeps_state
+        learned = self._closures.take(self.updates[self._current], learn, undoable=undoable)
+        with self._clock.during("communication"):
+            self._settling[self._current].settle(batch)
+        self._open = False
+        self._clock.turn("other")
+        return learned
+
     def discard_step(self) -> None:
         """Discard the gradients and buffers of an update that was interrupted."""
         if not self._open:
@@ -217,12 +231,14 @@ class Stepper:
         for parameter in self.parallel_model.parameters():
             parameter.grad = None
         self._buffers.restore()
+        self._closures.undo()
 
     def state(self) -> TrainingState:
         """Return the state that the training needs to continue."""
+        updates = [each for update in self.updates for each in update.with_wrapped()]
         return TrainingState(
             self.parallel_model,
-            self.updates,
+            updates,
             self.mode,
             self.cursor,
             self.average,
@@ -275,13 +291,9 @@ class Stepper:
         )
 
     def _sync_hook(self) -> Hook:
+        optimizer, report = self.updates[0].optimizer, self._telemetry.sync_changed
         return sync_hook(
-            self.sync,
-            self.layout,
-            self._groups,
-            self.parallel_model,
-            self.updates[0].optimizer,
-            self._telemetry.sync_changed,
+            self.sync, self.layout, self._groups, self.parallel_model, optimizer, report
         )
 
     def _divided(self, *, first_step: int) -> Batches:
@@ -299,16 +311,9 @@ class Stepper:
         )
 
     def _new_gradients(self) -> list[GradientComputation]:
+        common = (self.training, self.layout, self._groups, self.mode)
         return [
-            gradient_computation(
-                self.training,
-                self.layout,
-                self._groups,
-                self.mode,
-                update.scaling,
-                self.batches,
-                update.phase,
-            )
+            gradient_computation(*common, update.scaling, self.batches, update.phase)
             for update in self.updates
         ]
 

@@ -32,6 +32,8 @@ class Phase:
     """Build the learning-rate schedule, which advances once per update of this phase."""
     clip: float | None = None
     """Clip the gradient of the phase's parameters to this norm."""
+    closure: bool = False
+    """Call `optimizer.step(closure)`: the optimizer evaluates loss and gradient several times."""
 
     def __post_init__(self) -> None:
         if isinstance(self.optimizer, torch.optim.Optimizer):

@@ -25,6 +25,7 @@ from paceline.sync.hook import Hook
 from paceline.train.state.kept_objects import KeptObjects
 from paceline.train.state.optimizer_room import keys_by_parameter, room_for
 from paceline.train.state.plain_values import is_scalar, plain, scalar_dtype
+from paceline.train.state.state_lists import flattened, with_lists
 from paceline.train.state.updates import Update
 from paceline.train.state.weight_average import WeightAverage
 
@@ -35,7 +36,7 @@ class TrainingState:
 
     parallel_model: ParallelModel
     updates: Sequence[Update]
-    """The single update of a step, or that of each phase."""
+    """The single update of a step, or that of each phase, after those that it wraps."""
     mode: Hook
     cursor: Cursor | None = None
     """The place in the stream, if the data is one."""
@@ -92,7 +93,7 @@ class TrainingState:
             if update.phase:
                 values.setdefault("phases", {})[update.phase] = _values(update)
             else:
-                values = _values(update)
+                values |= _values(update)
         return {
             **values,
             "stream": plain(self.cursor.place, "the stream") if self.cursor else None,
@@ -236,7 +237,7 @@ class TrainingState:
     def _optimizer_states(self, update: Update) -> Iterator[tuple[StateTensor, dict[str, Any]]]:
         for stored in self._stored:
             if stored.tensor in update.optimizer.state:
-                yield stored, update.optimizer.state[stored.tensor]
+                yield stored, flattened(update.optimizer.state[stored.tensor])
 
     def _optimizer_tensors(self, whose: str) -> Iterator[tuple[str, torch.Tensor, Extent, bool]]:
         for update in self.updates:
@@ -286,9 +287,8 @@ class TrainingState:
         }
         for stored in self._stored:
             if id(stored.tensor) in numbers and stored.name in keys:
-                state[numbers[id(stored.tensor)]] = {
-                    key: room_for(stored, manifest, key, whose) for key in sorted(keys[stored.name])
-                }
+                rooms = {key: room_for(stored, manifest, key, whose) for key in keys[stored.name]}
+                state[numbers[id(stored.tensor)]] = with_lists(rooms)
         begin = 0
         described = []
         for own, kept in zip(optimizer.param_groups, groups, strict=True):
@@ -314,13 +314,12 @@ def _values(update: Update) -> dict[str, Any]:
 
 def _kept_values(update: Update, manifest: Contents) -> dict[str, Any]:
     """Return the values of an update in a checkpoint; raise if it was trained with other phases."""
-    kept = manifest.values.get("phases", {})
-    if bool(update.phase) != bool(kept) or (update.phase and update.phase not in kept):
-        names = ", ".join(kept) or "none"
+    phases = manifest.values.get("phases", {})
+    found: dict[str, Any] = phases.get(update.phase, {}) if update.phase else manifest.values
+    if "groups" not in found:
         raise PacelineError(
-            f"the checkpoint of step {manifest.step} has the phases {names}, but the training has"
-            f" {f'a phase {update.phase}' if update.phase else 'no phases'} now",
+            f"the checkpoint of step {manifest.step} has the phases {', '.join(phases) or 'none'},"
+            f" but the training has {f'a phase {update.phase}' if update.phase else 'none'} now",
             fix="resume with the phases that the run was started with, or start a new run",
         )
-    found: dict[str, Any] = kept[update.phase] if update.phase else manifest.values
     return found

@@ -1,12 +1,13 @@
 """The optimizers of a training: a single one, or one per phase."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.comm.groups import Groups
+from paceline.parallel.check.optimizer_trial import OptimizerTrial
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.phased_model import PhasedModel
 from paceline.parallel.step.loss_scaling import LossScaling
@@ -28,11 +29,24 @@ class Update:
     clip: float | None
     every: int = 1
     """Taken in every this many steps."""
+    closure: bool = False
+    """Whether the optimizer evaluates loss and gradient itself, several times."""
 
     @property
     def prefix(self) -> str:
         """Prefix of its names in a checkpoint."""
         return f"phases/{self.phase}/" if self.phase else ""
+
+    def with_wrapped(self) -> Iterator["Update"]:
+        """Yield one update per optimizer that this one wraps, such as SAM's, and then this one.
+
+        Their state is saved beside it. It comes last: loading it joins what both share again.
+        """
+        for name, value in vars(self.optimizer).items():
+            if isinstance(value, torch.optim.Optimizer) and value.state is not self.optimizer.state:
+                phase = f"{self.phase}.{name}" if self.phase else name
+                yield replace(self, phase=phase, optimizer=value, schedule=None)
+        yield self
 
 
 def updates_of(
@@ -48,20 +62,29 @@ def updates_of(
         name: str,
         of: Training | Phase,
         named: Iterable[tuple[str, torch.nn.Parameter]],
-        every: int,
+        closure: bool,
     ) -> Update:
-        optimizer = _checked(of.optimizer(Parameters(named)))
+        parameters = list(named)
+        optimizer = _checked(of.optimizer(Parameters(parameters)))
+        OptimizerTrial(of.optimizer, closure).check(parameters, layout, groups)
         schedule = of.schedule(optimizer) if of.schedule else None
         scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
-        return Update(name, optimizer, schedule, scaling, of.clip, every)
+        return Update(name, optimizer, schedule, scaling, of.clip, closure=closure)
 
     if training.phases is None:
-        return [update("", training, parallel_model.named_parameters(), every=1)]
+        return [update("", training, parallel_model.named_parameters(), closure=False)]
     assert isinstance(parallel_model, PhasedModel)
-    return [
-        update(name, phase, parallel_model.trained_by(name), every=phase.every)
-        for name, phase in training.phases.items()
-    ]
+    updates = []
+    for name, phase in training.phases.items():
+        built = update(name, phase, parallel_model.trained_by(name), closure=phase.closure)
+        updates.append(replace(built, every=phase.every))
+        if phase.closure and layout.precision == "fp16":
+            raise PacelineError(
+                f"phase {name} has a closure and precision=fp16, but an optimizer that evaluates"
+                " the loss itself cannot skip an update that overflowed",
+                fix="use --precision bf16 or fp32",
+            )
+    return updates
 
 
 def _checked(built: object) -> torch.optim.Optimizer:
