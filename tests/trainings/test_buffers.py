@@ -130,7 +130,12 @@ def test_it_resumes_after_a_kill(plain: dict[Describe, Trained], tmp_path: Path)
 def tried_losses() -> list[int]:
     """Return the calls that a loss with a closure has counted."""
     calls: list[int] = []
-    counted = classification(loss=lambda output, target: (calls.append(1), output.sum())[1])
+
+    def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        calls.append(len(target))
+        return output.sum()
+
+    counted = classification(loss=loss)
     assert try_samples(counted, counted.model(), torch.device("cpu")).branches == frozenset()
     return calls
 
