@@ -3,7 +3,6 @@
 Every episode draws from a generator of its own number, so that any worker plays it alike.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,9 +77,7 @@ def play(trainer: paceline.Trainer) -> Iterator[int]:
     """Nine episodes per step do not divide among two workers."""
     while trainer.steps_left:
         begin = (trainer.steps - trainer.steps_left) * EPISODES
-        mine = slice_of(
-            EPISODES, int(os.environ["PACELINE_WORKERS"]), int(os.environ["PACELINE_RANK"])
-        )
+        mine = slice_of(EPISODES, trainer.workers, trainer.rank)
         weights = {name: full_tensor(each) for name, each in trainer.model.state_dict().items()}
         yield trainer.step(batch_of(weights, range(begin + mine.start, begin + mine.stop))).step
 
