@@ -78,7 +78,7 @@ def test_transformers_loads_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "tuned"
     weights = run_ranks(export_text, 2, tmp_path, folder, layout=Layout(shards=2))[0]
     names = {path.name for path in folder.iterdir()}
-    assert {"config.json", "model.safetensors.index.json", "paceline.json"} <= names
+    assert {"config.json", "model.safetensors.index.json", "settings.json"} <= names
     assert "model-00001-of-" in str(sorted(names))
     loaded: Any = AutoModelForCausalLM.from_pretrained(folder)
     assert type(loaded).__name__ == "LlamaForCausalLM"

@@ -23,4 +23,4 @@ def write(
     one_file = sum(tensor.nbytes for tensor in state.values()) <= file_bytes
     writer = FileSystemWriter(path, single_file_per_rank=one_file)
     save(state, storage_writer=writer, no_dist=True)
-    return path / "paceline.json"
+    return path / "settings.json"

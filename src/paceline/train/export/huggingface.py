@@ -33,4 +33,4 @@ def write(
             state[name] = state[first]
     save: Any = model.save_pretrained
     save(path, state_dict=state, max_shard_size=file_bytes)
-    return path / "paceline.json"
+    return path / "settings.json"
