@@ -78,7 +78,10 @@ def optimizer(parameters: paceline.Parameters) -> torch.optim.Optimizer:
     """Decay the weights of convolutions, not biases and those of batch norm."""
     decayed = [each for _, each in parameters.named() if each.ndim > 1]
     others = [each for _, each in parameters.named() if each.ndim == 1]
-    groups = [{"params": decayed, "weight_decay": 1e-3}, {"params": others}]
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": 1e-3},
+        {"params": others},
+    ]
     return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 
 

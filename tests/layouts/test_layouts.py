@@ -164,7 +164,7 @@ def test_bf16_follows_fp32_and_is_not_it(alone: dict[str, dict[str, Any]], tmp_p
 def overflow_on_one_worker() -> tuple[float, float, bool]:
     """The scale before and after a step in which only worker 1's shard overflowed; was it taken?"""
     with paceline.start(training_of("cnn")) as trainer:
-        stepper, batch = trainer._stepper, next(trainer._loaded(0))
+        stepper, batch = trainer._stepper, next(trainer._stepper.loaded(0))
         stepper.forward_and_backward(batch, 1)
         weights: list[Any] = [each.detach().clone() for each in trainer.model.parameters()]
         before = stepper.updates[0].scaling.scale
