@@ -29,6 +29,7 @@ def training():
         ("translation", 1e-2),  # of a loss that is near 0
         ("graphs", 1e-4),
         ("stream", 1e-5),
+        ("gan", 1e-5),
     ],
 )
 def test_fifty_steps_on_one_to_four_workers(example: str, rel: float, tmp_path: Path) -> None:
