@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from paceline.specs import PacelineError
+from paceline.specs import PacelineError, Saving
 from paceline.specs.plans.saving import Best
 
 _NAME = re.compile(r"[A-Za-z_][\w./-]{0,79}", re.ASCII)
@@ -69,6 +69,12 @@ class Validation:
         if sense in ("min", "max"):
             return Best("min" if sense == "min" else "max", metric)
         return Best("min" if self.best == "loss" else "max", self.best)
+
+    def keeping_best(self, saving: Saving) -> Saving:
+        """Return settings that keep the best checkpoint, by this metric unless they name one."""
+        if saving.keep_best is not None:
+            return saving
+        return saving.model_copy(update={"keep_best": " ".join(self.compared)})
 
     def steps_between(self, steps_per_epoch: int) -> int:
         """Return the number of steps between validations."""

@@ -28,7 +28,6 @@ from paceline.specs import (
     Resumed,
     Run,
     Saved,
-    Saving,
     Source,
 )
 from paceline.specs.owned_files import write_owned
@@ -56,7 +55,9 @@ class Checkpointing:
     ) -> None:
         self._run, self._training, self._groups = run, training, groups
         self._writer, self._telemetry, self._agent = writer, telemetry, agent
-        self._settings = _keeping_best(run.plan.saving, training)
+        validation = training.validation
+        saving = run.plan.saving
+        self._settings = validation.keeping_best(saving) if validation else saving
         self.share = run.job.share
         """Whether the group can read what the run writes."""
         self._storage = opened(run.checkpoint_place, share=self.share)
@@ -323,10 +324,3 @@ class Checkpointing:
         self._writer.write(
             kind(time=time.time(), node=placement.node, generation=placement.generation, **fields)
         )
-
-
-def _keeping_best(saving: Saving, training: Training) -> Saving:
-    """Return the settings with the metric of the training's validation, unless they name one."""
-    if training.validation is None or saving.keep_best is not None:
-        return saving
-    return saving.model_copy(update={"keep_best": " ".join(training.validation.compared)})
