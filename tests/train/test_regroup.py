@@ -155,7 +155,8 @@ def test_replicas_go_on_with_what_they_make(tmp_path: Path) -> None:
     assert regroups(run)[0].workers == 2
     (record,) = read_ledger(run.ledger)
     assert (record.by, record.steps, record.incomplete_steps) == ("made", 60, ())
-    assert record.made in (10 * (3 * steps + 2 * (60 - steps)) for steps in (22, 23, 24))
+    # Ten per worker and step: three workers, then two, and three again if a new one joins in time.
+    assert 60 * 20 < record.made < 60 * 30
 
 
 @pytest.mark.timeout(120)
