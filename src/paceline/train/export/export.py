@@ -1,6 +1,7 @@
 """Export of the trained weights in one of several formats, by one worker."""
 
 import json
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,13 @@ class Export:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = _WRITERS[self.format](on_cpu(), self.path, model, self.file_bytes)
         contents = settings | {"torch": torch.__version__, "parameters": described}
+        beside.unlink(missing_ok=True)  # it may have another mode
         beside.write_text(json.dumps(contents, indent=2))
+        # safetensors creates files with mode 0600, whatever the umask.
+        folder, stem = (self.path, "*") if self.path.is_dir() else (beside.parent, self.path.stem)
+        for pattern in (f"{stem}.safetensors", f"{stem}-?????-of-?????.safetensors"):
+            for file in folder.glob(pattern):
+                file.chmod(stat.S_IMODE(beside.stat().st_mode))
 
 
 def export(
