@@ -16,9 +16,10 @@ setup: $(VENV)/.installed  ## a virtual environment with Paceline and its tools
 
 $(VENV)/.installed: pyproject.toml constraints.txt requirements/ci.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) --require-hashes -r requirements/ci.txt
 	@# torch by its exact version: a range would pull another build and gigabytes with it
-	$(INSTALL) $$(cat constraints.txt)
+	$(INSTALL) --no-deps $$(cat constraints.txt)
+	@# pip trusts an installed torch, which requirements/ci.txt leaves out, and installs its needs
+	$(INSTALL) --require-hashes -r requirements/ci.txt
 	@# nothing is left to download, unless requirements/ci.txt lacks it: a test tells
 	$(INSTALL) --no-build-isolation -c constraints.txt -e '.[dev]'
 	@if [ -d .git ] && [ -z "$$CI" ]; then $(BIN)/pre-commit install --install-hooks || true; fi
