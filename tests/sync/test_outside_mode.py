@@ -38,17 +38,22 @@ import time, dataclasses, pathlib
 quick = training
 
 class Slow(nn.Linear):
-    calls = 0
-
     def forward(self, x):
         time.sleep(0.05)
-        self.calls += 1
-        if self.calls == 6:
-            pathlib.Path(__file__).with_name("begun").touch()
         return super().forward(x)
 
+class Marked(torch.optim.SGD):
+    taken = 0
+
+    def step(self, closure=None):
+        self.taken += 1
+        if self.taken == 6:
+            pathlib.Path(__file__).with_name("begun").touch()
+        return super().step(closure)
+
 def training():
-    return dataclasses.replace(quick(), model=lambda: Slow(12, 2), steps=30)
+    return dataclasses.replace(quick(), model=lambda: Slow(12, 2), steps=30,
+        optimizer=lambda parameters: Marked(parameters, lr=0.1))
 """
 
 

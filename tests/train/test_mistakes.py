@@ -261,7 +261,7 @@ def _run(folder: Path, function: str, *, expect: int, **environment: Any) -> tup
 
 def test_a_run_with_a_mistake(tmp_path: Path) -> None:
     run, said = _run(tmp_path, "training", expect=2, WIDTH="4")
-    assert "the first step failed: RuntimeError: mat1 and mat2 shapes" in said
+    assert "RuntimeError: mat1 and mat2 shapes" in said
     assert "Traceback" not in said
     logs = "".join(each.read_text() for each in run.logs.iterdir())
     assert "Traceback" in logs, "the log has the whole story"

@@ -70,12 +70,7 @@ class Stepper:
         share = self.batches.largest_local_batch(min(training.batch, self.batches.order.samples))
         # Arrange the model before building the optimizer: sharding replaces the parameters.
         self.parallel_model: ParallelModel = parallelize(
-            training,
-            layout,
-            groups,
-            largest_local_batch=share,
-            sync=sync,
-            clock=telemetry.clock,
+            training, layout, groups, largest_local_batch=share, sync=sync, clock=self._clock
         )
         if training.pretrained is not None:
             given, says = Pretrained.of(training.pretrained), groups.placement.rank == 0
@@ -179,9 +174,13 @@ class Stepper:
         """Compute the gradients of the mean loss over the global batch."""
         learn = self._begin_update(batch, step)
         learned = self.monitor.learned(step, self.parallel_model, learn)
-        with self._clock.during("communication"):
-            self._settling[self._current].settle(batch)
+        self._settle_buffers(batch)
         return learned
+
+    def _settle_buffers(self, batch: Batch) -> None:
+        if (settling := self._settling[self._current]).needed:
+            with self._clock.during("communication"):
+                settling.settle(batch)
 
     def _begin_update(self, batch: Batch, step: int) -> Callable[[], BatchLoss]:
         """Return the function that computes the gradients of the current update."""
@@ -217,8 +216,7 @@ class Stepper:
         learn = self._begin_update(batch, step)
         undoable = self._faults.regroup and self.layout.workers > 1 and self.keeps_state
         learned = self._closures.take(self.updates[self._current], learn, undoable=undoable)
-        with self._clock.during("communication"):
-            self._settling[self._current].settle(batch)
+        self._settle_buffers(batch)
         self._open = False
         self._clock.turn("other")
         return learned

@@ -32,10 +32,13 @@ class BufferSettling:
     _agreed: list[Buffer] | None = field(default=None, init=False)
     """The buffers to settle in each step; None before the first."""
 
+    @property
+    def needed(self) -> bool:
+        """Whether forward may leave other values on other workers."""
+        return self.group is not None and bool(self.buffers.own)
+
     def settle(self, batch: Batch) -> None:
         """Settle the buffers after a step's forwards. All workers call this together."""
-        if self.group is None or not self.buffers.own:
-            return
         if self._agreed is None:
             self.buffers.find_untraced()
         changed = [
