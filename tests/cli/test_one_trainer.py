@@ -16,6 +16,8 @@ from paceline.lease.store import LeaseFolder
 from paceline.report import RunReader
 from paceline.specs import Run
 
+pytestmark = pytest.mark.slow
+
 STEPS = 400
 SLOW = f"""
 import time, dataclasses, pathlib

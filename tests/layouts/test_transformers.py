@@ -14,6 +14,8 @@ from paceline.specs import Layout
 from ranks import run_ranks
 from train.trainings import recorded_losses
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY, LENGTH, STEPS = 64, 12, 8
 
 LAYOUTS = {

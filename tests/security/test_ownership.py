@@ -16,6 +16,8 @@ from paceline.specs import PacelineError, Run
 from paceline.specs.owned_files import make_folder, open_owned, write_owned
 from ranks import new_run
 
+pytestmark = pytest.mark.slow
+
 OTHER_USER = 65534
 
 MORE = (

@@ -16,6 +16,8 @@ from sync.simulated import Replicas, trained
 from sync.stepwise import whole_and_resumed
 from train.trainings import classification
 
+pytestmark = pytest.mark.slow
+
 STEPS = 12
 CODES = [
     "int8",

@@ -14,6 +14,8 @@ from paceline.parallel.fitted_layout import fitted, fitting
 from paceline.report import RunReader
 from paceline.specs import Layout, Regrouped, Run
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import os, signal, time
 import torch

@@ -20,6 +20,8 @@ from trainings.comparison import (
     under_paceline,
 )
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY, LENGTH, RANK = 32, 8, 2
 FOLDER, BLOCKS = "pretrained", "blocks.safetensors"
 
