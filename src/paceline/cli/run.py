@@ -106,7 +106,8 @@ def run(
     """Train on the devices of this machine.
 
     Example:  paceline run train.py -n 2
-              paceline run train.py -n 2 -- --lr 3e-4
+
+    With script arguments:  paceline run train.py -n 2 -- --lr 3e-4
     """
     from paceline.cli.dry_run import dry_run as show_dry_run
     from paceline.cli.dry_run import refuse_cluster

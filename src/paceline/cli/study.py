@@ -123,7 +123,8 @@ def study(
     """Measure how a training scales and what limits it, or whether it learns as well.
 
     Example:  paceline study train.py --nodes 1,2,4,8 --kind strong
-              paceline study train.py --nodes 1,4 --kind quality --seeds 5
+
+    Quality:  paceline study train.py --nodes 1,4 --kind quality --seeds 5
 
     Repeat the command to continue an interrupted study.
     """
