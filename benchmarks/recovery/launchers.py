@@ -22,10 +22,10 @@ _SUPERVISE = """
 import sys
 from pathlib import Path
 from paceline.jobs.local_run import train_here
-from paceline.jobs.run_lease import held
+from paceline.jobs.run_lease import lease_held
 from paceline.specs import Run
 run = Run.open(Path(sys.argv[1]))
-with held(run) as lease:
+with lease_held(run) as lease:
     train_here(run, lease)
 """
 _STORE_PORT = 29400
