@@ -19,8 +19,8 @@ from torch.nn import functional as F
 
 from paceline.comm.torch_internals import BatchNormLayer, check_input_dim, current_backward
 from paceline.specs import Layout, PacelineError
+from paceline.specs.units import first_few
 
-_NAMED_LAYERS = 3
 _KNOWN_FORWARDS = (BatchNormLayer.forward, nn.SyncBatchNorm.forward)
 
 
@@ -128,29 +128,24 @@ def _check(layers: dict[str, BatchNormLayer], layout: Layout, micro_batches: int
     )
     if layout.batch_norm is None:
         raise PacelineError(
-            f"the model normalizes over the batch in {_listed(layers)}, but a batch is divided"
+            f"the model normalizes over the batch in {first_few(layers)}, but a batch is divided"
             f" over {parts}: the statistics of a part differ from those of the whole",
             fix=f"give {local} or{f', {undivided},' if micro_batches > 1 else ''} `--batch-norm"
             " synchronized` (as on one device: two small sums per layer)",
         )
     if micro_batches > 1:
         raise PacelineError(
-            f"batch_norm='synchronized' in {_listed(layers)}, but a local batch is divided into"
+            f"batch_norm='synchronized' in {first_few(layers)}, but a local batch is divided into"
             f" {micro_batches} micro-batches: the first cannot use the statistics of the last",
             fix=f"train {undivided}, or give {local}",
         )
     own = {name: layer for name, layer in layers.items() if not _is_known(layer)}
     if own:
         raise PacelineError(
-            f"batch_norm='synchronized', but {_listed(own)} cannot share statistics, because of"
+            f"batch_norm='synchronized', but {first_few(own)} cannot share statistics, because of"
             " a custom forward",
             fix=f"use torch's nn.BatchNorm layers as they are, or give {local}",
         )
-
-
-def _listed(layers: dict[str, BatchNormLayer]) -> str:
-    more = len(layers) - _NAMED_LAYERS
-    return ", ".join(list(layers)[:_NAMED_LAYERS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _is_known(layer: BatchNormLayer) -> bool:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from paceline.specs import PacelineError
+from paceline.specs.units import first_few
 
 _TOLERANCE = 1e-3
 """Far above fp32 rounding, far below the error of a wrong gradient."""
@@ -46,10 +47,9 @@ class Reference:
             if name not in found or not _close(found[name], part):
                 wrong.append(f"the gradient of {name}")
         if wrong:
-            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             raise PacelineError(
                 f"{type(model).__name__} computes different results when it is {how}:"
-                f" {', '.join(wrong[:3])}{more} differ from the whole model's on two samples",
+                f" {first_few(wrong)} differ from the whole model's on two samples",
                 fix="use --shards, which works with any model; or look in its forward for values"
                 " that reach these other than through arguments of blocks and layers",
             )

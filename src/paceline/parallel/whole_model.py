@@ -29,6 +29,7 @@ from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.step.step_clock import LastGradient
 from paceline.parallel.weight_extent import extent
 from paceline.specs import Layout, PacelineError
+from paceline.specs.units import first_few
 from paceline.user.training import Measure
 
 
@@ -139,11 +140,9 @@ class WholeModel:
             for name, parameter in self.model.named_parameters()
             if parameter.requires_grad and parameter.grad is None
         ]
-        more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
         module = unused[0].rpartition(".")[0]
         raise PacelineError(
-            f"this step did not use {', '.join(unused[:3])}{more}, but the samples tried before"
-            " training did",
+            f"this step did not use {first_few(unused)}, but the samples tried before training did",
             fix=f'give Training(branches="{module}.*"), a pattern of the parameters that a step may'
             " leave unused",
         )

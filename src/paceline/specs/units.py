@@ -2,6 +2,7 @@
 
 import datetime
 import math
+from collections.abc import Iterable
 
 
 def duration(seconds: float) -> str:
@@ -91,6 +92,13 @@ def shortened(text: str, longest: int) -> str:
 def count(number: int, thing: str) -> str:
     """Format a count with its noun: `1 worker`, `4 workers`."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def first_few(names: Iterable[str], most: int = 3) -> str:
+    """List the first names and count the others: `a, b, c and 4 more`."""
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def percent(share: float) -> str:

@@ -19,14 +19,13 @@ from paceline.parallel.parallel_model import evaluating
 from paceline.parallel.step.whole_batch import gather_calls
 from paceline.specs import Layout
 from paceline.specs.finding import Finding
-from paceline.specs.units import count, size
+from paceline.specs.units import count, first_few, size
 from paceline.user.buffer_rules import rule_of
 from paceline.user.mistakes import users_code
 from paceline.user.training import Training
 
 _COPIES = 4
 """Weights, gradients and what forward and backward need beside them, in weights."""
-_NAMED = 3
 
 
 def check(
@@ -155,7 +154,7 @@ def _unused(unused: list[str]) -> Finding:
         return Finding(
             "unused",
             "note",
-            f"the loss of these samples does not depend on {_listed(unused)}",
+            f"the loss of these samples does not depend on {first_few(unused)}",
             "if no step uses them, call requires_grad_(False) on them",
         )
     return Finding("unused", "ok", "every trainable parameter has a gradient")
@@ -177,31 +176,26 @@ def _buffers(subject: Subject, few: FewSamples) -> Finding:
         return Finding(
             "buffers",
             "bad",
-            f"forward changes {_listed(differ)} by the samples that it sees: each worker would get"
-            " other values",
+            f"forward changes {first_few(differ)} by the samples that it sees: each worker would"
+            " get other values",
             f'say how workers agree: Training(buffers={{"{differ[0]}": "average"}}), "sum" or'
             ' "worker0"',
         )
     how = "settled by Training(buffers=…)" if unequal else "on every worker alike"
-    text = f"forward changes {_listed(names)}, {how}" if names else "unchanged"
+    text = f"forward changes {first_few(names)}, {how}" if names else "unchanged"
     return Finding("buffers", "ok", text)
 
 
 def _batch_norm(layers: list[str], layout: Layout) -> Finding:
     if layout.batch_norm is not None:
-        return Finding("batch norm", "ok", f"{layout.batch_norm} in {_listed(layers)}")
+        return Finding("batch norm", "ok", f"{layout.batch_norm} in {first_few(layers)}")
     return Finding(
         "batch norm",
         "note",
-        f"{_listed(layers)} normalize over the batch; compared here with fixed statistics",
+        f"{first_few(layers)} normalize over the batch; compared here with fixed statistics",
         "give run or submit `--batch-norm synchronized` (as on one device) or `--batch-norm local`"
         " (each worker normalizes its own samples)",
     )
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _weight_bytes(model: nn.Module | None) -> int:

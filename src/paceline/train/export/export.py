@@ -16,7 +16,8 @@ from paceline.train.export import dcp, huggingface, safetensors_files
 Format = Literal["safetensors", "huggingface", "dcp"]
 Weights = Iterator[tuple[str, torch.Tensor]]
 Write = Callable[[Weights, Path, nn.Module, int], Path]
-"""Write weights to a path, in files of at most so many bytes; return the path of the settings."""
+"""`write(weights, path, model, file_bytes)`: write files of at most `file_bytes` bytes each, and
+return the path of the settings."""
 
 LARGEST_FILE_BYTES = 5 * 10**9
 """Default size of a file, as of Hugging Face's own."""

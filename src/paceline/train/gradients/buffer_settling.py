@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from paceline.data.loader import Batch
 from paceline.specs import PacelineError
+from paceline.specs.units import first_few
 from paceline.train.gradients.buffers import Buffer, Buffers
 from paceline.user.buffer_rules import BufferRules, rule_of
 
@@ -115,6 +116,5 @@ class BufferSettling:
 
 
 def _listed(buffers: Sequence[Buffer]) -> str:
-    names = ", ".join(each.name for each in buffers[:3])
-    more = f" and {len(buffers) - 3} more" if len(buffers) > 3 else ""
-    return f"the buffer{'s' if len(buffers) > 1 else ''} {names}{more}"
+    names = first_few(each.name for each in buffers)
+    return f"the buffer{'s' if len(buffers) > 1 else ''} {names}"

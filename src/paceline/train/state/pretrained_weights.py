@@ -1,7 +1,6 @@
 """Load pretrained weights into this worker's part of a model, whatever its layout."""
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -11,9 +10,8 @@ from paceline.checkpoints.weight_files import WeightFiles
 from paceline.comm.dtensor import local_tensor
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.specs import PacelineError
+from paceline.specs.units import first_few
 from paceline.user.pretrained import Pretrained
-
-_NAMED = 3
 
 
 @torch.no_grad()
@@ -33,13 +31,13 @@ def load_pretrained(given: Pretrained, model: ParallelModel, *, says: bool) -> N
         _refuse(given, missing, unexpected)
     if not source:
         raise PacelineError(
-            f"{given.path} has no weight of this model: it has {_listed(list(in_file))}",
+            f"{given.path} has no weight of this model: it has {first_few(in_file)}",
             fix=f'map its names: Pretrained(…, rename={{"{next(iter(in_file), "")}": "…"}})',
         )
     if given.partial and says:
         print(
             f"pretrained: {len(source)} weights loaded from {given.path}; not in it:"
-            f" {_listed(missing) or 'none'}; not in the model: {_listed(unexpected) or 'none'}",
+            f" {first_few(missing) or 'none'}; not in the model: {first_few(unexpected) or 'none'}",
             file=sys.stderr,
         )
     pieces: list[Piece] = []
@@ -66,16 +64,10 @@ def _by_model_name(given: Pretrained, found: WeightFiles) -> dict[str, str]:
 
 
 def _refuse(given: Pretrained, missing: list[str], unexpected: list[str]) -> None:
-    lacks = f"lacks {_listed(missing)} of the model" if missing else ""
-    has = f"has {_listed(unexpected)}, which the model does not have" if unexpected else ""
+    lacks = f"lacks {first_few(missing)} of the model" if missing else ""
+    has = f"has {first_few(unexpected)}, which the model does not have" if unexpected else ""
     raise PacelineError(
         f"{given.path} {' and '.join(filter(None, (lacks, has)))}",
         fix='map names with Pretrained(…, rename={"old prefix": "new prefix"}), or load what fits'
         " with Pretrained(…, partial=True)",
     )
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
