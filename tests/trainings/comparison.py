@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import paceline
 from paceline.checkpoints.folder import Folder
@@ -93,6 +94,43 @@ Finish = Callable[[paceline.Trainer], Trained]
 def trained_weights(trainer: paceline.Trainer) -> Trained:
     """Return the trained weights, without losses."""
     return Trained.of([], trainer.model)
+
+
+def stacked(samples: Iterable[Any]) -> list[torch.Tensor]:
+    """Stack each field of samples that are tuples of tensors."""
+    return [torch.stack(column) for column in zip(*samples, strict=True)]
+
+
+def plain_loop(
+    training: paceline.Training,
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+    loss_of: Callable[[nn.Module, list[Any]], torch.Tensor],
+    *,
+    steps: Iterable[list[Any]] | None = None,
+    clip: float | None = None,
+) -> Trained:
+    """Train in plain PyTorch, in one process: on `loss_of(model, samples)` of every global batch.
+
+    `steps`: the samples of each, by default in Paceline's order.
+    """
+    losses = []
+    model = seeded_model(training)
+    update = optimizer(model)
+    for samples in plain_steps(training) if steps is None else steps:
+        loss = loss_of(model, samples)
+        update.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        update.step()
+        losses.append(loss.item())
+    return Trained.of(losses, model)
+
+
+def classified(model: nn.Module, samples: Iterable[Any]) -> torch.Tensor:
+    """Return the cross-entropy of a classifier on pairs of tensors."""
+    inputs, target = stacked(samples)
+    return F.cross_entropy(model(inputs), target)
 
 
 def under_paceline(

@@ -21,8 +21,8 @@ from trainings.comparison import (
     Describe,
     Trained,
     killed_and_resumed,
-    plain_steps,
-    seeded_model,
+    plain_loop,
+    stacked,
     under_paceline,
 )
 
@@ -122,17 +122,13 @@ def plain() -> dict[Describe, Trained]:
 
 
 def in_plain_pytorch(training: paceline.Training) -> Trained:
-    losses = []
-    model = seeded_model(training)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-    for samples in plain_steps(training):
-        first, second, number = (torch.stack(column) for column in zip(*samples, strict=True))
-        loss = training.loss(model(first, second), number)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(loss.item())
-    return Trained.of(losses, model)
+    def loss_of(model: nn.Module, samples: list[Any]) -> torch.Tensor:
+        first, second, number = stacked(samples)
+        return training.loss(model(first, second), number)
+
+    return plain_loop(
+        training, lambda model: torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9), loss_of
+    )
 
 
 @pytest.mark.parametrize("layout", DIVIDED)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 import paceline
 from paceline.specs import Layout
@@ -17,9 +16,9 @@ from trainings.comparison import (
     LAYOUTS,
     Describe,
     Trained,
+    classified,
     killed_and_resumed,
-    plain_steps,
-    seeded_model,
+    plain_loop,
     under_paceline,
 )
 
@@ -99,18 +98,7 @@ def plain() -> dict[Describe, Trained]:
 
 
 def in_plain_pytorch(training: paceline.Training) -> Trained:
-    losses = []
-    model = seeded_model(training)
-    optimizer = adam(model.parameters())
-    for samples in plain_steps(training):
-        inputs, target = (torch.stack(column) for column in zip(*samples, strict=True))
-        loss = F.cross_entropy(model(inputs), target)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-    return Trained.of(losses, model)
+    return plain_loop(training, lambda model: adam(model.parameters()), classified, clip=1.0)
 
 
 @pytest.mark.parametrize("layout", DIVIDED)

@@ -22,8 +22,7 @@ from trainings.comparison import (
     LAYOUTS,
     Trained,
     killed_and_resumed,
-    plain_steps,
-    seeded_model,
+    plain_loop,
     under_paceline,
 )
 
@@ -136,17 +135,13 @@ def uncut() -> paceline.Training:
 
 @pytest.fixture(scope="module")
 def plain() -> Trained:
-    training, losses = graphs(), []
-    model = seeded_model(training)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for samples in plain_steps(training):
+    def loss_of(model: nn.Module, samples: list[Any]) -> torch.Tensor:
         batch = GraphBatch.from_data_list(samples)
-        loss = F.cross_entropy(model(batch), batch.y)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(loss.item())
-    return Trained.of(losses, model)
+        return F.cross_entropy(model(batch), batch.y)
+
+    return plain_loop(
+        graphs(), lambda model: torch.optim.Adam(model.parameters(), lr=0.01), loss_of
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from trainings.comparison import (
     LAYOUTS,
     Trained,
     killed_and_resumed,
-    plain_steps,
-    seeded_model,
+    plain_loop,
     under_paceline,
 )
 
@@ -85,17 +84,13 @@ def translation() -> paceline.Training:
 
 @pytest.fixture(scope="module")
 def plain() -> Trained:
-    training, losses = translation(), []
-    model = seeded_model(training)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for samples in plain_steps(training):
+    def loss_of(model: nn.Module, samples: list[Any]) -> torch.Tensor:
         inputs, target = padded(samples)
-        loss = token_loss(model(*inputs), target)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(loss.item())
-    return Trained.of(losses, model)
+        return token_loss(model(*inputs), target)
+
+    return plain_loop(
+        translation(), lambda model: torch.optim.Adam(model.parameters(), lr=0.01), loss_of
+    )
 
 
 @pytest.mark.parametrize(

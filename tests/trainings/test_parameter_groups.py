@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 import paceline
 from layouts import models
@@ -16,9 +15,9 @@ from train.trainings import CLASSES, FEATURES, classification
 from trainings.comparison import (
     LAYOUTS,
     Trained,
+    classified,
     killed_and_resumed,
-    plain_steps,
-    seeded_model,
+    plain_loop,
     under_paceline,
 )
 
@@ -66,17 +65,7 @@ def training() -> paceline.Training:
 
 @pytest.fixture(scope="module")
 def plain() -> Trained:
-    described, losses = training(), []
-    model = seeded_model(described)
-    optimizer = grouped(list(model.named_parameters()))
-    for samples in plain_steps(described):
-        inputs, target = (torch.stack(column) for column in zip(*samples, strict=True))
-        loss = F.cross_entropy(model(inputs), target)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(loss.item())
-    return Trained.of(losses, model)
+    return plain_loop(training(), lambda model: grouped(list(model.named_parameters())), classified)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

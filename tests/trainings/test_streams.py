@@ -19,8 +19,9 @@ from ranks import RankFailed, new_run, run_ranks
 from trainings.comparison import (
     LAYOUTS,
     Trained,
+    classified,
     killed_and_resumed,
-    seeded_model,
+    plain_loop,
     under_paceline,
 )
 
@@ -68,19 +69,13 @@ def fit_streamed() -> None:
 
 @pytest.fixture(scope="module")
 def plain() -> Trained:
-    training, losses = streamed(), []
-    model = seeded_model(training)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-    stream = iter(Endless())
-    for _ in range(training.total_steps):
-        samples = islice(stream, training.batch)
-        inputs, target = (torch.stack(column) for column in zip(*samples, strict=True))
-        loss = F.cross_entropy(model(inputs), target)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(loss.item())
-    return Trained.of(losses, model)
+    training, stream = streamed(), iter(Endless())
+    return plain_loop(
+        training,
+        lambda model: torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9),
+        classified,
+        steps=[list(islice(stream, training.batch)) for _ in range(training.total_steps)],
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 import paceline
 from paceline.data.order import Indices
@@ -15,9 +14,9 @@ from train.trainings import CLASSES, FEATURES, classification
 from trainings.comparison import (
     LAYOUTS,
     Trained,
+    classified,
     killed_and_resumed,
-    plain_steps,
-    seeded_model,
+    plain_loop,
     under_paceline,
 )
 
@@ -50,17 +49,11 @@ def weighted() -> paceline.Training:
 
 @pytest.fixture(scope="module")
 def plain() -> Trained:
-    training, losses = weighted(), []
-    model = seeded_model(training)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-    for samples in plain_steps(training):
-        inputs, target = (torch.stack(column) for column in zip(*samples, strict=True))
-        loss = F.cross_entropy(model(inputs), target)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(loss.item())
-    return Trained.of(losses, model)
+    return plain_loop(
+        weighted(),
+        lambda model: torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9),
+        classified,
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
