@@ -1,7 +1,8 @@
 """The `paceline` command."""
 
+import errno
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +21,11 @@ from paceline.cli import (
     watch_report,
 )
 from paceline.cli.console import print_json, say
+
+if TYPE_CHECKING:
+    from paceline.specs import PacelineError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 app = typer.Typer(
     name="paceline",
@@ -63,15 +69,26 @@ def _top(
 
 
 def main() -> None:
-    """Run the command line; print a `PacelineError` as a message and exit with its code."""
+    """Run the command line; print a user's mistake or a full disk as a message, and exit."""
     try:
         app()
     except Exception as error:
-        from paceline.specs import PacelineError  # imported here so that --help stays fast
-
-        if not isinstance(error, PacelineError):
+        known = _to_tell(error)
+        if known is None:
             raise
-        say(f"error: {error}")
+        say(f"error: {known}")
         if "--json" in sys.argv:
-            print_json({"error": error.problem, "fix": error.fix})
-        sys.exit(error.exit_code)
+            print_json({"error": known.problem, "fix": known.fix})
+        sys.exit(known.exit_code)
+
+
+def _to_tell(error: Exception) -> "PacelineError | None":
+    """Return the error if a message says all of it; None for a mistake in Paceline."""
+    from paceline.specs import PacelineError  # imported here so that --help stays fast
+
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return PacelineError(
+            f"{error.filename or 'a file'} cannot be written: {error.strerror}",
+            fix="make room there (`df -h`, `quota -s`), or choose another folder, then try again",
+        )
+    return error if isinstance(error, PacelineError) else None

@@ -18,7 +18,7 @@ def check(
     *,
     train: Train,
     workers: Annotated[
-        int, typer.Option("-n", "--workers", min=1, help="Number of workers (default: 2).")
+        int, typer.Option("-n", "--workers", min=1, help="Number of workers to divide for.")
     ] = 2,
     json: Json = False,
     quiet: Quiet = False,

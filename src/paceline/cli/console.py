@@ -77,7 +77,9 @@ To = Annotated[
 ]
 Share = Annotated[
     bool,
-    typer.Option("--share", help="Let your group read the run folder (default: only you can)."),
+    typer.Option(
+        "--share", help="Let your group read the run folder. By default, only you can read it."
+    ),
 ]
 NoCheck = Annotated[
     bool,

@@ -51,6 +51,9 @@ class DeviceKind(ABC):
         """Return the backend of its collectives; torch's default for this kind of device."""
         return dist.get_default_backend_for_device(device)
 
+    def outlive_peers(self) -> None:  # noqa: B027 -- most kinds need nothing
+        """Set what lets this process survive a lost peer, before it creates process groups."""
+
     @abstractmethod
     def abort(self) -> None:
         """Abort all collectives in progress, from another thread, where the backend can."""

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from paceline.cluster.interfaces import Interface, Kind
 from paceline.comm.connections import Connections
-from paceline.comm.device_kind import device_kind
+from paceline.comm.device_kind import DEVICES, device_kind
 from paceline.comm.health import GroupHealth
 from paceline.comm.mesh_proof import MeshProof
 from paceline.comm.rendezvous import Rendezvous
@@ -56,6 +56,12 @@ class Groups:
     def interface(self) -> Interface | None:
         """The network interface to the other workers."""
         return self._rendezvous.interface if self._rendezvous else None
+
+    def memory_bytes(self, device: torch.device) -> int | None:
+        """Return the memory that this worker may use on its device, or of the host for the CPU;
+        None if tensors take no memory."""
+        kind = DEVICES.get("cpu") if device.type == "cpu" else device_kind()
+        return kind.memory_bytes(device, self.placement)
 
     def mesh(self, layout: Layout) -> DeviceMesh:
         """Return the device mesh, with one dimension for each number of the layout above 1.

@@ -5,9 +5,11 @@ a plain RuntimeError when a peer is lost, and the user's model may raise one for
 after an error, code that communicates checks whether its groups are broken.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 
 import torch
 import torch.distributed as dist
@@ -16,6 +18,8 @@ from paceline.comm.connections import Connections
 from paceline.comm.group_errors import CommunicationError, GroupAborted, PeerLost
 
 _POLL_SECONDS = 0.01
+_UPDATE_SECONDS = 1.0
+"""Maximum time for which an abort waits for a queued update."""
 
 
 class GroupHealth:
@@ -31,23 +35,61 @@ class GroupHealth:
         self._ended = ended
         """Whether the membership has ended this worker's generation."""
         self._lease_seconds = lease_seconds
+        self._update: torch.Event | None = None
+        """The end of the last update of the weights, on the device."""
+        self._is_updating = False
+        self._lock = threading.Lock()
+        self.state_is_spoiled = False
+        """Whether an update of the weights may have used what aborted collectives left."""
 
-    @contextmanager
-    def communicating(self) -> Iterator[None]:
+    def check(self, device: torch.device) -> None:
+        """Raise `GroupAborted` if the groups of an accelerator were aborted; never waits.
+
+        Its aborted collectives raise nothing: they leave partial sums. So what was computed from
+        them counts only if the groups still stand afterwards.
+        """
+        if device.type != "cpu" and (self.connections.shut_down or self._ended()):
+            raise GroupAborted("the process groups were aborted during the step")
+
+    def begin_update(self, device: torch.device) -> None:
+        """Begin to queue an update of the weights, if the groups still stand; never waits."""
+        if device.type != "cpu":
+            with self._lock:
+                self.check(device)
+                self._is_updating = True
+
+    def end_update(self, device: torch.device) -> None:
+        """Note that an update was queued. One that failed on the way stays begun."""
+        if device.type != "cpu":
+            self._update = torch.accelerator.current_stream(device).record_event()
+            self._is_updating = False
+
+    def begin_abort(self) -> None:
+        """Prepare to abort the groups, from any thread: from here on, no update begins.
+
+        An update that is still queued at the abort runs on partial sums, so the state is spoiled.
+        One that does not depend on a lost peer ends soon.
+        """
+        with self._lock:
+            self.connections.shut_down = True
+        deadline = time.monotonic() + _UPDATE_SECONDS
+        while self._is_updating or (self._update is not None and not self._update.query()):
+            if time.monotonic() > deadline:
+                self.state_is_spoiled = True
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def begin_generation(self) -> None:
+        """Forget the updates of earlier generations, whose state was restored."""
+        self._update, self._is_updating, self.state_is_spoiled = None, False, False
+
+    def communicating(self) -> AbstractContextManager[None]:
         """Run a part of a step that contains user code.
 
         Raises a `CommunicationError` for an error caused by a broken group, and any other error
         unchanged.
         """
-        try:
-            yield
-        except CommunicationError:
-            raise
-        except RuntimeError as error:
-            failure = self._failure(error)
-            if failure is None:
-                raise
-            raise failure from error
+        return _Communicating(self)
 
     @contextmanager
     def connecting(self) -> Iterator[set[str]]:
@@ -72,9 +114,10 @@ class GroupHealth:
         except RuntimeError as error:
             if type(error) is not RuntimeError and not isinstance(error, dist.DistError):
                 raise  # one of Paceline's errors, such as a forged value in the store
-            raise self._failure(error) or PeerLost(str(error)) from error
+            raise self.failure(error) or PeerLost(str(error)) from error
 
-    def _failure(self, error: RuntimeError) -> CommunicationError | None:
+    def failure(self, error: RuntimeError) -> CommunicationError | None:
+        """Return the failure of a process group that explains an error; None without evidence."""
         if isinstance(error, torch.OutOfMemoryError):
             return None
         if self.connections.shut_down or self._ended():
@@ -95,3 +138,26 @@ class GroupHealth:
         while not self._ended() and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         return self._ended()
+
+
+class _Communicating(AbstractContextManager[None]):
+    """A class, because a generator costs a step several microseconds."""
+
+    __slots__ = ("_health",)
+
+    def __init__(self, health: GroupHealth) -> None:
+        self._health = health
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, RuntimeError) and not isinstance(error, CommunicationError):
+            failure = self._health.failure(error)
+            if failure is not None:
+                raise failure from error

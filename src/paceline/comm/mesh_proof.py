@@ -16,6 +16,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from paceline.comm.collectives import all_gather
 from paceline.comm.connections import Endpoints
 from paceline.comm.group_errors import PeerLost
 from paceline.comm.signing import MAC_BYTES, new_nonce
@@ -108,7 +109,7 @@ def _exchange(own: bytes, group: dist.ProcessGroup, device: torch.device) -> lis
         everyone = mine.expand(workers, -1).contiguous()
         work = dist.all_to_all_single(theirs, everyone, group=group, async_op=True)
     else:
-        work = dist.all_gather_into_tensor(theirs, mine, group=group, async_op=True)
+        work = all_gather(theirs, mine, group=group, async_op=True)
     assert work is not None
     try:
         work.wait(timedelta(seconds=PROOF_SECONDS))

@@ -27,6 +27,7 @@ from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNormLayer
 from torch.nn.modules.batchnorm import _NormBase as NormLayer
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+from torch.utils._python_dispatch import _disable_current_modes as disabled_dispatch_modes
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 if TYPE_CHECKING:  # torch.distributed defines these conditionally, which type checkers do not see
@@ -50,6 +51,7 @@ __all__ = [
     "TCPStore",
     "TorchDispatchMode",
     "UnsupportedOperatorException",
+    "disabled_dispatch_modes",
     "is_traceable_wrapper_subclass_type",
     "resolve_process_group",
     "tree_leaves",
@@ -64,6 +66,10 @@ foreach_copy_ = torch._foreach_copy_
 foreach_mul_ = torch._foreach_mul_
 foreach_norm = torch._foreach_norm
 foreach_sub_ = torch._foreach_sub_
+
+check_finite_ = torch._amp_foreach_non_finite_check_and_unscale_
+"""GradScaler's operator `(tensors, found, factor)`: one pass over tensors of one type, which it
+multiplies by `factor`; it sets `found` to 1 if a value is not finite."""
 
 make_wrapper_subclass = torch.Tensor._make_wrapper_subclass
 """Creates a tensor without memory of a subclass that computes by `__torch_dispatch__`."""
@@ -80,8 +86,27 @@ CAUSAL_MASK_CHECK = (transformer, "_detect_is_causal_mask")
 
 
 def abort_process_groups() -> None:
-    """Abort all NCCL collectives; torch has no public function for it."""
-    dist.distributed_c10d._abort_process_group()
+    """Abort the collectives of all process groups, the newest first; from any thread.
+
+    Aborting a group does not release those that were split from it. torch's own function also
+    forgets the groups, and the next collective of another thread then raises ValueError, as in a
+    program without groups.
+    """
+    groups = list(dist.distributed_c10d._world.pg_map)
+    # NCCL's aborts of several communicators can wait for each other outside such a block.
+    together = [each for each in map(_nccl_backend, groups[:1]) if each is not None]
+    for backend in together:
+        backend._group_start()
+    for group in reversed(groups):
+        group.abort()
+    for backend in together:
+        backend._group_end()
+
+
+def _nccl_backend(group: dist.ProcessGroup) -> Any | None:
+    if not dist.is_nccl_available() or dist.get_backend(group) != "nccl":
+        return None
+    return group._get_backend(torch.device("cuda"))
 
 
 def reset_group_count() -> None:

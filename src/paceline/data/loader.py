@@ -142,7 +142,7 @@ def load(
                 form,
                 samples=counts.samples,
                 global_samples=counts.global_samples,
-                ids=tuple(indices[: counts.samples]),
+                ids=tuple(indices) if counts.samples else (),
                 padding=len(indices) - counts.samples,
             )
 

@@ -45,6 +45,8 @@ class ReadAhead:
 
     def reached(self, step: int) -> None:
         """Report the step that the training has reached."""
+        if not self._limit:
+            return
         with self._changed:
             self._reached = step
             self._changed.notify()

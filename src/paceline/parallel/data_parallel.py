@@ -13,8 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.comm.collectives import all_gather, reduce_scatter
 from paceline.comm.groups import Groups
 from paceline.parallel.branches import blocks_outside_branches
+from paceline.parallel.forward_trace import is_layer
+from paceline.parallel.parallel_model import DTYPES
 from paceline.parallel.step.step_clock import Clock
-from paceline.specs import Layout
+from paceline.specs import Layout, PacelineError
+from paceline.specs.units import first_few
 
 
 def replicated(
@@ -50,24 +53,49 @@ def sharded(
     clock: Clock,
     *,
     join: bool,
+    accumulates: bool,
     branches: Collection[str] = (),
 ) -> nn.Module:
     """Shard weights, gradients and optimizer state block by block with FSDP2, in place.
+
+    Weights are gathered in the layout's precision, and gradients reduced in it; not if a worker
+    `accumulates` those of several micro-batches first, which FSDP2 does in the precision that it
+    reduces them in. Layers of vectors, such as normalizations, stay in fp32, as under autocast.
 
     With `join`, replicas of the shards also average their gradients. Blocks that
     are `branches`, of parameters that a step may leave unused, are sharded with their parent. The
     clock measures how long a worker on a CPU waits for weights or gradients; an accelerator waits
     in its own queue.
     """
-    from torch.distributed.fsdp import FSDPModule, fully_shard  # noqa: PLC0415 -- slow to load, seldom needed
+    # Slow to load, and seldom needed.
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
+    from torch.distributed.tensor import DTensor  # noqa: PLC0415
 
+    if scalars := [name for name, each in model.named_parameters() if each.ndim == 0]:
+        raise PacelineError(
+            f"{first_few(scalars)}: a parameter without dimensions cannot be sharded",
+            fix="give it the shape (1,), such as nn.Parameter(torch.ones(1)), or use replicas",
+        )
     mesh = groups.mesh(layout)
     mesh = mesh["replicas", "shards"] if layout.replicas > 1 and join else mesh["shards"]
+    lower = DTYPES.get(layout.precision)
+    reduced = torch.float32 if accumulates else lower
+    policy = MixedPrecisionPolicy(lower, lower and reduced, cast_forward_inputs=False)
     for block in blocks_outside_branches(model, branches):
-        if next(block.parameters(), None) is not None:
-            fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard)
+        if lower and (vectors := _vector_layers(block)):
+            fully_shard(vectors, mesh=mesh, reshard_after_forward=layout.reshard)
+        if not all(isinstance(each, DTensor) for each in block.parameters()):
+            fully_shard(block, mesh=mesh, reshard_after_forward=layout.reshard, mp_policy=policy)
+    if lower and not branches and (vectors := _vector_layers(model)):
+        fully_shard(vectors, mesh=mesh, reshard_after_forward=False)
+    # Stages expect the types that the trace has seen, and vectors of branches stay in fp32.
+    of_root = MixedPrecisionPolicy() if branches or layout.pipeline > 1 else policy
     # Backward needs the root's parameters first: freeing them would gather them twice.
-    fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False, mp_policy=of_root)
+    if lower:
+        for module in model.modules():
+            if isinstance(module, nn.Embedding):
+                module.register_forward_hook(_in_fp32)
     if groups.device.type == "cpu":
         scattering = _Scattering(clock, ExitStack() if mesh.ndim > 1 else None)
         for module in model.modules():
@@ -77,6 +105,23 @@ def sharded(
                 if mesh.ndim > 1:
                     module.set_all_reduce_hook(scattering.summed)
     return model
+
+
+def _in_fp32(embedding: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+    """Return what an embedding gives under autocast, which leaves its table in fp32."""
+    del embedding, args
+    return output.float()
+
+
+def _vector_layers(model: nn.Module) -> list[nn.Module]:
+    """Return the layers inside a model whose parameters are vectors and not sharded yet."""
+    return [
+        layer
+        for layer in model.modules()
+        if layer is not model
+        and is_layer(layer)
+        and all(each.ndim == 1 and not hasattr(each, "to_local") for each in layer.parameters())
+    ]
 
 
 def reshard(model: nn.Module) -> None:

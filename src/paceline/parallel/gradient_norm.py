@@ -36,10 +36,11 @@ def squared_norm(
         for name, parameter in parameters
         if parameter.grad is not None and (first_slice or (is_sliced and is_sliced(name)))
     ]
-    norms = foreach_norm(gradients) if gradients else []
-    total = torch.zeros((), device=groups.device)
-    for norm in norms:
-        total += norm.float() ** 2
+    # One operator for all tensors each: a loop would launch kernels for every parameter.
+    norms = (
+        torch.stack(foreach_norm(gradients)) if gradients else torch.zeros(1, device=groups.device)
+    )
+    total = norms.to(groups.device, torch.float32).square().sum()
     if replicas_differ:
         groups.sum_in_replica(total)
     elif layout.workers > layout.replicas:

@@ -27,7 +27,8 @@ Minimize = Callable[[torch.Tensor, int], torch.Tensor]
 LastBackward = Callable[[], AbstractContextManager[None]]
 """A context manager around the last backward, in which gradients become final layer by layer."""
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""The types of precisions below fp32."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class ParallelContext:
     """Measures the step breakdown."""
     trial: SampleTrial
     """What a few samples showed about the model."""
+    micro_batches: int = 1
+    """Number of micro-batches per step."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,7 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 
 def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[Any]:
     """Return a context manager for the layout's precision; run forward and loss inside it."""
-    dtype = _DTYPES.get(layout.precision)
+    dtype = DTYPES.get(layout.precision)
     return torch.autocast(device.type, dtype=dtype) if dtype else nullcontext()
 
 

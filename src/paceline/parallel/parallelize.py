@@ -1,7 +1,8 @@
 """Build a model under a layout and compare it with the plain model before it trains."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from paceline.comm.groups import Groups
 from paceline.data.loader import Batch, collated
 from paceline.parallel.batch_norm import prepare_batch_norm
+from paceline.parallel.deferred.memory import WithinMemory, within_memory
 from paceline.parallel.parallel_model import (
     ParallelContext,
     ParallelModel,
@@ -18,7 +20,7 @@ from paceline.parallel.parallel_model import (
     evaluating,
     micro_batches,
 )
-from paceline.parallel.phased_model import PhasedModel, check_phases_fit
+from paceline.parallel.phased_model import PhasedModel, check_forward, check_phases_fit
 from paceline.parallel.recompute import recompute
 from paceline.parallel.sample_trial import SampleTrial, try_samples
 from paceline.parallel.step.model_calls import call, checked_loss
@@ -30,7 +32,7 @@ from paceline.user.training import Training
 if TYPE_CHECKING:
     from paceline.parallel.forward_trace import Trace
     from paceline.parallel.pipeline.stages import Cut, Stage
-    from paceline.parallel.slices.sliced_model import Sliced
+    from paceline.parallel.slices.sliced_model import Cuts, Sliced
 
 
 def parallelize(
@@ -53,42 +55,53 @@ def parallelize(
     sync = sync or default_sync()
     if training.phases is not None:
         check_phases_fit(layout, sync)
-    model = _plain(training, groups)
-    # Survivors of a regroup keep their model: one that is built later must be laid out alike.
-    tries = trial and (layout.data_workers > 1 or groups.placement.roster is not None)
-    setting = ParallelContext(
-        layout=layout,
-        groups=groups,
-        loss=training.loss,
-        data_group=groups.dividing_the_batch(layout),
-        sync=sync,
-        clock=clock or Clock(),
-        trial=try_samples(training, model, groups.device) if tries else SampleTrial(),
-    )
-
-    if layout.pipeline > 1 and setting.trial.branches:
-        raise PacelineError(
-            f"some samples leave {min(setting.trial.branches)} unused, but the stages of several"
-            " pipelines average the gradients of the same parameters",
-            fix="use replicas, --shards or --tensor instead of --pipeline",
+    with within_memory(layout, groups) as memory:
+        model = memory.build(lambda: _plain(training, groups))
+        # Survivors of a regroup keep their model: one that is built later must be laid out alike.
+        tries = trial and (layout.data_workers > 1 or groups.placement.roster is not None)
+        setting = ParallelContext(
+            layout=layout,
+            groups=groups,
+            loss=training.loss,
+            data_group=groups.dividing_the_batch(layout),
+            sync=sync,
+            clock=clock or Clock(),
+            trial=try_samples(training, model, groups.device) if tries else SampleTrial(),
+            micro_batches=max(micro_batches(layout, largest_local_batch), sync.batch_parts or 1),
         )
 
-    def prepare(model: nn.Module) -> PreparedModel:
-        count = max(micro_batches(layout, largest_local_batch), sync.batch_parts or 1)
-        norms = prepare_batch_norm(model, layout, setting.data_group, micro_batches=count)
-        recompute(model, layout, norms.again)
-        return PreparedModel(model, norms)
+        if layout.pipeline > 1 and setting.trial.branches:
+            raise PacelineError(
+                f"some samples leave {min(setting.trial.branches)} unused, but the stages of"
+                " several pipelines average the gradients of the same parameters",
+                fix="use replicas, --shards or --tensor instead of --pipeline",
+            )
 
-    built = prepare(model)
-    if training.phases is not None:
-        return PhasedModel(built, setting, size=_size(built.model), phases=training.phases)
-    if layout.tensor * layout.pipeline > 1:
-        return _parallelize_traced(
-            built, lambda: prepare(_plain(training, groups)), training, setting, trial
-        )
-    if layout.compile:
-        built.model.compile()
-    return WholeModel(built, setting, size=_size(built.model))
+        def prepare(model: nn.Module) -> PreparedModel:
+            count = setting.micro_batches
+            norms = prepare_batch_norm(model, layout, setting.data_group, micro_batches=count)
+            recompute(model, layout, norms.again)
+            return PreparedModel(model, norms)
+
+        built = prepare(model)
+        if layout.tensor * layout.pipeline > 1:
+            return _parallelize_traced(
+                built,
+                lambda: prepare(memory.build(lambda: _plain(training, groups))),
+                training,
+                setting,
+                memory,
+                trial,
+            )
+        size = _size(built.model)
+        memory.prepare_shards()
+        if training.phases is not None:
+            if training.validation is not None and training.validation.metrics:
+                check_forward(model)
+            return PhasedModel(built, setting, size=size, phases=training.phases)
+        if layout.compile:
+            built.model.compile()
+        return WholeModel(built, setting, size=size)
 
 
 def _plain(training: Training, groups: Groups) -> nn.Module:
@@ -102,6 +115,7 @@ def _parallelize_traced(
     build: Callable[[], PreparedModel],
     training: Training,
     setting: ParallelContext,
+    memory: WithinMemory,
     trial: bool,
 ) -> ParallelModel:
     # Imported here because data parallelism does not need these modules and starts faster without.
@@ -119,43 +133,71 @@ def _parallelize_traced(
         with autocast(layout, groups.device):
             seen = trace(model, lambda: call(model, few.inputs))
             again = trace(model, lambda: call(model, more.inputs)) if layout.pipeline > 1 else seen
-        reference = Reference.of(model, lambda: _loss(training, few, model)) if trial else None
         where = cut(model, seen, again, layout.stages) if layout.pipeline > 1 else None
-        whole = {name: tensor.to("meta") for name, tensor in model.state_dict().items()}
-        size, slicer = _size(model), _slicer(model, seen, layout, groups)
-        sliced, stage = slicer(model), Stage(model, where.few) if where else None
+        whole = {
+            name: torch.empty_like(tensor, device="meta")
+            for name, tensor in model.state_dict().items()
+        }
+        size, cuts = _size(model), _cuts(model, seen, layout, groups)
+        first = layout.position(groups.placement.rank).stage
+        numbers = range(first, layout.stages, layout.pipeline)
+
+        def own_part(name: str, gradient: torch.Tensor) -> torch.Tensor | None:
+            if where is not None and where.owners[name].isdisjoint(numbers):
+                return None
+            return cuts.own(name, gradient) if cuts else gradient
+
+        reference = (
+            Reference.of(model, lambda: _loss(training, few, model), own_part) if trial else None
+        )
+        sliced = memory.arrange(partial(_slice, model, cuts, layout))
+        stage = Stage(model, where.few) if where else None
         if reference:
             with sliced.computing() if sliced else nullcontext():
-                reference.check(
-                    model,
-                    lambda: _chained_loss(training, few, model, stage, where),
-                    sliced.cut if sliced else lambda name, gradient: gradient,
-                    how=f"laid out with tensor={layout.tensor} and pipeline={layout.pipeline}",
+                differ = reference.differences(
+                    model, lambda: _chained_loss(training, few, model, stage, where)
                 )
+            _refuse_if_any(model, differ, layout, groups)
     built = PreparedModel(model, built.norms, sliced)
+    memory.prepare_shards()
     if stage is None or where is None:
         return WholeModel(built, setting, size=size)
-    first = layout.position(groups.placement.rank).stage
     here, stages = {first: built}, {first: stage}
-    for number in range(first + layout.pipeline, layout.stages, layout.pipeline):
+    for number in numbers[1:]:
         another = build()
-        here[number] = PreparedModel(another.model, another.norms, slicer(another.model))
+        cut_model = memory.arrange(partial(_slice, another.model, cuts, layout))
+        here[number] = PreparedModel(another.model, another.norms, cut_model)
         stages[number] = Stage(another.model, where.few)
     return PipelinedModel(here, stages, where, whole, setting)
 
 
-def _slicer(
-    model: nn.Module, seen: "Trace", layout: Layout, groups: Groups
-) -> Callable[[nn.Module], "Sliced | None"]:
-    """Return a function that slices a model of this kind in place; it returns None if tensor =
-    1."""
+def _cuts(model: nn.Module, seen: "Trace", layout: Layout, groups: Groups) -> "Cuts | None":
+    """Return how tensor parallelism slices the parameters of a model; None if tensor = 1."""
     if layout.tensor == 1:
-        return lambda model: None
-    from paceline.parallel.slices.sliced_model import Sliced  # noqa: PLC0415
+        return None
+    from paceline.parallel.slices.sliced_model import Cuts  # noqa: PLC0415
     from paceline.parallel.slices.slicing import find_slicing  # noqa: PLC0415
 
-    slicing, mesh = find_slicing(model, seen, layout), groups.mesh(layout)["tensor"]
-    return lambda model: Sliced(model, slicing, mesh, sequence=layout.sequence)
+    return Cuts(model, find_slicing(model, seen, layout), groups.mesh(layout)["tensor"])
+
+
+def _slice(model: nn.Module, cuts: "Cuts | None", layout: Layout) -> "Sliced | None":
+    """Slice a model in place; return None if tensor = 1."""
+    if cuts is None:
+        return None
+    from paceline.parallel.slices.sliced_model import Sliced  # noqa: PLC0415
+
+    return Sliced(model, cuts, sequence=layout.sequence)
+
+
+def _refuse_if_any(model: nn.Module, differ: Sequence[str], layout: Layout, groups: Groups) -> None:
+    """Raise on all workers if the results of any differ; each has compared its own part."""
+    from paceline.parallel.trial import refuse_layout  # noqa: PLC0415
+
+    wrong = groups.sum(torch.tensor(float(bool(differ)), device=groups.device))
+    if wrong.item():
+        how = f"laid out with tensor={layout.tensor} and pipeline={layout.pipeline}"
+        refuse_layout(model, differ or ["gradients on other workers"], how)
 
 
 def _size(model: nn.Module) -> int:

@@ -79,6 +79,7 @@ class PhasedModel(WholeModel):
         reported = self._phases[reported_phase(self._phases)]
         output: Any = None
         if any(each is not of_phases for each in measures):
+            check_forward(self.model)
             output = self._module(_forward, part.inputs, part.target)
         return [
             self._computed(reported, part)
@@ -119,9 +120,27 @@ class PhasedModel(WholeModel):
             }
             return
         root: nn.Module = _Loss(self.model)
+        if layout.shards > 1 and self.trial.differentiates:
+            raise PacelineError(
+                f"shards={layout.shards} was given for a phase whose loss differentiates the model"
+                " itself, as a gradient penalty does, but a backward frees the gathered weights",
+                fix="use replicas instead of --shards",
+            )
         if layout.shards > 1:
-            root = sharded(root, layout, self._groups, self._clock, join=True)
+            root = sharded(
+                root, layout, self._groups, self._clock, join=True, accumulates=self._accumulates
+            )
         self._computing = dict.fromkeys(self._phases, root)
+
+
+def check_forward(model: nn.Module) -> None:
+    """Raise if a model has no forward, whose output metrics need; losses call its parts."""
+    if type(model).forward is nn.Module.forward:
+        name = type(model).__name__
+        raise PacelineError(
+            f"metrics measure the output of the model's forward, but {name} has none",
+            fix=f"give {name} a forward, such as a GAN's generated samples, or no metrics",
+        )
 
 
 def _forward(model: nn.Module, inputs: Any, target: Any) -> Any:

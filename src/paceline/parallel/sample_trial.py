@@ -30,6 +30,8 @@ class SampleTrial:
     """Parameters that a batch may leave unused, such as those of an expert."""
     steady: frozenset[str] = frozenset()
     """Buffers that each forward changes alike, whatever its samples, such as a counter of steps."""
+    differentiates: bool = False
+    """Whether the loss differentiates the model itself, as a gradient penalty does."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class _Seen:
     shapes: dict[str, list[torch.Size]]
     """Shapes of the tensors that each module was called with."""
     buffers: dict[str, torch.Tensor]
+    differentiates: bool
+    """Whether a gradient passed through the model before backward."""
 
 
 def try_samples(training: Training, model: nn.Module, device: torch.device) -> SampleTrial:
@@ -69,7 +73,11 @@ def try_samples(training: Training, model: nn.Module, device: torch.device) -> S
         if not torch.equal(after[0][name], before)
         and all(torch.equal(after[0][name], each[name]) for each in after)
     }
-    return SampleTrial(frozenset(branches | _branches(model, *seen)), frozenset(steady))
+    return SampleTrial(
+        frozenset(branches | _branches(model, *seen)),
+        frozenset(steady),
+        any(each.differentiates for each in seen),
+    )
 
 
 def _tried(training: Training, model: nn.Module, device: torch.device) -> list[_Seen] | None:
@@ -96,9 +104,15 @@ def _try(training: Training, model: nn.Module, batch: Batch) -> _Seen:
         if isinstance(module, BatchNormLayer):
             module.eval()  # it refuses a single sample
     shapes: dict[str, list[torch.Size]] = {}
-    with _noting_gradients(model) as used, _noting_shapes(model, shapes):
-        torch.autograd.backward(list(_losses(training, model, batch)))
-    return _Seen(used, shapes, dict(model.named_buffers()))
+    with (
+        _noting_gradients(model) as used,
+        _noting_shapes(model, shapes),
+        _counting_backwards(model) as passed,
+    ):
+        losses = list(_losses(training, model, batch))
+        differentiates = bool(passed)
+        torch.autograd.backward(losses)
+    return _Seen(used, shapes, dict(model.named_buffers()), differentiates)
 
 
 def _losses(training: Training, model: nn.Module, batch: Batch) -> Iterator[torch.Tensor]:
@@ -159,6 +173,23 @@ def _noting_shapes(model: nn.Module, shapes: dict[str, list[torch.Size]]) -> Ite
                 hook = module.register_forward_pre_hook(noting(name), with_kwargs=True)
                 stack.callback(hook.remove)
         yield
+
+
+@contextmanager
+def _counting_backwards(model: nn.Module) -> Iterator[list[torch.Tensor]]:
+    """Collect the gradients that pass through the outputs of modules."""
+    passed: list[torch.Tensor] = []
+
+    def note(module: nn.Module, args: Any, output: Any) -> None:
+        del module, args
+        for each in tree_leaves(output):
+            if isinstance(each, torch.Tensor) and each.requires_grad:
+                each.register_hook(passed.append)  # type: ignore[no-untyped-call]
+
+    with ExitStack() as stack:
+        for module in model.modules():
+            stack.callback(module.register_forward_hook(note).remove)
+        yield passed
 
 
 def _branches(model: nn.Module, first: _Seen, second: _Seen, both: _Seen) -> set[str]:

@@ -45,6 +45,7 @@ class WholeModel:
         self._layout, self._groups, self._loss = setting.layout, setting.groups, setting.loss
         self.data_group, self._sync = setting.data_group, setting.sync
         self._clock, self.trial = setting.clock, setting.trial
+        self._accumulates = setting.micro_batches > 1
         self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
         self._branches: ShardedBranches | None = None
@@ -65,6 +66,7 @@ class WholeModel:
                 self._groups,
                 self._clock,
                 join=self._sync.by_engine,
+                accumulates=self._accumulates,
                 branches=self.trial.branches,
             )
             if self.trial.branches:
@@ -101,19 +103,20 @@ class WholeModel:
 
     def parts(self, batch: Batch, largest_local_batch: int) -> list[Batch]:
         """Split a local batch into micro-batches."""
-        return list(batch.micro(micro_batches(self._layout, largest_local_batch)))
+        count = micro_batches(self._layout, largest_local_batch)
+        return [batch] if count == 1 else list(batch.micro(count))
 
     def learn(
         self, parts: Sequence[Batch], minimize: Minimize, last_backward: LastBackward = nullcontext
     ) -> list[torch.Tensor]:
         """Accumulate the gradients of all micro-batches in the parameters; return their losses."""
-        losses = []
+        losses, count = [], len(parts)
         with self._sliced.computing() if self._sliced else nullcontext():
             for number, part in enumerate(parts):
-                last = number == len(parts) - 1
+                last = number == count - 1
                 with (
                     self._norms.counting(part.samples, part.rows),
-                    synchronizing(self._module, last=last),
+                    nullcontext() if count == 1 else synchronizing(self._module, last=last),
                     last_backward() if last else nullcontext(),
                 ):
                     self._clock.turn("forward")

@@ -77,8 +77,10 @@ def write_owned(path: Path, contents: str | bytes, *, share: bool | None = None)
             file.write(contents.encode() if isinstance(contents, str) else contents)
             _set_mode(descriptor, 0o640 if _shared(path, share) else 0o600)
         draft.rename(path)
-    except BaseException:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a write says what failed, not where
         raise
 
 

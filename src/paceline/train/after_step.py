@@ -14,7 +14,8 @@ from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.kept_objects import KeptObjects
 from paceline.train.state.validator import Validator
 from paceline.train.stepper import Stepper
-from paceline.user.training import Measure, Training
+from paceline.user.training import Training
+from paceline.user.validation import Metric
 
 
 class AfterStep:
@@ -38,7 +39,7 @@ class AfterStep:
             kept.keep_with_weights("validation", self.validator)
         self._found_best = False
         """Whether a better model waits to be saved."""
-        self._unsaved = False
+        self.unsaved = False
         """Whether a checkpoint may be due, but waits for the user's loop."""
 
     @property
@@ -49,22 +50,24 @@ class AfterStep:
 
     def is_due(self, stepper: Stepper, step: int) -> bool:
         """Return whether a validation after a step is still due."""
+        if self.validator is None:
+            return False
         last, every = self._training.total_steps, stepper.batches.steps_per_epoch
-        return self.validator is not None and self.validator.is_due(step, every, last)
+        return self.validator.is_due(step, every, last)
 
     def run(self, stepper: Stepper, step: int) -> None:
         """Validate and save, as far as that is due after a step."""
         if self.is_due(stepper, step):
             self._validate(stepper, step)
-        self._unsaved = True
+        self.unsaved = True
         if not self._kept.any_of_user:  # the loop may update its objects after the step
             self.save(stepper, step)
 
     def save(self, stepper: Stepper, step: int) -> None:
         """Save the state after a step, if that is due and was not done."""
-        if not self._unsaved:
+        if not self.unsaved:
             return
-        self._unsaved = False
+        self.unsaved = False
         if self._checkpointing is not None:
             if self._found_best:
                 self._checkpointing.save_best(stepper)
@@ -72,7 +75,7 @@ class AfterStep:
         self._found_best = False
 
     def evaluated(
-        self, stepper: Stepper, data: "Dataset[Any]", metrics: Mapping[str, Measure]
+        self, stepper: Stepper, data: "Dataset[Any]", metrics: Mapping[str, Metric]
     ) -> Evaluation:
         """Evaluate the model on a dataset."""
         with stepper.shared_weights():

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import FrameType
 
+import torch
 import torch.distributed as dist
 
 from paceline.comm.device_kind import device_kind
@@ -103,7 +104,12 @@ def _check_divided(training: Training, run: Run, here: Placement) -> None:
     divided = layout.workers > 1 or layout.micro_batch is not None
     if not (run.job.check and divided and here.rank == 0 and here.generation == 0):
         return
-    for note in refuse_differences(training, layout, lambda: device_kind().bind(here)):
+
+    def bind() -> tuple[torch.device, int]:
+        device = device_kind().bind(here)
+        return device, device_kind().memory_bytes(device, here)
+
+    for note in refuse_differences(training, layout, bind):
         print(f"check: {note.what}: {note.text}", file=sys.stderr)
 
 

@@ -30,6 +30,7 @@ from paceline.train.gradients.buffer_settling import BufferSettling
 from paceline.train.gradients.buffers import Buffers
 from paceline.train.gradients.canonical_parts import gradient_computation
 from paceline.train.gradients.made_batch import made_batch
+from paceline.train.gradients.metric_objects import check_metrics
 from paceline.train.gradients.same_stream import check_same_stream
 from paceline.train.gradients.sync_hook import sync_hook
 from paceline.train.monitor.monitor import Monitor
@@ -39,7 +40,7 @@ from paceline.train.state.kept_objects import KeptObjects
 from paceline.train.state.pretrained_weights import load_pretrained
 from paceline.train.state.training_state import TrainingState
 from paceline.train.state.updates import updates_of
-from paceline.train.state.weight_average import WeightAverage, check_averageable
+from paceline.train.state.weight_average import weight_average
 from paceline.user.phase import reported_phase
 from paceline.user.pretrained import Pretrained
 from paceline.user.training import Training
@@ -86,10 +87,8 @@ class Stepper:
         """The loss of each update of `_learned_step` that this worker has taken, by phase."""
         self._learned_step = 0
         self._reported = reported_phase(training.phases) if training.phases else ""
-        check_averageable(training.average, sync)
-        self.average = (
-            WeightAverage(training.average, self.parallel_model) if training.average else None
-        )
+        check_metrics(training.validation, layout)
+        self.average = weight_average(training.average, self.parallel_model, sync)
         self.mode = self._sync_hook()
         self._gradients: list[GradientComputation] = []
         """One per update; set by `begin_at`, after the batches are divided among the workers."""
@@ -172,8 +171,7 @@ class Stepper:
 
     def forward_and_backward(self, batch: Batch, step: int) -> BatchLoss:
         """Compute the gradients of the mean loss over the global batch."""
-        learn = self._begin_update(batch, step)
-        learned = self.monitor.learned(step, self.parallel_model, learn)
+        learned = self.monitor.learned(step, self.parallel_model, self._begin_update(batch, step))
         self._settle_buffers(batch)
         return learned
 
@@ -189,25 +187,31 @@ class Stepper:
         self._clock.turn("forward")
         self._open = True
         self._buffers.remember()
-        with self._clock.apart(self._waited):
-            self.mode.before_forward(step)
+        lane = self.mode.context.lane
+        waited_seconds = lane.waited_seconds
+        self.mode.before_forward(step)
+        self._clock.waited(lane.waited_seconds - waited_seconds)
         return partial(self._gradients[self._current].learn, self.parallel_model, batch, step - 1)
 
     def update(self, step: int) -> None:
         """Synchronize and clip gradients, update the weights and the learning rate."""
         self._clock.turn("optimizer")
         update = self.updates[self._current]
-        with self._clock.apart(self._waited):
-            self.mode.after_backward(step)
-            update.scaling.unscale(update.optimizer)
-            if update.clip is not None:
-                clip(self.parallel_model, update.clip, self.monitor.squared_norm)
-            if self.mode.before_step(step):
-                update.scaling.step(update.optimizer)
-            update.optimizer.zero_grad()
-            if update.schedule is not None:
-                update.schedule.step()
-            self.mode.after_step(step)
+        lane = self.mode.context.lane
+        waited_seconds = lane.waited_seconds
+        self.mode.after_backward(step)
+        update.scaling.unscale(update.optimizer)
+        if update.clip is not None:
+            clip(self.parallel_model, update.clip, self.monitor.squared_norm)
+        self._groups.health.begin_update(self._groups.device)
+        if self.mode.before_step(step):
+            update.scaling.step(update.optimizer)
+        update.optimizer.zero_grad()
+        if update.schedule is not None:
+            update.schedule.step()
+        self.mode.after_step(step)
+        self._groups.health.end_update(self._groups.device)
+        self._clock.waited(lane.waited_seconds - waited_seconds)
         self._open = False
         self._clock.turn("other")
 
@@ -249,7 +253,11 @@ class Stepper:
         """Load the weights to evaluate and export inside the block: their average, if there is
         one, or those that the replicas share."""
         with self.mode.shared_weights(), self.average.loaded() if self.average else nullcontext():
-            yield
+            self.parallel_model.reshard()  # weights gathered before would stay in use
+            try:
+                yield
+            finally:
+                self.parallel_model.reshard()
 
     def release_groups(self) -> None:
         """Release all process groups; the state stays."""
@@ -272,10 +280,6 @@ class Stepper:
         self.release_groups()
         del self.parallel_model
 
-    def _waited(self) -> float:
-        """Return how long this worker has waited for overlapped communication."""
-        return self.mode.context.lane.waited_seconds
-
     def _new_monitor(self) -> Monitor:
         return Monitor(
             self.state,
@@ -290,9 +294,8 @@ class Stepper:
 
     def _sync_hook(self) -> Hook:
         optimizer, report = self.updates[0].optimizer, self._telemetry.sync_changed
-        return sync_hook(
-            self.sync, self.layout, self._groups, self.parallel_model, optimizer, report
-        )
+        where = self.sync, self.layout, self._groups, self.parallel_model
+        return sync_hook(*where, optimizer, report)
 
     def _divided(self, *, first_step: int) -> Batches:
         training, layout, placement = self.training, self.layout, self._groups.placement

@@ -31,7 +31,8 @@ from paceline.train.step_output import StepOutput
 from paceline.train.stepper import Stepper
 from paceline.train.worker_view import WorkerView
 from paceline.user.mistakes import users_code
-from paceline.user.training import Measure, Training
+from paceline.user.training import Training
+from paceline.user.validation import Metric
 
 _Result = TypeVar("_Result")
 _CHECK = "check that the model accepts the dataset's inputs, and the loss its output and target"
@@ -135,7 +136,7 @@ class Trainer(WorkerView):
         check_iterable(self.training)
         batches: Iterator[Batch] = iter(())
         while not (self.progress.stopped or self._after_step.stops_early):
-            self._persist(self._save_if_due)
+            self._save_if_due()
             with self._clock.during("data"):
                 if self._handed is not self._stepper.batches:
                     self._handed = self._stepper.batches
@@ -152,7 +153,7 @@ class Trainer(WorkerView):
         check_origin(batch, self.training)
         if not self._begun:
             self._begin()
-        self._persist(self._save_if_due)
+        self._save_if_due()
         with nullcontext() if self._stepped else users_code("the first step", _CHECK):
             self._reach(self._done + 1, batch)
         self._stepped = True
@@ -169,14 +170,13 @@ class Trainer(WorkerView):
             self._persist(lambda: checkpointing.save(self._stepper))
 
     def evaluate(
-        self, data: "Dataset[Any]", metrics: Mapping[str, Measure] | None = None
+        self, data: "Dataset[Any]", metrics: Mapping[str, Metric] | None = None
     ) -> Evaluation:
-        """Return the mean loss, and metrics `name -> function(output, target)`, over a dataset.
+        """Return the mean loss, and metrics as those of `Validation`, over a dataset.
 
         All workers call it together; each sample counts once. Events and checkpoints record it.
         """
         self._check_open()
-
         measures = metrics or {}
         found = self._persist(lambda: self._after_step.evaluated(self._stepper, data, measures))
         self._after_step.record(self._done, found)
@@ -231,12 +231,12 @@ class Trainer(WorkerView):
         made = self.training.data is None
         while self._done < step or self._unsettled:
             try:
-                if not self._unsettled:
-                    if not made and (batch is None or self._handed is not self._stepper.batches):
-                        batch = next(self._stepper.loaded(self._done))
-                    with self._groups.health.communicating():
-                        self._take_step(self._stepper.made(batch) if made else batch)
+                stale = batch is None or self._handed is not self._stepper.batches
+                if stale and not (made or self._unsettled):
+                    batch = next(self._stepper.loaded(self._done))
                 with self._groups.health.communicating():
+                    if not self._unsettled:
+                        self._take_step(self._stepper.made(batch) if made else batch)
                     self._after_step.run(self._stepper, self._done)
                 self._unsettled = False
             except CommunicationError as error:
@@ -285,7 +285,8 @@ class Trainer(WorkerView):
         self._unsettled = self._after_step.is_due(self._stepper, self._done)
 
     def _save_if_due(self) -> None:
-        self._after_step.save(self._stepper, self._done)
+        if self._after_step.unsaved:
+            self._persist(lambda: self._after_step.save(self._stepper, self._done))
 
     def _conclude(self) -> Outcome:
         self._telemetry.report_all()

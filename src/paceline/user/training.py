@@ -162,11 +162,6 @@ class Training:
     def _check_evaluation(self) -> None:
         if self.validation is not None:
             samples_of(self.validation.data)
-        if self.validation is not None and self.phases is not None:
-            raise PacelineError(
-                "Training was given phases=… together with validation=…, which needs one loss",
-                fix="leave validation= out, and log metrics in your own loop with trainer.log",
-            )
         if self.average is not None and not (
             isinstance(self.average, float) and 0 < self.average < 1
         ):

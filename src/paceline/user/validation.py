@@ -4,13 +4,31 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch.utils.data import Dataset
 
 from paceline.specs import PacelineError, Saving
 from paceline.specs.plans.saving import Best
+
+
+@runtime_checkable
+class MetricObject(Protocol):
+    """A metric with a state, as torchmetrics has them: not only means over samples."""
+
+    def update(self, output: Any, target: Any) -> None:
+        """Add a batch to the state."""
+
+    def compute(self) -> Any:
+        """Return the metric of all batches, one number."""
+
+    def reset(self) -> None:
+        """Forget all batches."""
+
+
+Metric = Callable[[Any, Any], torch.Tensor] | MetricObject
+"""A function of output and target that returns a mean over samples, or an object."""
 
 _NAME = re.compile(r"[A-Za-z_][\w./-]{0,79}", re.ASCII)
 
@@ -22,8 +40,9 @@ class Validation:
     data: "Dataset[Any]"
     """A map-style dataset of pairs, as the training's."""
     _: KW_ONLY
-    metrics: Mapping[str, Callable[[Any, Any], torch.Tensor]] = field(default_factory=dict)
-    """`name -> function(output, target)`, which returns the mean over the samples of a batch."""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    """`name -> function(output, target)`, which returns the mean over the samples of a batch, or
+    `name -> object` with `update`, `compute` and `reset`, such as a `torchmetrics.Metric`."""
     every_steps: int | None = None
     """Steps between validations. Give this or `every_epochs`."""
     every_epochs: int | None = None
@@ -49,7 +68,12 @@ class Validation:
                     f"Validation({name}={value!r}) is no positive integer",
                     fix=f"give {name} of at least 1, or leave it out",
                 )
-        for metric in self.metrics:
+        for metric, measure in self.metrics.items():
+            if not isinstance(measure, MetricObject) and not callable(measure):
+                raise PacelineError(
+                    f"Validation(metrics=…) has a {type(measure).__name__} as {metric!r}",
+                    fix="give a function of output and target, or a torchmetrics.Metric",
+                )
             if not _NAME.fullmatch(metric) or metric == "loss":
                 raise PacelineError(
                     f"Validation(metrics=…) has a metric named {metric!r}",

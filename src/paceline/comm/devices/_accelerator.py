@@ -1,8 +1,10 @@
 """What accelerators share, through `torch.accelerator`."""
 
 import torch
+import torch.distributed as dist
 
 from paceline.comm.device_kind import DeviceKind
+from paceline.comm.torch_internals import abort_process_groups
 from paceline.specs import PacelineError, Placement
 
 
@@ -47,7 +49,9 @@ class Accelerator(DeviceKind):
         return int(getattr(about, "multi_processor_count", 1))
 
     def abort(self) -> None:
-        """Do nothing, where torch has no abort for this kind."""
+        """Abort the collectives of all process groups."""
+        if dist.is_initialized():
+            abort_process_groups()
 
     def synchronize(self, device: torch.device) -> None:
         """Wait until the device has finished all queued work."""

@@ -20,6 +20,8 @@ def map_tensors(
     """
     if isinstance(value, torch.Tensor):
         return change(value)
+    if type(value) in (list, tuple):  # most often; the next questions take longer
+        return _map_items(value, change, other)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return type(value)(
@@ -29,9 +31,17 @@ def map_tensors(
         return {key: map_tensors(item, change, other) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(map_tensors(item, change, other) for item in value))
-    if isinstance(value, list | tuple) and not all(isinstance(item, _PLAIN) for item in value):
-        return type(value)(map_tensors(item, change, other) for item in value)
-    return other(value)
+    return _map_items(value, change, other) if isinstance(value, list | tuple) else other(value)
+
+
+def _map_items(
+    value: "list[Any] | tuple[Any, ...]",
+    change: Callable[[torch.Tensor], Any],
+    other: Callable[[Any], Any],
+) -> Any:
+    if all(isinstance(item, _PLAIN) for item in value):
+        return other(value)
+    return type(value)([map_tensors(item, change, other) for item in value])
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:

@@ -24,7 +24,7 @@ from paceline.user.buffer_rules import rule_of
 from paceline.user.mistakes import users_code
 from paceline.user.training import Training
 
-_COPIES = 4
+COPIES = 4
 """Weights, gradients and what forward and backward need beside them, in weights."""
 
 
@@ -50,19 +50,19 @@ def check(
         few.whole()
     yield Finding("data", "ok", f"{count(len(few.samples), 'sample')} loaded and collated")
     yield _divided(training, layout)
-    most = psutil.virtual_memory().available // _COPIES if most_bytes is None else most_bytes
+    most = psutil.virtual_memory().available // COPIES if most_bytes is None else most_bytes
     # The first use of the meta device takes a second or two.
     if not quick and (weight_bytes := _weight_bytes(_without_memory(training))) > most:
         yield from _without_values(training, weight_bytes)
         return
     torch.manual_seed(training.seed)
     with users_code("building the model", "check the function given as model="):
-        model = training.model().to(device)
+        model = training.model()
     if quick and (weight_bytes := _weight_bytes(model)) > most:
         text = f"not compared before a run: the weights take {size(weight_bytes)}"
         yield Finding("loss", "note", text, "`paceline check TRAIN` compares it")
         return
-    subject = Subject(training, model)
+    subject = Subject(training, model.to(device))
     for name, phase in (training.phases or {}).items():
         for finding in _values(Subject(training, model, phase), few):
             yield replace(finding, text=f"{name}: {finding.text}")

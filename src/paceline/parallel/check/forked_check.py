@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import torch
 
-from paceline.parallel.check.check import check
+from paceline.parallel.check.check import COPIES, check
 from paceline.parallel.check.refusal import refuse_bad
 from paceline.specs import Layout, PacelineError
 from paceline.specs.finding import Finding
@@ -27,13 +27,14 @@ _MOST_SECONDS = 10.0
 _MOST_BYTES = 2**30
 """Size of weights up to which the values are compared; larger models would delay the start."""
 
+Bind = Callable[[], tuple[torch.device, int]]
+"""Bind this process to a device; return the device and its memory in bytes."""
 
-def refuse_differences(
-    training: Training, layout: Layout, bind: Callable[[], torch.device]
-) -> list[Finding]:
+
+def refuse_differences(training: Training, layout: Layout, bind: Bind) -> list[Finding]:
     """Raise an error if this training would differ on several workers, or fail; return the notes.
 
-    `bind` returns the device to compute on. A check that takes too long is given up.
+    It computes on the device that `bind` returns. A check that takes too long is given up.
     """
     # A forked process cannot use CUDA if the user's script has used it.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -43,7 +44,7 @@ def refuse_differences(
     return [each for each in findings if each.state == "note"]
 
 
-def _forked(training: Training, layout: Layout, bind: Callable[[], torch.device]) -> list[Finding]:
+def _forked(training: Training, layout: Layout, bind: Bind) -> list[Finding]:
     reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -60,9 +61,7 @@ def _forked(training: Training, layout: Layout, bind: Callable[[], torch.device]
         os.waitpid(child, 0)
 
 
-def _report(
-    training: Training, layout: Layout, bind: Callable[[], torch.device], writer: int
-) -> NoReturn:
+def _report(training: Training, layout: Layout, bind: Bind, writer: int) -> NoReturn:
     """Check, write the findings to a pipe and exit."""
     try:
         signal.alarm(round(2 * _MOST_SECONDS))  # in case the worker is killed meanwhile
@@ -72,7 +71,9 @@ def _report(
             os.dup2(nothing.fileno(), sys.stdout.fileno())
         findings: list[Finding] = []
         try:
-            findings += check(training, layout, bind(), most_bytes=_MOST_BYTES, quick=True)
+            device, memory_bytes = bind()
+            most = min(_MOST_BYTES, memory_bytes // COPIES)
+            findings += check(training, layout, device, most_bytes=most, quick=True)
         except PacelineError as error:
             if error.__cause__ is not None:
                 traceback.print_exception(error.__cause__)

@@ -190,6 +190,8 @@ class DryWorker:
             return sum(times * of(each) for times, each in seen)
 
         states = [*tensors_of(list(self._optimizer.state.values()))]
+        if self._training.average is not None:
+            states += [each for each in self._parallel_model.parameters() if each.requires_grad]
         optimizer = sum(local_tensor(each).nbytes for each in states)
         return Memory(
             parameters=sum(local_tensor(each).nbytes for each in self._parallel_model.parameters()),

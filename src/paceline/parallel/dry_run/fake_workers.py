@@ -137,6 +137,10 @@ class FakeGroups(Groups):
                 "fake", store=store, rank=placement.rank, world_size=placement.workers
             )
 
+    def memory_bytes(self, device: torch.device) -> None:
+        """Return None: fake tensors take no memory."""
+        del device
+
     def mesh(self, layout: Layout) -> DeviceMesh:
         """Return the device mesh, without the groups that this worker is not in."""
         if self._mesh is None:

@@ -101,7 +101,10 @@ def _roles(model: nn.Module, forward: Callable[[], Any], layout: Layout) -> dict
 
 
 def _state_bytes(training: Training) -> float:
-    """Return the bytes of optimizer state per parameter, after a step with a sample parameter."""
+    """Return the bytes of optimizer state per parameter, after a step with a sample parameter.
+
+    An average of the weights is updated and kept like one more number of that state.
+    """
     parameter = nn.Parameter(torch.zeros(_PARAMETERS))
     parameter.grad = torch.zeros_like(parameter)
     optimizer = training.optimizer(Parameters([("weight", parameter)]))
@@ -112,4 +115,5 @@ def _state_bytes(training: Training) -> float:
         for each in state.values()
         if isinstance(each, torch.Tensor) and each.numel() > 1
     ]
-    return sum(kept) / _PARAMETERS
+    average = parameter.nbytes if training.average is not None else 0
+    return (sum(kept) + average) / _PARAMETERS

@@ -73,7 +73,14 @@ class PipelinedModel:
             let_go(stage.model, [name for name, of in cut.owners.items() if number not in of])
         self._modules: dict[int, nn.Module] = {
             number: (
-                sharded(stage, self._layout, self._groups, self._clock, join=self._sync.by_engine)
+                sharded(
+                    stage,
+                    self._layout,
+                    self._groups,
+                    self._clock,
+                    join=self._sync.by_engine,
+                    accumulates=setting.micro_batches > 1,
+                )
                 if self._layout.shards > 1
                 else stage
             )

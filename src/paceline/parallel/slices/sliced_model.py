@@ -60,6 +60,21 @@ class Cut:
         return found
 
 
+class Cuts:
+    """How each parameter of a model is sliced, under every name of the parameter."""
+
+    def __init__(self, model: nn.Module, slicing: Slicing, mesh: DeviceMesh) -> None:
+        self.slicing, self.mesh = slicing, mesh
+        self.of = dict(_cuts(model, slicing))
+
+    def own(self, parameter_name: str, whole: torch.Tensor) -> torch.Tensor:
+        """Return this worker's slice of a parameter or its gradient, or all of it if unsliced."""
+        if parameter_name not in self.of:
+            return whole
+        number, ways = self.mesh.get_local_rank(), self.mesh.size()
+        return self.of[parameter_name].slice(whole, number, ways)
+
+
 class Sliced:
     """Slices a model in place.
 
@@ -70,12 +85,10 @@ class Sliced:
     between workers, and dropout of full values must be the same on all.
     """
 
-    def __init__(
-        self, model: nn.Module, slicing: Slicing, mesh: DeviceMesh, *, sequence: bool
-    ) -> None:
-        self._mesh = mesh
-        self._layers = Layers(mesh, sequence=sequence)
-        self._cuts = dict(_cuts(model, slicing))
+    def __init__(self, model: nn.Module, cuts: Cuts, *, sequence: bool) -> None:
+        self.cuts, self._cuts, self._mesh = cuts, cuts.of, cuts.mesh
+        self._layers = Layers(self._mesh, sequence=sequence)
+        slicing = cuts.slicing
         self._set_forwards(model, slicing)
         self._cut_parameters(model)
         model.register_forward_hook(partial(self._layers.leaving_model, slicing.head is not None))
@@ -96,13 +109,6 @@ class Sliced:
     def is_sliced(self, parameter_name: str) -> bool:
         """Whether workers hold different slices of a parameter rather than the same full one."""
         return parameter_name in self._cuts
-
-    def cut(self, parameter_name: str, whole: torch.Tensor) -> torch.Tensor:
-        """Return this worker's slice of a parameter or its gradient, or all of it if unsliced."""
-        if parameter_name not in self._cuts:
-            return whole
-        number, ways = self._mesh.get_local_rank(), self._mesh.size()
-        return self._cuts[parameter_name].slice(whole, number, ways)
 
     def extent(self, parameter_name: str, held: tuple[int, ...]) -> Extent:
         """Return the extent of this worker's slice in the full parameter."""
@@ -157,7 +163,7 @@ class Sliced:
             names.setdefault(id(model.get_parameter(name)), []).append(name)
         for tied in names.values():
             parameter = model.get_parameter(tied[0])
-            local = self.cut(tied[0], parameter.detach()).clone()
+            local = self.cuts.own(tied[0], parameter.detach()).clone()
             cut = nn.Parameter(local, requires_grad=parameter.requires_grad)
             cut.__dict__.update(parameter.__dict__)  # such as marks for the optimizer
             for name in tied:

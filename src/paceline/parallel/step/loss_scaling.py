@@ -37,8 +37,7 @@ class LossScaling:
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """Return the scaled loss, for backward."""
-        scaled: torch.Tensor = self._scaler.scale(loss)
-        return scaled
+        return self._scaler.scale(loss) if self._enabled else loss
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Unscale the gradients and record whether one overflowed."""
@@ -51,5 +50,8 @@ class LossScaling:
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Update the weights, unless a gradient overflowed."""
+        if not self._enabled:
+            optimizer.step()
+            return
         self._scaler.step(optimizer)
         self._scaler.update()

@@ -11,6 +11,8 @@ from paceline.specs import PacelineError
 
 def call(model: Callable[..., Any], inputs: Any) -> Any:
     """Call `model(x)`, `model(*x)` or `model(**x)`, depending on the type of the inputs."""
+    if isinstance(inputs, torch.Tensor):
+        return model(inputs)
     if isinstance(inputs, Mapping):
         return model(**inputs)
     if isinstance(inputs, list | tuple):

@@ -1,8 +1,8 @@
 """The step breakdown of a worker: every moment belongs to one part of a step."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import nn
@@ -26,24 +26,19 @@ class Clock:
         self._seconds[self._part] += now - self._since
         self._part, self._since = part, now
 
-    @contextmanager
-    def during(self, part: Part) -> Iterator[None]:
+    def during(self, part: Part) -> AbstractContextManager[None]:
         """Attribute the block's time to a part, and return to the previous part afterwards."""
-        before = self._part
-        self.turn(part)
-        try:
-            yield
-        finally:
-            self.turn(before)
+        return _During(self, part)
 
-    @contextmanager
-    def apart(self, waited: Callable[[], float]) -> Iterator[None]:
-        """Count the block's increase of `waited` as communication instead of the current part."""
-        before = waited()
-        yield
-        more = waited() - before
-        self._seconds[self._part] -= more
-        self._seconds["communication"] += more
+    @property
+    def part(self) -> Part:
+        """The current part."""
+        return self._part
+
+    def waited(self, seconds: float) -> None:
+        """Count seconds of the current part as communication instead."""
+        self._seconds[self._part] -= seconds
+        self._seconds["communication"] += seconds
 
     def total(self) -> dict[Part, float]:
         """Return the seconds of each part so far."""
@@ -54,6 +49,22 @@ class Clock:
         """Return the seconds of each part since the last call."""
         before, self._taken = self._taken, self.total()
         return {part: seconds - before[part] for part, seconds in self._taken.items()}
+
+
+class _During(AbstractContextManager[None]):
+    """A class, because a generator costs a step several microseconds."""
+
+    __slots__ = ("_before", "_clock", "_part")
+
+    def __init__(self, clock: Clock, part: Part) -> None:
+        self._clock, self._part, self._before = clock, part, part
+
+    def __enter__(self) -> None:
+        self._before = self._clock.part
+        self._clock.turn(self._part)
+
+    def __exit__(self, *error: object) -> None:
+        self._clock.turn(self._before)
 
 
 class DeviceClock(Clock):
@@ -77,11 +88,8 @@ class DeviceClock(Clock):
         self._marks.append((part, mark))
         self._part = part
 
-    @contextmanager
-    def apart(self, waited: Callable[[], float]) -> Iterator[None]:
+    def waited(self, seconds: float) -> None:
         """Do nothing: the device may compute while the host waits."""
-        del waited
-        yield
 
     def total(self) -> dict[Part, float]:
         """Return the seconds of each part up to the last event that the device has passed."""

@@ -58,6 +58,8 @@ class Engine(Spec):
     """Bytes of a parameter as shards gather it and as compute uses it."""
     gradient_bytes: PositiveInt = 4
     """Bytes of a gradient as it is stored and reduced."""
+    sharded_gradient_bytes: PositiveInt = 4
+    """Bytes of a gradient as shards reduce it after a step of one micro-batch."""
     state_bytes: NonNegativeFloat = 8
     """Optimizer state per parameter, including the optimizer's own copy of the weight."""
     kept_cast_bytes: NonNegativeInt = 0
@@ -77,11 +79,14 @@ class Engine(Spec):
         precision: str,
         sync: SyncSettings | None = None,
     ) -> "Engine":
-        """Return Paceline's engine: gathered weights stay in fp32, and products are cast;
-        replicas of a pipeline communicate after the last micro-batch."""
+        """Return Paceline's engine: shards gather weights and reduce gradients in the layout's
+        precision; replicas cast for products, and those of a pipeline communicate after the last
+        micro-batch."""
+        low = 4 if precision == "fp32" else 2
         on_cpus = cluster.device.kind == "cpu"
         return cls(
-            gathered_bytes=4,
+            gathered_bytes=low,
+            sharded_gradient_bytes=low,
             state_bytes=profile.state_bytes,
             overlap_shards=not on_cpus,
             sharded_launches=SHARDED_LAUNCHES if on_cpus else 0,

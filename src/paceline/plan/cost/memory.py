@@ -90,13 +90,14 @@ def stage(
     zero = np.zeros_like(held)
     of_block = block.parameters / layouts.tensor + block.parameters_whole
     handed = block.output_bytes
+    # Gathered weights are in the precision of products already.
+    casts = np.where(layouts.shards > 1, 0, engine.kept_cast_bytes)
     return Bytes(
         weights=held * engine.weight_bytes / layouts.shards,
         gradients=held * engine.gradient_bytes / np.where(whole_gradients, 1.0, layouts.shards),
         optimizer=held * engine.state_bytes / divided,
         gathered=np.where(layouts.shards > 1, at_work * engine.gathered_bytes, 0.0),
-        activations=under_way
-        * (samples * (blocks * kept + ends_kept) + engine.kept_cast_bytes * blocks * of_block)
+        activations=under_way * (samples * (blocks * kept + ends_kept) + casts * blocks * of_block)
         + np.where(piped & engine.buffers_for_all, samples * micro_batches * handed, 0.0),
         working=samples * repeated,
         logits=samples * logits if last else np.where(piped, 0.0, samples * logits),

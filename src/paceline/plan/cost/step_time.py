@@ -187,7 +187,8 @@ class StepModel:
         # Weights and gradients move block by block.
         calls = layouts.blocks(self.profile.block.count)
         gather = COLLECTIVES["all-gather"](engine.gathered_bytes * held / calls, group)
-        scatter = COLLECTIVES["reduce-scatter"](engine.gradient_bytes * held / calls, group)
+        reduced = self._reduced_bytes(layouts, micro_batches) * held
+        scatter = COLLECTIVES["reduce-scatter"](reduced / calls, group)
         gather, scatter = calls * gather / rate, calls * scatter / rate
         again = gather * layouts.reshard
         inner = again + scatter if engine.reduce_always else again
@@ -207,7 +208,7 @@ class StepModel:
         sharded = sharded + np.where(shards > 1, first, 0.0)
         if engine.sync.replicas_differ:
             return sharded
-        part = engine.gradient_bytes * held / shards
+        part = reduced / shards
         group = group_of(self.cluster, self.numbers, replicas, stride * shards)
         if engine.sync.by_engine:
             calls = np.where(shards > 1, calls, 1.0)
@@ -236,6 +237,11 @@ class StepModel:
             back - window * forward, UNHIDDEN_DATA * overlap * back
         )
         return sharded + replicated
+
+    def _reduced_bytes(self, layouts: Layouts, micro_batches: Array) -> Array:
+        """Return the bytes of a gradient as it is reduced."""
+        narrow = (layouts.shards > 1) & (micro_batches <= 1.0)
+        return np.where(narrow, self.engine.sharded_gradient_bytes, self.engine.gradient_bytes)
 
     def _rounds(self, layouts: Layouts) -> Rounds:
         """Return the rounds of a synchronization mode other than PyTorch's all-reduce."""

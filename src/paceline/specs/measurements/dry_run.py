@@ -45,7 +45,7 @@ class Memory(Spec):
     parameters: NonNegativeInt
     gradients: NonNegativeInt
     optimizer: NonNegativeInt
-    """State that the optimizer keeps from step to step."""
+    """State that the optimizer keeps from step to step, and the average of the weights."""
     activations: NonNegativeInt
     """Activations saved for backward, at the start of each backward; with recomputation, also
     recomputed ones that are in memory at that moment."""

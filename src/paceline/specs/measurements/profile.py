@@ -122,7 +122,7 @@ class Profile(Spec):
     tensors: PositiveInt = 1
     """Number of parameter tensors."""
     state_bytes: NonNegativeFloat = 8
-    """Optimizer state per parameter: 8 bytes for Adam in fp32."""
+    """Optimizer state per parameter: 8 bytes for Adam in fp32; 4 more for an average."""
     measured_on: str | None = None
     """The device on which timings were measured."""
     uncounted_operators: tuple[str, ...] = ()

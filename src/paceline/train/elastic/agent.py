@@ -51,6 +51,7 @@ class ElasticAgent:
         self.connections = Connections(self._foreign_ports)
         self.faults: Faults = run.plan.faults
         self.health = GroupHealth(self.connections, lambda: self.ended, self.faults.lease_seconds)
+        device_kind().outlive_peers()
         every = copy_every(self.faults, run.plan.layout, run.plan.sync)
         self.copies = PeerCopies(secret, interface.address, self.faults, every) if every else None
         """Peer copies, if the plan has them."""
@@ -163,6 +164,7 @@ class ElasticAgent:
         """Interrupt all communication of the generation."""
         if self.copies:
             self.copies.interrupt()
+        self.health.begin_abort()
         device_kind().abort()
         self.connections.shut()
 

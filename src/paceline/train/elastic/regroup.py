@@ -141,6 +141,8 @@ class Regroup:
         tried, is_stuck = tuple[str, ...](), 0
         while True:
             agent.interrupt()  # including background communication threads
+            if self._groups.health.state_is_spoiled:
+                self._whole = -1
             if self._stepper is not None:
                 self._stepper.release_groups()
             copies = agent.copies
@@ -162,6 +164,7 @@ class Regroup:
                     raise
                 tried, why = begin.roster.names, str(error)
                 continue
+            self._groups.health.begin_generation()
             self._write_events(before, begin, restored, time.perf_counter() - began)
             self.got_on()
             return restored.stepper, restored.done
@@ -202,6 +205,7 @@ class Regroup:
         if (
             self._stepper is not None
             and self._stepper.keeps_state
+            and not self._groups.health.state_is_spoiled
             and everybody_has_all(layout, self._stepper.sync)
         ):
             self._stepper.rejoin(layout)

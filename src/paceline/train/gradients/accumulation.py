@@ -3,6 +3,8 @@
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,16 +40,6 @@ def nothing_learned() -> BatchLoss:
     return BatchLoss(torch.tensor(math.nan), torch.zeros(()), 0.0)
 
 
-def seed_step(device: torch.device, seed: int, step: int, stream: int | str) -> None:
-    """Seed the random numbers of a step, so that a resumed run draws the same ones."""
-    digest = hashlib.blake2b(f"{seed}/{step}/{stream}".encode(), digest_size=8).digest()
-    number = int.from_bytes(digest, "little")
-    # torch.manual_seed would seed every kind of device and take a hundred times as long.
-    torch.default_generator.manual_seed(number)
-    if device.type != "cpu":
-        torch.get_device_module(device.type).manual_seed(number)
-
-
 @dataclass(frozen=True)
 class GradientComputation:
     """Gradients of a whole local batch, accumulated over micro-batches."""
@@ -61,12 +53,30 @@ class GradientComputation:
     phase: str = ""
     """The phase whose gradients these are; each draws its own random numbers."""
 
+    def seed_step(self, step: int, stream: int | str) -> None:
+        """Seed the random numbers of a step, so that a resumed run draws the same ones."""
+        text = f"{self.training.seed}/{step}/{stream}"
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        number = int.from_bytes(digest, "little")
+        # torch.manual_seed would seed every kind of device and take a hundred times as long.
+        torch.default_generator.manual_seed(number)
+        if self._device_module is not None:
+            self._device_module.manual_seed(number)
+
+    @cached_property
+    def _device_module(self) -> Any:
+        device = self.groups.device
+        return None if device.type == "cpu" else torch.get_device_module(device.type)
+
+    @cached_property
+    def _stream(self) -> int | str:
+        """The stream of random numbers: tensor-parallel slices of a layer must draw the same."""
+        stream = self.groups.placement.rank // self.layout.tensor
+        return f"{stream}/{self.phase}" if self.phase else stream
+
     def learn(self, parallel_model: ParallelModel, batch: Batch, step: int) -> BatchLoss:
         """Compute the gradients of the mean loss over the global batch."""
-        # Tensor-parallel slices of a layer must draw the same numbers.
-        stream = self.groups.placement.rank // self.layout.tensor
-        of_phase = f"{stream}/{self.phase}" if self.phase else stream
-        seed_step(self.groups.device, self.training.seed, step, of_phase)
+        self.seed_step(step, self._stream)
         parts = parallel_model.parts(batch, self.batches.largest_local_batch(batch.global_samples))
         weights = Weights(
             parts,
@@ -82,7 +92,8 @@ class GradientComputation:
             # the weight x ranks gives the mean over the global batch, even if local batches differ.
             # This also holds if weights are averaged: a plain SGD step is linear in the gradient.
             share = weights.each[number] * self.layout.data_workers / weights.total()
-            return self.scaling.scaled(loss * share)
+            whole = isinstance(share, float) and share == 1.0  # most often; a tensor stays unread
+            return self.scaling.scaled(loss if whole else loss * share)
 
         with gathering(self._whole_batch(batch, len(parts), parallel_model.data_group)):
             losses = parallel_model.learn(parts, minimize, self.mode.last_backward)

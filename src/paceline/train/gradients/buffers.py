@@ -75,14 +75,15 @@ class Buffers:
         self.own = [each for each in self._all if not each.of_batch_norm]
         """The buffers that are not batch normalization's."""
 
-    @torch.no_grad()
     def remember(self) -> None:
         """Copy the changed buffers, before a step."""
         changed = self._changed()
+        if not changed:
+            return
         for each in changed:
             if each.before.shape != each.now.shape or each.before.dtype != each.now.dtype:
                 each.before = torch.empty_like(each.now)
-        if changed:
+        with torch.no_grad():
             foreach_copy_([each.before for each in changed], [each.now for each in changed])
         for each in changed:
             each.look()

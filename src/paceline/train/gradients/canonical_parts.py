@@ -17,7 +17,7 @@ from paceline.parallel.step.whole_batch import gathering
 from paceline.specs import Layout, PacelineError
 from paceline.sync.hook import Hook
 from paceline.sync.modes.canonical.hook import CanonicalHook
-from paceline.train.gradients.accumulation import BatchLoss, GradientComputation, seed_step
+from paceline.train.gradients.accumulation import BatchLoss, GradientComputation
 from paceline.user.training import Training
 
 
@@ -69,7 +69,7 @@ class CanonicalGradients(GradientComputation):
                 del only
                 return self.scaling.scaled(loss * weights.fraction(number))
 
-            seed_step(self.groups.device, self.training.seed, step, number)
+            self.seed_step(step, number)
             whole = self._whole_batch(part, 1, parallel_model.data_group)
             with mode.part(number, last=number == max(mine)), gathering(whole):
                 (losses[number],) = parallel_model.learn([part], minimize)

@@ -15,8 +15,10 @@ from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.loss_weights import weight_of
 from paceline.parallel.step.whole_batch import WholeBatch, gathering
 from paceline.specs import Layout
+from paceline.train.gradients.metric_objects import MetricObjects
 from paceline.user.data_checks import samples_of
 from paceline.user.training import Measure, Training
+from paceline.user.validation import Metric, MetricObject
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ def evaluate(
     parallel_model: ParallelModel,
     training: Training,
     data: "Dataset[Any]",
-    metrics: Mapping[str, Measure],
+    metrics: Mapping[str, Metric],
     layout: Layout,
     groups: Groups,
 ) -> Evaluation:
@@ -46,17 +48,25 @@ def evaluate(
         workers=layout.data_workers,
         rank=layout.data_rank(groups.placement.rank),
     )
-    measures = {"loss": training.loss, **metrics}
+    group = parallel_model.data_group
+    objects = MetricObjects(metrics, layout, group, groups.device, samples=samples)
+    measures: dict[str, Measure] = {"loss": training.loss}
+    for name, metric in metrics.items():
+        if not isinstance(metric, MetricObject):
+            measures[name] = metric
     sums = torch.zeros(len(measures) + 1, device=groups.device)
     with torch.no_grad(), parallel_model.evaluating():
         for share in load(data, batches, groups.device, training.form, processes=training.loaders):
             parts = parallel_model.parts(share, batches.largest_local_batch(share.global_samples))
-            with gathering(WholeBatch(share, batches, len(parts), parallel_model.data_group)):
-                means = parallel_model.measure(parts, list(measures.values()))
+            with gathering(WholeBatch(share, batches, len(parts), group)):
+                updates = objects.measures(parts)
+                means = parallel_model.measure(parts, [*measures.values(), *updates])
             for part, found in zip(parts, means, strict=False):  # none before the last stage
                 if part.samples:
                     weight = weight_of(part, training.weight)
-                    sums += torch.cat([sums.new_ones(1), found.to(sums.dtype)]) * weight
+                    row = torch.cat([sums.new_ones(1), found[: len(measures)].to(sums.dtype)])
+                    sums += row * weight
     weight, *totals = groups.sum(sums).tolist()
     means_by_name = {name: total / weight for name, total in zip(measures, totals, strict=True)}
-    return Evaluation(samples=samples, loss=means_by_name.pop("loss"), metrics=means_by_name)
+    loss = means_by_name.pop("loss")
+    return Evaluation(samples, loss, metrics=means_by_name | objects.results())

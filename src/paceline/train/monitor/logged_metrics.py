@@ -12,6 +12,7 @@ import torch
 from paceline.comm.groups import Groups
 from paceline.specs import Logged
 from paceline.train.monitor.logged_rows import (
+    NOTHING,
     LoggedRow,
     Names,
     check_metric_name,
@@ -49,7 +50,7 @@ class LoggedMetrics:
 
     def take(self, samples: int) -> LoggedRow:
         """Return what was logged since the last call; `samples`: size of the next local batch."""
-        row = LoggedRow(self._weight, self._values)
+        row = LoggedRow(self._weight, self._values) if self._values else NOTHING
         self._weight, self._values = float(samples), {}
         return row
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
-from paceline.comm.torch_internals import foreach_norm, sparse_values
+from paceline.comm.torch_internals import check_finite_, sparse_values
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.specs import Layout, PacelineError, SyncSettings
 from paceline.train.gradients.accumulation import BatchLoss
@@ -45,6 +45,9 @@ class FiniteGradients:
         """Whether each replica decides alone, because its gradients are not averaged."""
         self._whole = layout.workers == layout.replicas
         self._watches = layout.precision != "fp16" and _knows(layout, sync, clips=clips)
+        self._found = torch.zeros((), device=groups.device)
+        self._factor = torch.ones((), device=groups.device)
+        """The operands of `check_finite_`."""
         self._put_back = restore_buffers
         """Undo the forward pass's changes to buffers."""
 
@@ -78,16 +81,21 @@ class FiniteGradients:
 
     def _is_finite(self, parallel_model: ParallelModel) -> bool:
         if self._clips:
-            self.squared_norm = norm = parallel_model.squared_norm()
-        else:
-            # A norm reads every value once, and is not finite if any value is not.
-            gradients = _gradients(parallel_model)
-            norms = foreach_norm(gradients) if gradients else ()
-            norm = torch.stack(norms).sum() if norms else torch.zeros(())
-        if norm.isfinite():
-            return True
+            self.squared_norm = parallel_model.squared_norm()
+            if math.isfinite(self.squared_norm.item()):
+                return True
         # A norm can overflow while all values are finite; a worker with all of them can check.
-        return self._whole and all(each.isfinite().all() for each in _gradients(parallel_model))
+        return self._whole and self._has_finite_values(_gradients(parallel_model))
+
+    def _has_finite_values(self, gradients: list[torch.Tensor]) -> bool:
+        types = {each.dtype for each in gradients}
+        for dtype in types:
+            same = gradients if len(types) == 1 else [g for g in gradients if g.dtype == dtype]
+            check_finite_(same, self._found, self._factor)
+        if not self._found.item():
+            return True
+        self._found.zero_()
+        return False
 
     def _forget(self, parallel_model: ParallelModel) -> None:
         for parameter in parallel_model.parameters():
@@ -127,10 +135,15 @@ class _Noted:
 
 
 def _gradients(parallel_model: ParallelModel) -> list[torch.Tensor]:
-    gradients = [
-        local_tensor(each.grad) for each in parallel_model.parameters() if each.grad is not None
-    ]
-    return [sparse_values(each) if each.is_sparse else each for each in gradients]
+    return [_values(each.grad) for each in parallel_model.parameters() if each.grad is not None]
+
+
+def _values(gradient: torch.Tensor) -> torch.Tensor:
+    """Return the real numbers that this worker holds of a gradient."""
+    values = local_tensor(gradient)
+    if values.is_sparse:
+        values = sparse_values(values)
+    return torch.view_as_real(values) if values.is_complex() else values
 
 
 def _knows(layout: Layout, sync: SyncSettings, *, clips: bool) -> bool:

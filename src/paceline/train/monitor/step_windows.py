@@ -65,6 +65,15 @@ class Unreported:
         self.seconds.append(seconds)
         self.logged.append(logged)
 
+    def weights_on(self, device: torch.device) -> torch.Tensor:
+        """Return the weights as a tensor, with at most one copy from the host to the device."""
+        if any(isinstance(each, torch.Tensor) for each in self.weights):
+            return torch.stack(
+                [torch.as_tensor(each, dtype=torch.float32, device=device) for each in self.weights]
+            )
+        host = torch.tensor(self.weights, dtype=torch.float32)
+        return host.to(device, non_blocking=True)  # does not wait for the device
+
     def put_before(self, earlier: "Unreported") -> None:
         """Prepend earlier steps whose sum was interrupted."""
         for mine, theirs in zip(self._columns(), earlier._columns(), strict=True):

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import ArrayLike
 
 from paceline.comm.groups import Groups
 from paceline.parallel.step.step_clock import Clock
@@ -69,7 +71,8 @@ class Stragglers:
         self._groups, self._clock = groups, clock
         self._on_straggler = on_straggler
         """Report that this worker is slow: `(step, ratio to the median, cause, sentence)`."""
-        self._before = self._begin = clock.total()
+        self._begin = clock.total()
+        self._busy = _busy(self._begin)
         self._own: list[float] = []
         self._under_way: deque[_Window] = deque()
         self._causes: list[Cause] = []
@@ -80,8 +83,8 @@ class Stragglers:
     def stepped(self, step: int) -> None:
         """Record a step and judge completed windows. All workers call this every step."""
         total = self._clock.total()
-        self._own.append(_own(self._before, total))
-        self._before = total
+        before, self._busy = self._busy, _busy(total)
+        self._own.append(self._busy - before)
         if len(self._own) == WINDOW_STEPS:
             self._under_way.append(self._shared(step, total))
             self._own, self._begin = [], total
@@ -97,23 +100,25 @@ class Stragglers:
     def _shared(self, step: int, total: dict[Part, float]) -> _Window:
         parts = {part: (total[part] - self._begin[part]) / WINDOW_STEPS for part in PARTS}
         own = min(self._own)
-        counted = [0.0] * _BUCKETS
-        counted[_bucket(own)] = 1.0
-        summed = torch.tensor([*counted, *parts.values()], device=self._groups.device)
+        row = np.zeros(_BUCKETS + len(PARTS), dtype=np.float32)
+        row[_bucket(own)] = 1.0
+        row[_BUCKETS:] = list(parts.values())
+        # Not a list of 400 numbers, which takes longer; and no copy that waits for the device.
+        summed = torch.from_numpy(row).to(self._groups.device, non_blocking=True)
         work = self._groups.sum_later(summed)
         return _Window(step, own, sum(parts.values()), parts, summed, work)
 
     def _judge(self, window: _Window) -> None:
         if window.work is not None:
             window.work.wait()
-        summed = window.summed.tolist()
+        summed = window.summed.cpu().numpy()
         median = median_seconds(summed[:_BUCKETS])
         times = window.own / median
         if times > SLOW and window.own - median > HOLDS_UP * window.seconds:
             others = self._groups.placement.workers - 1
             elsewhere = {
                 part: (all_ - window.parts[part]) / others
-                for part, all_ in zip(PARTS, summed[_BUCKETS:], strict=True)
+                for part, all_ in zip(PARTS, summed[_BUCKETS:].tolist(), strict=True)
             }
             self._causes = [*self._causes, _cause(window.parts, elsewhere)][-WINDOWS:]
             self._steady_windows = 0
@@ -141,14 +146,12 @@ class Stragglers:
         )
 
 
-def median_seconds(counted: list[float]) -> float:
+def median_seconds(counted: ArrayLike) -> float:
     """Return the median of a histogram of seconds; the faster of two workers."""
-    half, seen = sum(counted) / 2, 0.0
-    for bucket, count in enumerate(counted):
-        seen += count
-        if seen >= half and seen:
-            return float(_SHORTEST_SECONDS * _RATIO ** (bucket + 0.5))
-    raise AssertionError("a histogram of nobody")
+    seen = np.cumsum(counted)
+    assert seen[-1] > 0, "a histogram of nobody"
+    bucket = int(seen.searchsorted(seen[-1] / 2))
+    return float(_SHORTEST_SECONDS * _RATIO ** (bucket + 0.5))
 
 
 def _bucket(seconds: float) -> int:
@@ -156,9 +159,8 @@ def _bucket(seconds: float) -> int:
     return min(_BUCKETS - 1, int(math.log(times, _RATIO)))
 
 
-def _own(before: dict[Part, float], after: dict[Part, float]) -> float:
-    parts = {part: after[part] - before[part] for part in PARTS}
-    return own_seconds(parts, sum(parts.values()))
+def _busy(total: dict[Part, float]) -> float:
+    return own_seconds(total, sum(total.values()))
 
 
 def _is_there(window: _Window) -> bool:

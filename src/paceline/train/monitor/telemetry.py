@@ -255,12 +255,7 @@ class Telemetry:
     def _pack(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return this worker's losses, and the tensor to sum: weighted losses, weights, others."""
         device = self._groups.device
-        weights = torch.stack(
-            [
-                torch.as_tensor(weight, dtype=torch.float32, device=device)
-                for weight in self._open.weights
-            ]
-        )
+        weights = self._open.weights_on(device)
         others = [0.0] * OTHERS
         others[_ALL_SECONDS] = sum(self._open.seconds) / len(self._open)
         others[_STOP], others[_REQUEUE] = self.stop_asked, self.requeue_asked
@@ -275,7 +270,7 @@ class Telemetry:
             (losses * weights).flatten(),
             weights.flatten(),
             *([packed_rows(self._open.logged, logged.agreed, device)] if logged.agreed else []),
-            torch.tensor(others, device=device),
+            torch.tensor(others).to(device, non_blocking=True),
         )
         return losses, torch.cat(summed)
 

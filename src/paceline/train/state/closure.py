@@ -63,6 +63,8 @@ class ClosureUpdates:
             self._before = _WeightsBefore([each.optimizer for each in update.with_wrapped()])
         closure()  # SAM expects the gradient at the current weights
         update.optimizer.step(closure)  # type: ignore[arg-type] # torch expects a float
+        self._groups.health.begin_update(self._groups.device)  # while it can be undone
+        self._groups.health.end_update(self._groups.device)
         update.optimizer.zero_grad()
         if update.schedule is not None:
             update.schedule.step()

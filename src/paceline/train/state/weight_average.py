@@ -18,7 +18,6 @@ class WeightAverage:
     def __init__(self, decay: float, parallel_model: ParallelModel) -> None:
         self.updates = 0
         """Number of steps in the average."""
-        self._parallel_model = parallel_model
         learning = [each for each in parallel_model.parameters() if each.requires_grad]
         self._weights = [local_tensor(each).detach() for each in learning]
         self._averages = [each.clone() for each in self._weights]
@@ -55,18 +54,25 @@ class WeightAverage:
 
     @torch.no_grad()
     def _exchange(self) -> None:
-        self._parallel_model.reshard()  # weights that were gathered before would stay in use
         for weight, average in zip(self._weights, self._averages, strict=True):
             before = weight.clone()
             weight.copy_(average)
             average.copy_(before)
 
 
-def check_averageable(average: float | None, sync: SyncSettings) -> None:
-    """Raise if replicas differ by design, so that each would average other weights."""
-    if average is not None and sync.replicas_differ:
+def weight_average(
+    decay: float | None, model: ParallelModel, sync: SyncSettings
+) -> WeightAverage | None:
+    """Return the average of a model's weights, if one is asked for.
+
+    Raise if replicas differ by design, so that each would average other weights.
+    """
+    if decay is None:
+        return None
+    if sync.replicas_differ:
         raise PacelineError(
-            f"Training(average={average}) was given together with mode={sync.mode}, in which each"
+            f"Training(average={decay}) was given together with mode={sync.mode}, in which each"
             " replica has weights of its own",
             fix="use --sync allreduce, or leave average= out",
         )
+    return WeightAverage(decay, model)
