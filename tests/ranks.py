@@ -11,7 +11,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from paceline.specs import Job, Layout, Plan, Run, Saving
+from paceline.specs import Faults, Job, Layout, Plan, Run, Saving
 
 # torch._dynamo is what the first step of any optimizer loads.
 _PRELOADED = ["torch._dynamo", "torch.distributed.tensor", "paceline.train.fit"]
@@ -58,7 +58,11 @@ def run_ranks(
 
 
 def new_run(
-    folder: Path, workers: int, layout: Layout | None = None, saving: Saving | None = None
+    folder: Path,
+    workers: int,
+    layout: Layout | None = None,
+    saving: Saving | None = None,
+    faults: Faults | None = None,
 ) -> Run:
     """A run's folder for a job of this many local workers, replicated if nothing else is said."""
     job = Job(
@@ -69,7 +73,11 @@ def new_run(
         python=Path(sys.executable),
         check=False,  # tests/parallel/test_check.py has it, and it takes a fork of each training
     )
-    plan = Plan(layout=layout or Layout(replicas=workers), saving=saving or Saving(every_steps=0))
+    plan = Plan(
+        layout=layout or Layout(replicas=workers),
+        saving=saving or Saving(every_steps=0),
+        faults=faults or Faults(),
+    )
     return Run.create(folder, job, plan)
 
 

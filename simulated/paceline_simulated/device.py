@@ -1,0 +1,32 @@
+"""Registers the simulated devices with torch, as `torch.device("sim")` and `torch.sim`.
+
+Import this before the first backward of the process: autograd counts the devices only then
+(`Engine::start_device_threads` in torch/csrc/autograd/engine.cpp).
+"""
+
+import atexit
+import os
+
+import torch
+from torch.utils.backend_registration import (
+    generate_methods_for_privateuse1_backend,
+    rename_privateuse1_backend,
+)
+
+from paceline_simulated import core, torch_module
+from paceline_simulated.waits import HostWait, host_waits, listen, reset, strict
+
+__all__ = ["DEVICES_VARIABLE", "HostWait", "host_waits", "reset", "strict"]
+
+DEVICES_VARIABLE = "PACELINE_SIM_DEVICES"
+"""The environment variable with the number of devices; 1 by default."""
+
+_PATIENCE_AT_EXIT_MS = 1000
+
+listen()
+core.set_devices(int(os.environ.get(DEVICES_VARIABLE, "1")))
+rename_privateuse1_backend("sim")
+torch._register_device_module("sim", torch_module)  # type: ignore[no-untyped-call]
+generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
+# Stream threads must not ask for the GIL of an interpreter that ends.
+atexit.register(core.halt_all, _PATIENCE_AT_EXIT_MS)

@@ -1,0 +1,113 @@
+"""Workers on simulated devices are lost, and the survivors continue with complete sums only.
+
+Places 1, 2 and 3 of what would fail on GPUs (docs/devices.md): a regroup ends the run, an aborted
+step counts, the watchdog ends survivors.
+"""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import outside
+from command import paceline
+from paceline.specs import Run
+from ranks import run_ranks
+from train.test_regroup import regroups
+
+pytestmark = pytest.mark.slow
+
+TRAIN = """
+import os, signal
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+import paceline
+
+CALLS = []
+
+def loss(output, target):
+    CALLS.append(1)  # the other worker waits in backward meanwhile, or is about to
+    if len(CALLS) == 12 and os.environ["PACELINE_RANK"] == os.environ.get("VICTIM"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return F.cross_entropy(output, target)
+
+def training():
+    generator = torch.Generator().manual_seed(7)
+    inputs = torch.randn(200, 12, generator=generator)
+    return paceline.Training(
+        model=lambda: nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 2)),
+        loss=loss,
+        data=TensorDataset(inputs, (inputs[:, 0] > 0).long()),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+        batch=30,
+        steps=20,
+    )
+
+def loop():
+    with paceline.start(training()) as trainer:
+        for batch in trainer:
+            trainer.step(batch)
+        trainer.export("weights.safetensors")
+"""
+
+
+def _trained(folder: Path, *words: str, **environment: str) -> tuple[Run, dict[str, torch.Tensor]]:
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    paceline(
+        *("run", "train.py:loop", "-n", "2", "--quiet", *words),
+        folder=folder,
+        PYTHONPATH=outside.environment("simulated")["PYTHONPATH"],
+        PACELINE_DEVICE_KIND="sim",
+        PACELINE_SIM_DEVICES="2",
+        **environment,  # type: ignore[arg-type]
+    )
+    (run,) = (folder / "runs").iterdir()
+    return Run.open(run), load_file(folder / "weights.safetensors")
+
+
+def test_no_step_counts_whose_sums_an_abort_cut_off(tmp_path: Path) -> None:
+    """The survivor waits in an all-reduce, which the abort ends without an error."""
+    _, undisturbed = _trained(tmp_path / "a", "--save-every", "0")
+    run, survived = _trained(tmp_path / "b", "--save-every", "0", VICTIM="1")
+    (regrouped,) = regroups(run)
+    assert (regrouped.lost, regrouped.workers, regrouped.steps_again) == ([1], 1, 0)
+    assert regrouped.source == "members"
+    torch.testing.assert_close(survived, undisturbed, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_update_behind_a_lost_peer_spoils_the_state(tmp_path: Path, waits: bool) -> None:
+    run_ranks(_abort_behind_update, 1, tmp_path, waits)
+
+
+def _abort_behind_update(waits: bool) -> None:
+    import paceline_simulated.device  # noqa: F401
+    from paceline.comm.connections import Connections
+    from paceline.comm.group_errors import GroupAborted
+    from paceline.comm.health import GroupHealth
+    from paceline_simulated import core
+
+    health, device = GroupHealth(Connections()), torch.device("sim", 0)
+    weight = torch.zeros(1, device=device)
+    health.begin_update(device)
+    weight += 1
+    health.end_update(device)
+    if waits:
+        release = threading.Event()
+        core.enqueue(0, lambda: release.wait(30))  # as a collective that waits for a lost peer
+        health.begin_update(device)
+        weight += 1
+        health.end_update(device)
+    health.begin_abort()
+    if waits:
+        release.set()
+    assert health.state_is_spoiled == waits
+    with pytest.raises(GroupAborted):
+        health.begin_update(device)
+    health.begin_generation()
+    assert not health.state_is_spoiled
