@@ -1,4 +1,7 @@
-"""Outside packages of tests/plugins, installed for a test as a user would install them."""
+"""Outside packages: those of tests/plugins, and the simulated device.
+
+They are installed for a test as a user would install them.
+"""
 
 import os
 import shutil
@@ -9,17 +12,19 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 PLUGINS = Path(__file__).parent / "plugins"
+SIMULATED = Path(__file__).parent.parent / "simulated"
 
 
 @cache
 def installed(name: str) -> Path:
-    """Install a package of tests/plugins into a folder of its own, once per session.
+    """Install a package of tests/plugins, or `simulated`, into its own folder, once per session.
 
     The folder goes on `sys.path` of a process that is to have the package.
     """
     folder = Path(mkdtemp(prefix=f"paceline-{name}-"))
     # Building leaves files beside the source.
-    source = shutil.copytree(PLUGINS / name, folder / "source")
+    package = SIMULATED if name == SIMULATED.name else PLUGINS / name
+    source = shutil.copytree(package, folder / "source")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     command += ["--no-build-isolation", "--no-index", "--disable-pip-version-check"]
     command += ["--target", str(folder / "installed"), str(source)]

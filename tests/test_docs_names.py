@@ -18,7 +18,17 @@ PAGES = [
     *sorted((ROOT / "benchmarks").rglob("*.md")),
 ]
 ROOMS = {path.name for path in (ROOT / "src" / "paceline").iterdir() if path.is_dir()}
-FOLDERS = {"src", "tests", "benchmarks", "examples", "scripts", "docs", ".ci", ".github"}
+FOLDERS = {
+    "src",
+    "tests",
+    "simulated",
+    "benchmarks",
+    "examples",
+    "scripts",
+    "docs",
+    ".ci",
+    ".github",
+}
 
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common.code_lines import lines_of
 from benchmarks.common.processes import Failed
 from benchmarks.frameworks.__main__ import PAGE, in_turns
-from benchmarks.frameworks.results import TOLERANCE, Results, Run, lines_of
+from benchmarks.frameworks.results import APART, METER, TOLERANCE, Results, Run
 from benchmarks.frameworks.ways import WAYS, Measured, Way, run_once
 
 PYTHON = Path(sys.executable)
@@ -85,7 +86,7 @@ def test_lines_that_a_user_writes(tmp_path: Path) -> None:
         "    model = dict(  # 3\n        parameters=2,  # 4\n    )  # 5\n    meter = Meter()\n"
         '    text = """two  # 6\nlines"""  # 7\n'
     )
-    assert lines_of(script) == 7
+    assert lines_of(script, APART, METER) == 7
 
 
 def test_what_was_measured_can_be_read_again(tmp_path: Path) -> None:

@@ -11,6 +11,10 @@ from paceline.jobs.training_check import check_training
 from paceline.launch.target import Target
 from paceline.specs import Layout, PacelineError
 
+pytestmark = pytest.mark.slow
+
+CHECKED_IN_CI = ("diffusion", "dry_run", "gpt")
+
 CONTRASTIVE = """
 import dataclasses
 alone = training
@@ -66,7 +70,11 @@ def test_what_cannot_be_checked_is_a_problem(
 
 @pytest.mark.alone
 @pytest.mark.parametrize(
-    "example", sorted(path.parent.name for path in EXAMPLES.glob("*/train.py"))
+    "example",
+    [
+        pytest.param(name, marks=[] if name in CHECKED_IN_CI else pytest.mark.nightly, id=name)
+        for name in sorted(path.parent.name for path in EXAMPLES.glob("*/train.py"))
+    ],
 )
 def test_every_example_passes_within_ten_seconds(example: str, tmp_path: Path) -> None:
     begin = time.monotonic()

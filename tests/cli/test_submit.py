@@ -24,6 +24,20 @@ def only_run(folder: Path) -> Path:
     return run
 
 
+CONTRASTIVE = """
+import dataclasses
+alone = training
+
+def contrast(output, target):
+    rows = F.normalize(output)
+    return F.cross_entropy(rows @ rows.T, torch.arange(len(rows)))
+
+def training():
+    return dataclasses.replace(alone(), loss=contrast)
+"""
+"""More of a train.py: each sample's loss depends on the others in its batch."""
+
+
 @pytest.mark.nightly
 def test_the_gpt_example_on_four_nodes(cluster: str, shared_folder: Path) -> None:
     write_training(shared_folder, text=SHORT_GPT)
@@ -61,6 +75,15 @@ def test_two_workers_per_node(cluster: str, shared_folder: Path) -> None:
         folder=shared_folder,
     )
     assert (result["workers"], result["nodes"], result["status"]) == (4, 2, "finished")
+
+
+def test_the_first_node_of_a_job_checks_the_training(cluster: str, shared_folder: Path) -> None:
+    write_training(shared_folder, CONTRASTIVE)
+    words = ("submit", "train.py", "--nodes", "2", "--testbed", cluster, "--wait")
+    said = paceline(*words, folder=shared_folder, expect=2).stderr
+    assert "worker 0 on node n1 failed: the loss of a sample depends on the others" in said
+    result = paceline_json(*words, "--no-check", "--name", "unchecked", folder=shared_folder)
+    assert result["status"] == "finished"
 
 
 def test_without_waiting_it_says_what_to_do_next(cluster: str, shared_folder: Path) -> None:

@@ -1,9 +1,12 @@
 """Kinds of devices: torch's accelerator, the CPU, or one from an outside package."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from outside import environment
 
@@ -68,3 +71,17 @@ def test_an_unknown_kind_is_refused_with_those_there_are(tmp_path: Path) -> None
     done = run("-c", NAMED, kind="gpu", folder=tmp_path)
     assert "unknown device kind 'gpu'" in done.stderr
     assert "cpu, cuda, xpu, borrowed-cpu" in done.stderr
+
+
+def test_survivors_outlive_the_watchdog_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Read, not run: torch's "ProcessGroupNCCL Environment Variables". `sim` runs its own."""
+    from paceline.comm.devices.cuda import DEVICE
+
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    os.environ.pop("TORCH_NCCL_ASYNC_ERROR_HANDLING", None)
+    monkeypatch.setitem(os.environ, "TORCH_NCCL_ENABLE_MONITORING", "1")
+    DEVICE.outlive_peers()
+    assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
+    assert os.environ["TORCH_NCCL_ENABLE_MONITORING"] == "1"

@@ -32,6 +32,15 @@ def _foreach() -> None:
     assert others[0].tolist() == [8.0, 11.0]
 
 
+def _check_finite() -> None:
+    found, factor = torch.zeros(()), torch.ones(())
+    values = [torch.tensor([-0.0, 1e-45, 3e38]), torch.ones(1)]
+    internals.check_finite_(values, found, factor)
+    assert (found.item(), values[0].tolist()) == (0.0, torch.tensor([-0.0, 1e-45, 3e38]).tolist())
+    internals.check_finite_([torch.tensor([1.0, -torch.inf])], found, factor)
+    assert found.item() == 1.0
+
+
 class _Wrapper(torch.Tensor):
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -72,6 +81,9 @@ def _operators() -> None:
     names = [each.name for each in internals.operator_schema(attention).arguments]
     assert names[:3] == ["query", "key", "value"]
     assert internals.FLASH_ATTENTION.default is not internals.EFFICIENT_ATTENTION.default
+    with _Seen() as seen, internals.disabled_dispatch_modes():
+        torch.ones(1)
+    assert seen.operators == []
 
 
 def _trees() -> None:
@@ -211,7 +223,9 @@ def _static_shapes() -> None:
 
 
 def _aborts() -> None:
-    assert callable(dist.distributed_c10d._abort_process_group)
+    assert isinstance(dist.distributed_c10d._world.pg_map, dict)
+    assert callable(dist.ProcessGroup.abort)
+    assert callable(dist.ProcessGroup._get_backend)
     assert issubclass(internals.TCPStore, internals.Store)
     assert issubclass(internals.PrefixStore, internals.Store)
     assert hasattr(internals.GradBucket, "buffer")
@@ -219,8 +233,9 @@ def _aborts() -> None:
 
 BEHAVIOR: dict[str, Callable[[], None]] = {
     "torch._foreach_*": _foreach,
+    "torch._amp_foreach_non_finite_check_and_unscale_": _check_finite,
     "Tensor._make_wrapper_subclass": _wrapper,
-    "aten._scaled_dot_product_*, OpOverload._opname, ._schema": _operators,
+    "aten._scaled_dot_product_*, OpOverload._opname, ._schema, _disable_current_modes": _operators,
     "torch.utils._pytree": _trees,
     "_BatchNorm, _NormBase, Module._parameters, ._buffers": _modules,
     "UntypedStorage._cdata, Tensor._values": _storages,
@@ -231,7 +246,7 @@ BEHAVIOR: dict[str, Callable[[], None]] = {
     "fake_pg, Reducer._rebuild_buckets, _get_fsdp_state, _world.group_count": _fake_groups,
     "_chunk_with_empty, _warmup_p2p, _detect_is_causal_mask": _replaced_functions,
     "pipelining._utils.InferenceMode": _static_shapes,
-    "_abort_process_group, torch._C._distributed_c10d": _aborts,
+    "_world.pg_map, ProcessGroup._get_backend, torch._C._distributed_c10d": _aborts,
 }
 
 

@@ -13,29 +13,37 @@ import train as example
 
 def training():
     return dataclasses.replace(example.training(), epochs=None, steps=50)
+
+def in_double():
+    return dataclasses.replace(training(), model=lambda: example.training().model().double())
 """
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("example", "rel"),
+    ("example", "rel", "function"),
     [
-        ("digits", 1e-5),
-        ("gpt", 1e-5),
-        ("clip", 1e-5),
-        ("lora", 1e-5),
-        ("experts", 1e-4),  # routing may round
-        ("translation", 1e-2),  # of a loss that is near 0
-        ("graphs", 1e-4),
-        ("stream", 1e-5),
-        ("gan", 1e-5),
+        ("digits", 1e-5, "training"),
+        ("gpt", 1e-5, "training"),
+        ("clip", 1e-5, "training"),
+        ("lora", 1e-5, "training"),
+        ("experts", 1e-4, "training"),  # routing may round
+        ("translation", 1e-5, "in_double"),  # in fp32, 50 steps amplify rounding to 1e-4 to 5e-3
+        ("graphs", 1e-4, "training"),
+        ("stream", 1e-5, "training"),
+        ("gan", 1e-5, "training"),
+        ("diffusion", 1e-5, "training"),
     ],
 )
-def test_fifty_steps_on_one_to_four_workers(example: str, rel: float, tmp_path: Path) -> None:
+def test_fifty_steps_on_one_to_four_workers(
+    example: str, rel: float, function: str, tmp_path: Path
+) -> None:
     write_training(tmp_path, text=FIFTY_STEPS.format(example=str(EXAMPLES / example)))
     losses = [
-        paceline_json("run", "train.py", "-n", workers, folder=tmp_path)["final_loss"]
+        paceline_json("run", f"train.py:{function}", "-n", workers, folder=tmp_path, seconds=300)[
+            "final_loss"
+        ]
         for workers in "1234"
     ]
     print(example, losses)

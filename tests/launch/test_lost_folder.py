@@ -14,6 +14,7 @@ from command import PACELINE, paceline_json, write_training
 from paceline.report import RunReader
 from paceline.report.live.view import line
 from paceline.specs import FOLDER_GONE_EXIT_CODE, Run
+from ranks import new_run
 
 TRAINING = """
 import time
@@ -182,3 +183,35 @@ def test_no_run_is_made_on_a_full_disk(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
     assert "no run folder can be made in" in done.stderr
     assert "No space left on device" in done.stderr
+
+
+ON_A_FULL_DISK = """
+mkdir disk
+mount -t tmpfs -o size=1m tmpfs disk || exit 1
+cp -r cut-off disk/run
+head -c 2M /dev/zero > disk/fill
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("resume", "disk/run"),
+        ("study", "train.py", "--steps", "4", "--warm-up", "1", "--repeat", "1", "--out", "disk/s"),
+    ],
+    ids=["resume", "study"],
+)
+def test_a_command_says_that_the_disk_is_full(words: tuple[str, ...], tmp_path: Path) -> None:
+    write_training(tmp_path)
+    new_run(tmp_path, workers=1).path.rename(tmp_path / "cut-off")
+    done = subprocess.run(
+        [*NAMESPACE, "sh", "-c", ON_A_FULL_DISK, "sh", *PACELINE, *words],
+        check=False,
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr

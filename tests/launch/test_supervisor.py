@@ -12,6 +12,8 @@ import pytest
 
 from command import PACELINE, paceline, paceline_json, workers_of, write_training
 
+pytestmark = pytest.mark.slow
+
 
 def only_run(folder: Path) -> Path:
     (run,) = (folder / "runs").iterdir()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ class World:
         return [each for each in every.values() if all(held(name) == each for name in names(each))]
 
 
+@pytest.mark.slow
 @given(data=st.data(), size=st.integers(2, 6))
 @settings(max_examples=200, deadline=None)
 def test_never_two_at_a_time(data: st.DataObject, size: int) -> None:

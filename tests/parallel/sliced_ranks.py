@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline.parallel.forward_trace import trace
-from paceline.parallel.slices.sliced_model import Sliced
+from paceline.parallel.slices.sliced_model import Cuts, Sliced
 from paceline.parallel.slices.slicing import find_slicing
 from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Layout, Run
@@ -41,7 +41,7 @@ def sliced(model: nn.Module, mesh: DeviceMesh, *, sequence: bool = False, **told
     layout = Layout(tensor=mesh.size(), **told)
     slicing = find_slicing(model, trace(model, lambda: model(text())), layout)
     model.train()
-    return Sliced(model, slicing, mesh, sequence=sequence)
+    return Sliced(model, Cuts(model, slicing, mesh), sequence=sequence)
 
 
 def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -68,7 +68,7 @@ def compared(make: Callable[[], nn.Module], loss: Loss, mesh: DeviceMesh, **how:
         gradient = mine[name].grad
         assert parameter.grad is not None
         assert gradient is not None, name
-        far = max(far, difference(gradient, part.cut(name, parameter.grad)))
+        far = max(far, difference(gradient, part.cuts.own(name, parameter.grad)))
         assert torch.equal(part.gather(name, mine[name]), parameter)
         assert part.is_sliced(name) == (mine[name].shape != parameter.shape)
     whole.eval()

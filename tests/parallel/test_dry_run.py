@@ -53,6 +53,12 @@ class TestAgainstArithmetic:
         assert dry.memory.optimizer == 2 * 4 * PARAMETERS + 4 * tensors
         assert dry.memory.communication == 4 * PARAMETERS
 
+    def test_an_average_of_the_weights_is_counted(self) -> None:
+        layout = Layout(shards=4)
+        plain, averaged = (first(layout, average=each) for each in (None, 0.99))
+        more = averaged.memory.optimizer - plain.memory.optimizer
+        assert more == plain.memory.parameters == averaged.memory.peak - plain.memory.peak
+
     @pytest.mark.parametrize("reshard", [True, False])
     def test_shards_gather_weights_twice_and_scatter_gradients_once(self, reshard: bool) -> None:
         dry = first(Layout(shards=4, reshard=reshard))
@@ -62,6 +68,25 @@ class TestAgainstArithmetic:
         assert calls(dry, "reduce-scatter", "shards") == {4 * BLOCK: BLOCKS, 4 * rest: 1}
         assert dry.parameters == PARAMETERS // 4
         assert dry.memory.gradients == PARAMETERS
+
+    @pytest.mark.parametrize(
+        ("precision", "replicas"),
+        [("bf16", 2), *(pytest.param("fp16", each, marks=pytest.mark.nightly) for each in (1, 2))],
+    )
+    def test_shards_send_half_the_bytes_in_lower_precision(
+        self, precision: Any, replicas: int
+    ) -> None:
+        def sent(operation: str, dimension: str, **how: Any) -> int:
+            dry = first(Layout(shards=4, replicas=replicas, **how))
+            return bytes_of(calls(dry, operation, dimension))
+
+        sums = [("all-reduce", "replicas")] if replicas > 1 else []
+        for what in [("all-gather", "shards"), ("reduce-scatter", "shards"), *sums]:
+            # Vectors of normalizations stay in fp32.
+            assert sent(*what, precision=precision) == pytest.approx(sent(*what) / 2, rel=0.05)
+        # Gradients of several micro-batches are added up in fp32.
+        scattered = sent("reduce-scatter", "shards", precision=precision, micro_batch=1)
+        assert scattered == sent("reduce-scatter", "shards", micro_batch=1)
 
     def test_micro_batches_of_shards_gather_again_and_scatter_at_the_end(self) -> None:
         dry = first(Layout(shards=2, micro_batch=1))

@@ -18,8 +18,8 @@ from train.trainings import CLASSES, FEATURES, classification
 LAYOUT = Layout(replicas=2)
 
 
-def on_cpu() -> torch.device:
-    return torch.device("cpu")
+def on_cpu() -> tuple[torch.device, int]:
+    return torch.device("cpu"), 2**40
 
 
 class Counted(Dataset[Any]):

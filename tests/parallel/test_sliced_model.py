@@ -156,7 +156,7 @@ def half_precision(sequence: bool) -> dict[str, Any]:
             gradient = gradients[name]
             assert parameter.grad is not None
             assert gradient is not None
-            off = (gradient - part.cut(name, parameter.grad)).norm() / parameter.grad.norm()
+            off = (gradient - part.cuts.own(name, parameter.grad)).norm() / parameter.grad.norm()
             found["gradients"] = max(found["gradients"], off.item())
         with torch.inference_mode(), part.computing():
             output = part.whole_output(model(text()))

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from layouts.models import EncoderDecoder, TiedGPT
 from paceline.parallel.forward_trace import trace
 from paceline.parallel.pipeline.stages import Cut, Stage, balanced, cut, let_go
-from paceline.parallel.trial import Reference
+from paceline.parallel.trial import Reference, refuse_layout
 from paceline.specs import PacelineError
 
 WIDTH = 8
@@ -154,7 +154,7 @@ def checked_in_stages(model: nn.Module, inputs: Callable[[int], Any], stages: in
     def loss() -> torch.Tensor:
         return F.mse_loss(model(*given_inputs), target)
 
-    reference = Reference.of(model, loss)
+    reference = Reference.of(model, loss, lambda name, whole: whole)
     stage = Stage(model, found.few)
     stage.work = lambda model, is_last: model(*given_inputs)
 
@@ -171,7 +171,8 @@ def checked_in_stages(model: nn.Module, inputs: Callable[[int], Any], stages: in
                 ]
         return F.mse_loss(sent, target)
 
-    reference.check(model, chained, lambda name, whole: whole, how=f"cut into {stages} stages")
+    if differ := reference.differences(model, chained):
+        refuse_layout(model, differ, how=f"cut into {stages} stages")
     return found
 
 

@@ -81,7 +81,7 @@ def test_nodes_are_wasted_where_the_curve_bends() -> None:
 def test_a_model_that_fits_nowhere() -> None:
     with pytest.raises(PacelineError, match="does not fit on 8 devices") as caught:
         bests_on({"bf16": decoder(GPT3)}, cluster(nodes=1), 8, from_priors(), [1])
-    assert "use 8 nodes (64 devices)" in caught.value.fix
+    assert "use 6 nodes (48 devices)" in caught.value.fix
 
 
 def test_others_lose_for_a_reason_and_the_plan_can_be_written() -> None:

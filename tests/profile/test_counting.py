@@ -166,3 +166,4 @@ def test_bytes_halve_in_half_precision_where_products_are() -> None:
 def test_the_state_of_the_optimizer_is_seen() -> None:
     assert _counted(_gpt()).state_bytes == 8
     assert _counted(_pixels()).state_bytes == 4
+    assert _counted(_gpt().replace(average=0.99)).state_bytes == 12

@@ -3,13 +3,12 @@
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from command import BREAKING, paceline, paceline_json, write_training
+from file_modes import modes, umask, with_bits
 from paceline.comm.rendezvous import secret_of
 from paceline.peers.memory_file import MemoryFile
 from paceline.specs import PacelineError, Run
@@ -31,30 +30,6 @@ def exporting():
 """
 )
 """A training that fails after ten steps until it is mended, and one that exports its weights."""
-
-
-@contextmanager
-def umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-def modes(folder: Path) -> dict[str, int]:
-    """The modes of the files and folders in a folder, and of itself."""
-    found = {str(path.relative_to(folder)): path.lstat().st_mode for path in folder.rglob("*")}
-    found["."] = folder.stat().st_mode
-    return {
-        name: stat.S_IMODE(mode)
-        for name, mode in found.items()
-        if stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-    }
-
-
-def with_bits(bits: int, folder: Path) -> dict[str, str]:
-    return {name: f"{mode:04o}" for name, mode in modes(folder).items() if mode & bits}
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002])

@@ -4,9 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.utils.data import Subset
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Subset, TensorDataset
 
+import paceline
 from layouts import models
+from paceline.comm.dtensor import full_tensor
 from paceline.specs import Layout, SyncSettings
 from ranks import RankFailed, run_ranks
 from sync.simulated import planned
@@ -68,3 +73,41 @@ def test_islands_send_codes_of_their_gradients(name: str, tmp_path: Path) -> Non
 def test_stages_that_share_a_weight_must_find_the_same_for_it(words: str, tmp_path: Path) -> None:
     with pytest.raises(RankFailed, match="stages of TiedGPT share a weight"):
         result(tmp_path, ISLANDS["stages"], words)
+
+
+def trained_and_evaluated(evaluates: bool) -> Any:
+    """Train with local steps, and evaluate between two of them or not; return the weights."""
+    generator = torch.Generator().manual_seed(1)
+    data = TensorDataset(
+        torch.randn(32, 8, generator=generator), torch.randn(32, 2, generator=generator)
+    )
+    training = paceline.Training(
+        model=lambda: nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2)),
+        loss=F.mse_loss,
+        data=data,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        batch=16,
+        steps=6,
+    )
+    with paceline.start(training) as trainer:
+        for batch in trainer:
+            if trainer.step(batch).step == 2 and evaluates:
+                trainer.evaluate(data)
+        weights = [full_tensor(each).flatten() for each in trainer.model.parameters()]
+    return torch.cat(weights).tolist()
+
+
+def test_shards_train_on_with_their_own_weights_after_an_evaluation(tmp_path: Path) -> None:
+    """An evaluation uses the weights that replicas share, and FSDP2 keeps what it gathered."""
+    layout = Layout(replicas=2, shards=2)
+    without, found = (
+        run_ranks(
+            trained_and_evaluated,
+            layout.workers,
+            tmp_path / str(evaluates),
+            evaluates,
+            run=planned(tmp_path / str(evaluates), 4, SyncSettings.parse("local:every=4"), layout),
+        )[0]
+        for evaluates in (False, True)
+    )
+    assert found == without

@@ -12,6 +12,8 @@ import pytest
 from command import EXAMPLES, PACELINE, paceline, write_training
 from outside import environment
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = """
 nodes = 4
 devices_per_node = 1

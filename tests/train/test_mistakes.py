@@ -216,6 +216,7 @@ def _python(folder: Path, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 def test_python_train_py_shows_no_traceback(tmp_path: Path) -> None:
     done = _python(tmp_path, WIDTH="4")
     assert done.returncode == 2

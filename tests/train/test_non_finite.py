@@ -140,3 +140,22 @@ def test_large_and_sparse_gradients_are_finite() -> None:
         steps=2,
     )
     assert paceline.fit(training).steps == 2
+
+
+@pytest.mark.parametrize("spoiled", ["single", "doubled", "complexed"])
+def test_gradients_of_all_types_are_checked(spoiled: str) -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.single = nn.Parameter(torch.ones(1))
+            self.doubled = nn.Parameter(torch.ones(1, dtype=torch.float64))
+            self.complexed = nn.Parameter(torch.ones(1, dtype=torch.complex64))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            each: torch.Tensor = getattr(self, spoiled)
+            each.register_hook(lambda gradient: gradient * float("inf"))  # type: ignore[no-untyped-call]
+            return inputs.sum() * sum(part.abs().sum() for part in self.parameters())
+
+    training = classification(model=Mixed, loss=lambda output, target: output.mean(), steps=2)
+    with pytest.raises(PacelineError, match="the gradient became nan at step 1"):
+        paceline.fit(training)

@@ -97,7 +97,7 @@ def test_a_trainer_shows_every_phase() -> None:
             _ = trainer.optimizer
         distance = {"distance": lambda output, target: (output - target).norm(dim=1).mean()}
         data = trainer.training.data
-        with pytest.raises(NotImplementedError):  # this model has no forward of its own
+        with pytest.raises(PacelineError, match="but Gan has none"):
             trainer.evaluate(data, distance)
         assert trainer.evaluate(data).loss > 0
     assert first.losses.keys() == {"discriminator"}

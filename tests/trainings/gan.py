@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 import paceline
 
-STEPS, KILLED_IN_STEP = 12, 6
+STEPS, KILLED_IN_STEP, VALIDATED_EVERY = 12, 6, 4
 
 
 class Gan(nn.Module):
@@ -37,6 +37,34 @@ class Gan(nn.Module):
         return judged
 
 
+class Generating(Gan):
+    """A GAN whose own forward generates points, for metrics."""
+
+    def forward(self, noise: torch.Tensor) -> torch.Tensor:
+        """Return generated points."""
+        points: torch.Tensor = self.generator(noise)
+        return points
+
+
+def distance(generated: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    """Return the mean distance of generated points from the circle that real ones lie on."""
+    del real
+    away: torch.Tensor = generated.norm(dim=1) - 1
+    return away.abs().mean()
+
+
+def circle(samples: int, seed: int) -> TensorDataset:
+    """Pairs of noise and points on a circle."""
+    generator = torch.Generator().manual_seed(seed)
+    angle = 6.283 * torch.rand(samples, generator=generator)
+    noise = torch.randn(samples, 4, generator=generator)
+    return TensorDataset(noise, torch.stack([angle.cos(), angle.sin()], dim=1))
+
+
+HELD_OUT = circle(41, seed=4)
+"""More samples than a batch, and an odd number."""
+
+
 def discriminator_loss(model: nn.Module, noise: Any, real: Any) -> torch.Tensor:
     """Tell real points from generated ones, in two forwards of the discriminator."""
     assert isinstance(model, Gan)
@@ -54,14 +82,9 @@ def generator_loss(model: nn.Module, noise: Any, real: Any) -> torch.Tensor:
 
 def training() -> paceline.Training:
     """Batches of 32 do not divide 90 samples: the last of an epoch has 26."""
-    generator = torch.Generator().manual_seed(3)
-    angle = 6.283 * torch.rand(90, generator=generator)
     return paceline.Training(
         model=Gan,
-        data=TensorDataset(
-            torch.randn(90, 4, generator=generator),
-            torch.stack([angle.cos(), angle.sin()], dim=1),
-        ),
+        data=circle(90, seed=3),
         phases={
             "discriminator": paceline.Phase(
                 loss=discriminator_loss,
@@ -80,6 +103,14 @@ def training() -> paceline.Training:
         batch=32,
         steps=STEPS,
     )
+
+
+def validated() -> paceline.Training:
+    """The same with a validation, whose best model generates points nearest to the circle."""
+    validation = paceline.Validation(
+        HELD_OUT, metrics={"distance": distance}, every_steps=VALIDATED_EVERY, best="min distance"
+    )
+    return training().replace(model=Generating, validation=validation)
 
 
 def struck() -> None:

@@ -182,6 +182,23 @@ def train_clip() -> None:
     paceline.fit(clip())
 
 
+class ScalarClip(Clip):
+    """A temperature without dimensions, as CLIP's own has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+
+def train_with_scalar() -> None:
+    paceline.fit(contrastive(ScalarClip, clip_loss))
+
+
+def test_a_scalar_parameter_cannot_be_sharded(tmp_path: Path) -> None:
+    with pytest.raises(RankFailed, match="scale: a parameter without dimensions"):
+        run_ranks(train_with_scalar, 2, tmp_path, layout=Layout(shards=2))
+
+
 @pytest.mark.parametrize(
     ("train", "layout", "said"),
     [

@@ -19,6 +19,7 @@ from trainings.comparison import (
     classified,
     killed_and_resumed,
     plain_loop,
+    skip_if_torch_cannot_shard_branches,
     under_paceline,
 )
 
@@ -106,11 +107,13 @@ def in_plain_pytorch(training: paceline.Training) -> Trained:
 def test_it_equals_a_plain_loop(
     describe: Describe, layout: str, plain: dict[Describe, Trained], tmp_path: Path
 ) -> None:
+    skip_if_torch_cannot_shard_branches(DIVIDED[layout])
     trained = under_paceline(describe, DIVIDED[layout], tmp_path)
     trained.check_equals(plain[describe], rel=1e-4)
 
 
 def test_it_resumes_after_a_kill(plain: dict[Describe, Trained], tmp_path: Path) -> None:
+    skip_if_torch_cannot_shard_branches(LAYOUTS["2 shards"])
     killed_and_resumed(mixture, LAYOUTS["2 shards"], tmp_path, killed_after=5).check_equals(
         plain[mixture].after(4), rel=1e-4
     )

@@ -23,6 +23,7 @@ from trainings.comparison import (
     Trained,
     killed_and_resumed,
     plain_loop,
+    skip_if_torch_cannot_shard_branches,
     under_paceline,
 )
 
@@ -150,6 +151,7 @@ def plain() -> Trained:
     ids=[*LAYOUTS, "2 replicas with micro-batches"],
 )
 def test_it_equals_a_plain_loop(layout: Layout, plain: Trained, tmp_path: Path) -> None:
+    skip_if_torch_cannot_shard_branches(layout)
     under_paceline(graphs, layout, tmp_path).check_equals(plain)
 
 
@@ -160,6 +162,7 @@ def test_without_cut_it_trains_where_nothing_is_cut(plain: Trained, tmp_path: Pa
 
 
 def test_it_resumes_after_a_kill(plain: Trained, tmp_path: Path) -> None:
+    skip_if_torch_cannot_shard_branches(LAYOUTS["2 shards"])
     killed_and_resumed(graphs, LAYOUTS["2 shards"], tmp_path, killed_after=5).check_equals(
         plain.after(4)
     )

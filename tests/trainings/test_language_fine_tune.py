@@ -187,6 +187,7 @@ def test_it_equals_a_plain_loop(layout: str, kind: Describe, tmp_path: Path) -> 
     under_paceline(kind, LAYOUTS[layout], tmp_path).check_equals(plain(kind))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [whole, lora], ids=lambda kind: kind.__name__)
 def test_it_resumes_after_a_kill(kind: Describe, tmp_path: Path) -> None:
     """The checkpoint is newer than the pretrained weights, which are read again."""
