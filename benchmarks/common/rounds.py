@@ -41,14 +41,26 @@ def in_turn(ways: Sequence[str], number: int) -> list[str]:
 
 def blocks(ways: Mapping[str, Callable[[], object]], rounds: int, steps: int) -> Rounds:
     """Time blocks of steps in one process; return seconds per step. The first round warms up."""
-    found = Rounds()
+    return blocks_by_clock(ways, rounds, steps, {"wall": time.perf_counter})["wall"]
+
+
+def blocks_by_clock(
+    ways: Mapping[str, Callable[[], object]],
+    rounds: int,
+    steps: int,
+    clocks: Mapping[str, Callable[[], float]],
+) -> dict[str, Rounds]:
+    """Time the same blocks of steps by several clocks; return seconds per step for each clock."""
+    found = {clock: Rounds() for clock in clocks}
     for number in range(rounds + 1):
-        seconds = {}
+        seconds: dict[str, dict[str, float]] = {clock: {} for clock in clocks}
         for way in in_turn(list(ways), number):
-            begin = time.perf_counter()
+            begin = {clock: read() for clock, read in clocks.items()}
             for _ in range(steps):
                 ways[way]()
-            seconds[way] = (time.perf_counter() - begin) / steps
+            for clock, read in clocks.items():
+                seconds[clock][way] = (read() - begin[clock]) / steps
         if number:
-            found.values.append(seconds)
+            for clock, of_round in seconds.items():
+                found[clock].values.append(of_round)
     return found

@@ -1,16 +1,13 @@
 """What the runs gave: the figures of each way, as JSON, as a table and as Markdown."""
 
-import ast
-import io
 import json
-import re
 import statistics
-import tokenize
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
+from benchmarks.common.code_lines import lines_of
 from benchmarks.frameworks.ways import JOBS, WAYS, Measured
 
 TOLERANCE = 1e-3
@@ -19,6 +16,7 @@ BUSY = 2.0
 """A load average above it, the number of workers, before the first run is other work."""
 APART = ("Metered", "network")
 """The stopwatch and the model, where a script has them."""
+METER = r"\b[Mm]eter"
 COLUMNS = (
     "framework",
     "version",
@@ -124,7 +122,7 @@ class Results:
                 f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "-",
                 f"{self.median(way, 'startup_seconds'):.1f}",
                 f"{self.median(way, 'peak_bytes') / 1e6:.0f}",
-                str(lines_of(JOBS / WAYS[way].script)),
+                str(lines_of(JOBS / WAYS[way].script, APART, METER)),
                 f"{loss} DIFFERS" if way in differing else loss,
             )
 
@@ -148,30 +146,3 @@ class Results:
         lines += ["", self.caption()]
         lines += [f"\n{way} was skipped: {reason}" for way, reason in self.skipped.items()]
         return "\n".join(lines)
-
-
-def lines_of(script: Path) -> int:
-    """Lines of code that a user writes: without blank lines, comments, docstrings and the meter.
-
-    The model, which most scripts share, does not count where one builds it (`network`), and neither
-    do imports of `typing`, which serve this repository's type checker.
-    """
-    text = script.read_text()
-    left_out: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        apart = isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in APART
-        typing = isinstance(node, ast.ImportFrom) and node.module == "typing"
-        if isinstance(node, ast.stmt) and (docstring or apart or typing):
-            left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    code: set[int] = set()
-    nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in (*nothing, tokenize.ENDMARKER):
-            code.update(range(token.start[0], token.end[0] + 1))
-    metered = {
-        number
-        for number, line in enumerate(text.splitlines(), start=1)
-        if re.search(r"\b[Mm]eter", line)
-    }
-    return len(code - left_out - metered)

@@ -1,0 +1,1 @@
+"""Five trainings in Paceline, Accelerate, Fabric and Lightning, beside a plain loop."""

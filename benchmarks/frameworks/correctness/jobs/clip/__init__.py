@@ -1,0 +1,1 @@
+"""Contrastive learning over the whole batch."""

@@ -1,0 +1,1 @@
+"""A mixture of experts, with a loss over the whole batch."""

@@ -1,0 +1,1 @@
+"""Two optimizers that take turns."""

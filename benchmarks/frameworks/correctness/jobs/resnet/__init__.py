@@ -1,0 +1,1 @@
+"""Batch norm, an average of the weights, and validation."""
