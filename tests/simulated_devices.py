@@ -8,9 +8,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from paceline.specs import Layout, Run
 from paceline_simulated import core
 from ranks import run_ranks
 
@@ -40,6 +42,36 @@ def _run_body(module: str, name: str, devices: int) -> None:
     os.environ["PACELINE_SIM_DEVICES"] = str(devices)
     importlib.import_module("paceline_simulated.device")
     getattr(importlib.import_module(module), name).body()
+
+
+def run_sim_ranks(
+    function: Callable[..., Any],
+    workers: int,
+    folder: Path,
+    *arguments: Any,
+    limit_bytes: int | None = None,
+    seconds: float = 60.0,
+    layout: Layout | None = None,
+    run: Run | None = None,
+) -> list[Any]:
+    """As `run_ranks`, with a simulated device and `simccl` on each rank.
+
+    `limit_bytes` is the memory of each device.
+    """
+    given = (function, workers, limit_bytes, arguments)
+    return run_ranks(_on_device, workers, folder, *given, seconds=seconds, layout=layout, run=run)
+
+
+def _on_device(
+    function: Callable[..., Any], devices: int, limit_bytes: int | None, arguments: tuple[Any, ...]
+) -> Any:
+    from paceline.comm.device_kind import DEVICES, KIND_VARIABLE
+
+    os.environ |= {"PACELINE_SIM_DEVICES": str(devices), KIND_VARIABLE: "sim"}
+    DEVICES.outside["sim"] = EntryPoint("sim", "paceline_simulated.kind:DEVICE", DEVICES.group)
+    if limit_bytes is not None:
+        core.set_limit(limit_bytes)
+    return function(*arguments)
 
 
 @contextmanager

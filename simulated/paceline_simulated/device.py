@@ -28,5 +28,8 @@ core.set_devices(int(os.environ.get(DEVICES_VARIABLE, "1")))
 rename_privateuse1_backend("sim")
 torch._register_device_module("sim", torch_module)  # type: ignore[no-untyped-call]
 generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_storage=True)
+# `module.to` on CUDA keeps each parameter and exchanges its data, which a device of a package
+# cannot (`has_compatible_shallow_copy_type` in c10/core/TensorImpl.h): it would untie weights.
+torch.__future__.set_swap_module_params_on_conversion(True)
 # Stream threads must not ask for the GIL of an interpreter that ends.
 atexit.register(core.halt_all, _PATIENCE_AT_EXIT_MS)

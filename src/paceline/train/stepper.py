@@ -162,7 +162,7 @@ class Stepper:
             self.cursor.place = batch.place
         if self.average is not None:
             self.average.update()
-        return self._learned.get(self._reported) or nothing_learned()
+        return self._learned.get(self._reported) or nothing_learned(self._groups.device)
 
     @property
     def phase_losses(self) -> dict[str, torch.Tensor]:

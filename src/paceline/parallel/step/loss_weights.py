@@ -42,6 +42,7 @@ class Weights:
         self.mine: Any = sum(self.each[1:], self.each[0])
         self._total: Any = parts[0].global_samples
         self._work = None
+        self._device = groups.device
         if isinstance(self.mine, torch.Tensor):
             self._total = self.mine.clone()
             # All slices and stages of a replica weigh the same local batch.
@@ -62,7 +63,7 @@ class Weights:
         """Return the mean loss over this worker's micro-batches: NaN without losses (before the
         last pipeline stage), and a single micro-batch's loss even if its weight is 0."""
         if not losses:
-            return torch.tensor(math.nan)
+            return torch.full((), math.nan, device=self._device)
         if len(losses) == 1:
             return losses[0]
         weighted = [loss * weight for loss, weight in zip(losses, self.each, strict=True)]

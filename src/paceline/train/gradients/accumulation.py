@@ -35,9 +35,9 @@ class BatchLoss:
     """Weights of `losses` in the mean over the global batch."""
 
 
-def nothing_learned() -> BatchLoss:
+def nothing_learned(device: torch.device) -> BatchLoss:
     """Return the loss of an update that only other workers have computed: it has no weight."""
-    return BatchLoss(torch.tensor(math.nan), torch.zeros(()), 0.0)
+    return BatchLoss(torch.full((), math.nan, device=device), torch.zeros((), device=device), 0.0)
 
 
 @dataclass(frozen=True)

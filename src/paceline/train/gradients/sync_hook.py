@@ -43,7 +43,7 @@ def sync_hook(
         ],
         optimizer=optimizer,
         transport=transport,
-        lane=Lane(groups.device),
+        lane=Lane(groups.device, waits_on_host=sync.has_servers),
         bucket_bytes=layout.bucket_megabytes << 20,
         report=report,
     )
