@@ -179,7 +179,7 @@ def _held(model: nn.Module, part: int) -> tuple[str, str]:
             )
             whose = f"{part % shards}/{shards}"
             tensor = tensor.to_local()
-        digest.update(tensor.contiguous().numpy().tobytes())
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
     return whose, digest.hexdigest()
 
 

@@ -4,6 +4,7 @@ Places 1, 2 and 3 of what would fail on GPUs (docs/devices.md): a regroup ends t
 step counts, the watchdog ends survivors.
 """
 
+import json
 import threading
 from pathlib import Path
 
@@ -32,7 +33,11 @@ CALLS = []
 def loss(output, target):
     CALLS.append(1)  # the other worker waits in backward meanwhile, or is about to
     if len(CALLS) == 12 and os.environ["PACELINE_RANK"] == os.environ.get("VICTIM"):
-        os.kill(os.getpid(), signal.SIGKILL)
+        if os.environ.get("FAULT") == "sick":
+            from paceline_simulated import core
+            core.sicken(output.device.index)
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
     return F.cross_entropy(output, target)
 
 def training():
@@ -63,20 +68,43 @@ def _trained(folder: Path, *words: str, **environment: str) -> tuple[Run, dict[s
         folder=folder,
         PYTHONPATH=outside.environment("simulated")["PYTHONPATH"],
         PACELINE_DEVICE_KIND="sim",
-        PACELINE_SIM_DEVICES="2",
+        PACELINE_SIM_DEVICES="3",
         **environment,  # type: ignore[arg-type]
     )
     (run,) = (folder / "runs").iterdir()
     return Run.open(run), load_file(folder / "weights.safetensors")
 
 
-def test_no_step_counts_whose_sums_an_abort_cut_off(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    return _trained(tmp_path_factory.mktemp("undisturbed") / "a", "--save-every", "0")[1]
+
+
+def test_no_step_counts_whose_sums_an_abort_cut_off(
+    tmp_path: Path, undisturbed: dict[str, torch.Tensor]
+) -> None:
     """The survivor waits in an all-reduce, which the abort ends without an error."""
-    _, undisturbed = _trained(tmp_path / "a", "--save-every", "0")
     run, survived = _trained(tmp_path / "b", "--save-every", "0", VICTIM="1")
     (regrouped,) = regroups(run)
     assert (regrouped.lost, regrouped.workers, regrouped.steps_again) == ([1], 1, 0)
     assert regrouped.source == "members"
+    torch.testing.assert_close(survived, undisturbed, rtol=0, atol=1e-6)
+
+
+def test_a_spare_replaces_a_worker_whose_device_is_sick(
+    tmp_path: Path, undisturbed: dict[str, torch.Tensor]
+) -> None:
+    """The worker's error ended the whole run, as the user's own would."""
+    faults = {"VICTIM": "1", "FAULT": "sick"}
+    run, survived = _trained(tmp_path / "b", "--save-every", "0", "--spares", "1", **faults)
+    events = [json.loads(line) for file in run.events.iterdir() for line in file.open()]
+    (sick,) = [each for each in events if each["kind"] == "sick_device"]
+    assert (sick["rank"], sick["device"]) == (1, "sim:1")
+    assert "ECC" in sick["why"]
+    assert not [each for each in events if each["kind"] == "failed"]
+    assert regroups(run)[-1].workers == 2
+    (log,) = run.logs.iterdir()
+    assert "sim:1 of" in log.read_text()
     torch.testing.assert_close(survived, undisturbed, rtol=0, atol=1e-6)
 
 

@@ -54,6 +54,11 @@ class DeviceKind(ABC):
     def outlive_peers(self) -> None:  # noqa: B027 -- most kinds need nothing
         """Set what lets this process survive a lost peer, before it creates process groups."""
 
+    def failure(self, device: torch.device, error: BaseException) -> str | None:
+        """Return why this process can no longer use its device, if an error says so."""
+        del device, error
+        return None
+
     @abstractmethod
     def abort(self) -> None:
         """Abort all collectives in progress, from another thread, where the backend can."""

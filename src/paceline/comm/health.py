@@ -73,11 +73,17 @@ class GroupHealth:
         with self._lock:
             self.connections.shut_down = True
         deadline = time.monotonic() + _UPDATE_SECONDS
-        while self._is_updating or (self._update is not None and not self._update.query()):
+        while self._is_updating or not self._is_update_done():
             if time.monotonic() > deadline:
                 self.state_is_spoiled = True
                 return
             time.sleep(_POLL_SECONDS)
+
+    def _is_update_done(self) -> bool:
+        try:
+            return self._update is None or self._update.query()
+        except torch.AcceleratorError:  # the device has failed, which the training meets itself
+            return False
 
     def begin_generation(self) -> None:
         """Forget the updates of earlier generations, whose state was restored."""
@@ -118,7 +124,7 @@ class GroupHealth:
 
     def failure(self, error: RuntimeError) -> CommunicationError | None:
         """Return the failure of a process group that explains an error; None without evidence."""
-        if isinstance(error, torch.OutOfMemoryError):
+        if isinstance(error, torch.OutOfMemoryError | torch.AcceleratorError):
             return None
         if self.connections.shut_down or self._ended():
             return GroupAborted(str(error))

@@ -5,10 +5,10 @@ import signal
 import socket
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.launch.fork_server_client import ForkServer, Worker
+from paceline.launch.fork_server_client import ForkServer
+from paceline.launch.local_worker import LocalWorker
 from paceline.launch.worker_log import WorkerLog
 from paceline.lease.lease import TERM_VARIABLE, Lease
 from paceline.observe.event_writer import EventWriter
@@ -53,34 +53,12 @@ def check_room(workers: int, accelerators: int) -> str | None:
     return None
 
 
-@dataclass
-class _Worker:
-    """A worker's process and its number of starts."""
-
-    process: Worker
-    label: str
-    """Prefix of its lines in the log."""
-    device: int
-    newest_generation: int
-    """The newest generation at its start; it can only join a later one."""
-    starts: int = 1
-
-    @property
-    def code(self) -> int:
-        """Its exit code; 0 while it runs."""
-        return self.process.returncode or 0
-
-    @property
-    def was_killed(self) -> bool:
-        """Whether a signal ended it, rather than an error of its own."""
-        return self.code < 0
-
-
 class LocalLaunch:
     """The workers of one run on this machine.
 
-    A killed worker is restarted and joins the survivors, which continue meanwhile. A worker that
-    fails with an error ends the run, because the others would fail as well. The run's lease is
+    A killed worker is restarted and joins the survivors, which continue meanwhile. A worker whose
+    device failed is not: its device is left out, and a spare or fewer workers continue. A worker
+    that fails with an error ends the run, because the others would fail as well. The run's lease is
     released when the workers have ended; if it is lost, they are killed.
     """
 
@@ -93,7 +71,9 @@ class LocalLaunch:
         self._term_sent: float | None = None
         self._over_since: float | None = None
         """Time at which the first worker finished the training."""
-        self._failed: _Worker | None = None
+        self._failed: LocalWorker | None = None
+        self._last_lost: LocalWorker | None = None
+        self._sick_devices: set[int] = set()
         self._code: int | None = None
         self._folder_gone = False
         self._job = run.job
@@ -128,7 +108,7 @@ class LocalLaunch:
                 self._lose(worker)
         if any(worker.process.returncode is None for worker in self._workers):
             if self._all_are_lost():
-                self._start_all_again()
+                self._start_all_again() if self._may_start_all_again else self._give_up()
             self._mind_the_time()
             return None
         self._fork_server.end()
@@ -138,25 +118,30 @@ class LocalLaunch:
         self._close(self._code)
         return self._code
 
-    def _lose(self, worker: _Worker) -> None:
-        """Restart a killed worker, or end the run."""
+    def _lose(self, worker: LocalWorker) -> None:
+        """Restart a killed worker, exclude a failed device, or end the run."""
+        self._last_lost = worker
+        if worker.is_on_sick_device:
+            self._sick_devices.add(worker.device)
         others = [each for each in self._workers if each.process.returncode is None]
         # Before the rendezvous is complete, no worker can continue without the others.
         met = self._run.has_begun(self._job.first_generation)
-        if not (worker.was_killed and self._faults.regroup and others and met):
+        survivable = worker.was_killed or worker.is_on_sick_device
+        if not (survivable and self._faults.regroup and others and met):
             self._failed = worker
             if others:
                 self.stop()
             return
         self._workers.remove(worker)
         # After a stop request, a worker that still loads can only die; the others save and stop.
-        if worker.starts < self._faults.attempts and not self._term_sent:
+        may_restart = worker.was_killed and worker.starts < self._faults.attempts
+        if may_restart and not self._term_sent:
             self._workers.append(self._again(worker))
 
     def _all_are_lost(self) -> bool:
         """Whether no member of the newest generation is left: restarted workers would wait
         forever for members to join."""
-        if not self._may_start_all_again:
+        if self._is_over:
             return False
         oldest = min(
             worker.newest_generation
@@ -172,10 +157,25 @@ class LocalLaunch:
         patience_seconds = _LEASES_TO_BEGIN * self._faults.lease_seconds
         return time.monotonic() - self._nobody_since > patience_seconds
 
+    def _give_up(self) -> None:
+        """End a run whose workers only wait for others that are gone."""
+        self._failed = self._last_lost
+        self.kill()
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self._failed or self._term_sent or self._over_since or self._folder_gone)
+
     @property
     def _may_start_all_again(self) -> bool:
-        over = self._failed or self._term_sent or self._over_since or self._folder_gone
-        return not over and self._turns < self._faults.attempts
+        enough = len(self._devices) >= self._job.workers
+        return not self._is_over and enough and self._turns < self._faults.attempts
+
+    @property
+    def _devices(self) -> list[int]:
+        """The devices of workers and spares that have not failed."""
+        job = self._job
+        return [each for each in range(job.workers + job.spares) if each not in self._sick_devices]
 
     def _start_all_again(self) -> None:
         """Restart all workers from the last checkpoint, as `paceline resume` does."""
@@ -236,7 +236,7 @@ class LocalLaunch:
         """Kill the workers immediately."""
         self._signal(signal.SIGKILL)
 
-    def _again(self, worker: _Worker) -> _Worker:
+    def _again(self, worker: LocalWorker) -> LocalWorker:
         return self._start(JOINS, worker.device, worker.starts + 1)
 
     @property
@@ -244,13 +244,13 @@ class LocalLaunch:
         newest = self._run.newest_generation
         return -1 if newest is None else newest
 
-    def _all(self) -> list[_Worker]:
+    def _all(self) -> list[LocalWorker]:
         """Start the workers and the spares."""
         job = self._job
         ranks = [*range(job.workers), *[JOINS] * job.spares]
-        return [self._start(rank, device) for device, rank in enumerate(ranks)]
+        return [self._start(*each) for each in zip(ranks, self._devices, strict=False)]
 
-    def _start(self, rank: int, device: int, starts: int = 1) -> _Worker:
+    def _start(self, rank: int, device: int, starts: int = 1) -> LocalWorker:
         newest = self._newest_generation
         process = self._fork_server.start(
             {
@@ -260,13 +260,13 @@ class LocalLaunch:
             }
         )
         label = "joins" if rank == JOINS else str(rank)
-        worker = _Worker(process, label, device, newest, starts)
+        worker = LocalWorker(process, label, device, newest, starts)
         pump = threading.Thread(target=self._pump, args=(worker,), daemon=True)
         self._pumps.append(pump)
         pump.start()
         return worker
 
-    def _pump(self, worker: _Worker) -> None:
+    def _pump(self, worker: LocalWorker) -> None:
         with worker.process.output as output:
             for line in output:
                 self._log.write(f"{worker.label}: {line.decode(errors='replace').rstrip()}\n")

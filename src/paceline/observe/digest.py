@@ -27,6 +27,7 @@ from paceline.specs import (
     Regrouped,
     Restored,
     Saved,
+    SickDevice,
     Slow,
     Started,
     Steps,
@@ -50,6 +51,7 @@ FIGURES: dict[str, str] = {
     "faults/regroups": "Regroups of the surviving workers, without a restart.",
     "faults/regroup_seconds": "Total duration of all regroups.",
     "faults/slow_workers": "Stragglers reported.",
+    "faults/failed_devices": "Devices that failed and were excluded.",
     "faults/refused_steps": "Steps refused because of a worker's bad values.",
     **{f"mean/{part}_seconds": f"Time per step, mean of the workers: {part}." for part in PARTS},
     **{f"slowest/{part}_seconds": f"Time per step, slowest worker: {part}." for part in PARTS},
@@ -160,7 +162,7 @@ class Digest:
 
     def _seen(self, event: AnyEvent) -> Iterator[Observation]:
         generation = self._place(event)[0]
-        if isinstance(event, Lost | Regrouped | Slow | Refused):
+        if isinstance(event, Lost | Regrouped | Slow | Refused | SickDevice):
             figures, note = self._faults.take(event)
             if isinstance(event, Regrouped) and generation >= self._generation:
                 figures["workers"] = event.workers

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from paceline.specs import Lost, Refused, Regrouped, Slow
+from paceline.specs import Lost, Refused, Regrouped, SickDevice, Slow
 
 
 class FaultCounts:
@@ -13,7 +13,9 @@ class FaultCounts:
         self._count = Counter[str]()
         self._regroup_seconds = 0.0
 
-    def take(self, event: Lost | Regrouped | Slow | Refused) -> tuple[dict[str, float], str]:
+    def take(
+        self, event: Lost | Regrouped | Slow | Refused | SickDevice
+    ) -> tuple[dict[str, float], str]:
         """Return the new values of `digest.FIGURES`, and a sentence about the event."""
         match event:
             case Lost():
@@ -29,6 +31,9 @@ class FaultCounts:
             case Slow():
                 note = f"worker {event.rank} on {event.slow_node} is slow: {event.why}"
                 return self._one_more("slow_workers"), note
+            case SickDevice():
+                note = f"{event.device} of {event.node} failed: {event.why}"
+                return self._one_more("failed_devices"), note
             case Refused():
                 ranks = ", ".join(map(str, event.ranks))
                 note = f"step {event.step} was refused ({event.what}) because of workers {ranks}"

@@ -1,10 +1,12 @@
 """Data types that pass between rooms: frozen, validated, readable as TOML and JSON."""
 
 from paceline.specs.errors import (
+    DEVICE_FAILED_EXIT_CODE,
     FOLDER_GONE_EXIT_CODE,
     OUT_OF_MEMORY_EXIT_CODE,
     STOPPED_EXIT_CODE,
     TOO_FEW_EXIT_CODE,
+    DeviceFailed,
     PacelineError,
     RunFailed,
     RunFolderGone,
@@ -111,8 +113,10 @@ from paceline.specs.runs.fault_events import (
     Refused,
     Regrouped,
     Restored,
+    SickDevice,
     Slow,
     Source,
+    SurvivedFault,
 )
 from paceline.specs.runs.job import Job, Limits
 from paceline.specs.runs.placement import Placement
@@ -121,6 +125,7 @@ from paceline.specs.runs.run import BATCH_ALIVE_SECONDS, Run
 
 __all__ = [
     "BATCH_ALIVE_SECONDS",
+    "DEVICE_FAILED_EXIT_CODE",
     "FOLDER_GONE_EXIT_CODE",
     "JOINS",
     "OUT_OF_MEMORY_EXIT_CODE",
@@ -142,6 +147,7 @@ __all__ = [
     "Damaged",
     "Degraded",
     "Device",
+    "DeviceFailed",
     "DryRun",
     "Ended",
     "Estimate",
@@ -201,12 +207,14 @@ __all__ = [
     "Saved",
     "Saving",
     "ScalingPoint",
+    "SickDevice",
     "Slow",
     "Source",
     "Started",
     "Steps",
     "Study",
     "StudyResult",
+    "SurvivedFault",
     "SyncChanged",
     "SyncSettings",
     "Timing",

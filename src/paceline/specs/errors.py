@@ -19,6 +19,9 @@ TOO_FEW_EXIT_CODE = 5
 FOLDER_GONE_EXIT_CODE = 6
 """The run's folder was deleted while the run trained."""
 
+DEVICE_FAILED_EXIT_CODE = 7
+"""A worker's device failed: the worker is not restarted on it."""
+
 
 class PacelineError(Exception):
     """A mistake or a state that the user can fix; shown as a sentence, never as a traceback.
@@ -46,6 +49,19 @@ class RunFailed(PacelineError):
     """A run started but did not finish: its workers failed, or its job was ended."""
 
     exit_code = 1
+
+
+class DeviceFailed(PacelineError):
+    """This worker's device no longer works, for this process at least."""
+
+    exit_code = DEVICE_FAILED_EXIT_CODE
+
+    def __init__(self, node: str, device: str, why: str) -> None:
+        super().__init__(
+            f"{device} of {node} failed: {why}",
+            fix=f"check the device's health on {node}; leave it out, or resume on other nodes",
+        )
+        self.device, self.why = device, why
 
 
 class RunFolderGone(PacelineError):

@@ -21,6 +21,7 @@ from paceline.parallel.fitted_layout import fitting
 from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Faults, Layout, PacelineError, Placement, Run, default_sync
 from paceline.train.elastic.checkpointing import Checkpointing
+from paceline.train.elastic.device_failure import device_failures_told, usable_device
 from paceline.train.elastic.joined_groups import joined_elastic
 from paceline.train.monitor.profiler import Tracing
 from paceline.train.monitor.step_windows import Progress
@@ -55,8 +56,8 @@ def start(training: Training) -> Iterator[Trainer]:
     here = placement(run.job.first_generation if run else 0)
     if run is not None:
         _check_divided(training, run, here)
-    device = device_kind().bind(here)
     writer = EventWriter(run.events, here.node) if run else None
+    device = usable_device(here, writer)
     with (
         joined_elastic(run, here, device, run.job.port if run else None, _fitting(run)) as (
             groups,
@@ -64,6 +65,7 @@ def start(training: Training) -> Iterator[Trainer]:
         ),
         _limited(groups, run.job.power_limit_watts if run else None),
         _usage_of_node(groups, writer),
+        device_failures_told(groups, writer),
     ):
         checkpointing: Checkpointing | None = None
         sync = run.plan.sync if run else default_sync()

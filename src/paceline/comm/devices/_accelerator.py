@@ -4,8 +4,13 @@ import torch
 import torch.distributed as dist
 
 from paceline.comm.device_kind import DeviceKind
+from paceline.comm.group_errors import with_causes
 from paceline.comm.torch_internals import abort_process_groups
 from paceline.specs import PacelineError, Placement
+
+_ASSERT = 710
+"""`cudaErrorAssert` and `hipErrorAssert`: a check in a kernel failed, as for an index out of range.
+The device is well, and every other one would fail, too."""
 
 
 class Accelerator(DeviceKind):
@@ -47,6 +52,20 @@ class Accelerator(DeviceKind):
         """Return the number of multiprocessors."""
         about = torch.get_device_module(device).get_device_properties(device)
         return int(getattr(about, "multi_processor_count", 1))
+
+    def failure(self, device: torch.device, error: BaseException) -> str | None:
+        """Return the first error of a device that does not even answer any more.
+
+        A call that was refused, such as a launch of too many threads, leaves the device usable.
+        """
+        found = [each for each in with_causes(error) if isinstance(each, torch.AcceleratorError)]
+        if not found or any(getattr(each, "error_code", None) == _ASSERT for each in found):
+            return None
+        try:
+            torch.accelerator.current_stream(device).query()
+        except torch.AcceleratorError:
+            return (str(found[-1]).splitlines() or ["no reason given"])[0]
+        return None
 
     def abort(self) -> None:
         """Abort the collectives of all process groups."""

@@ -26,9 +26,11 @@ from paceline.specs import (
     Restored,
     Resumed,
     Saved,
+    SickDevice,
     Slow,
     Started,
     Steps,
+    SurvivedFault,
     SyncChanged,
     Traced,
     Usage,
@@ -144,7 +146,7 @@ class Generation:
     generation: int
     regrouped: Regrouped | None = None
     """The regroup that formed it from the previous generation's processes; None for a start."""
-    faults: list[Lost | Slow | Refused] = field(default_factory=list)
+    faults: list[SurvivedFault] = field(default_factory=list)
     started: list[Started] = field(default_factory=list)
     columns: Columns = field(default_factory=Columns)
     workers: dict[int, Worker] = field(default_factory=dict)
@@ -227,7 +229,7 @@ class Generation:
             for state in event.states:
                 self._worker(state.rank, event.node, heard_at).take(state, heard_at)
             return
-        if not isinstance(event, Failed | Ended | Lost):
+        if not isinstance(event, Failed | Ended | Lost | SickDevice):
             self._trained_time = max(self._trained_time, event.time)
         match event:
             case Started():
@@ -243,7 +245,7 @@ class Generation:
                 self._take_end(event)
             case Saved() | NotSaved() | Damaged() | Resumed():
                 self._take_checkpoint(event, heard_at)
-            case Regrouped() | Lost() | Slow() | Refused():
+            case Regrouped() | Lost() | Slow() | Refused() | SickDevice():
                 self._take_fault(event)
         if (self.resumed or 0) != self._begin:
             self._begin = self.resumed or 0
@@ -280,7 +282,7 @@ class Generation:
         else:
             self._take_trouble(event)
 
-    def _take_fault(self, event: Regrouped | Lost | Slow | Refused) -> None:
+    def _take_fault(self, event: Regrouped | SurvivedFault) -> None:
         if isinstance(event, Regrouped):
             self.regrouped = event
         else:

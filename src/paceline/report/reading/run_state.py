@@ -27,16 +27,14 @@ from paceline.specs import (
     Failed,
     Finished,
     Job,
-    Lost,
     NotSaved,
     Outcome,
     Plan,
-    Refused,
     Regrouped,
     Restored,
     Saved,
-    Slow,
     Started,
+    SurvivedFault,
     SyncChanged,
     Traced,
     Usage,
@@ -181,8 +179,8 @@ class RunState:
         return [each.regrouped for each in self._all if each.regrouped]
 
     @property
-    def faults(self) -> list[Lost | Slow | Refused]:
-        """Lost workers, stragglers and refused steps of all generations, in reading order."""
+    def faults(self) -> list[SurvivedFault]:
+        """Lost workers, stragglers, refused steps and sick devices, in reading order."""
         return [fault for each in self._all for fault in each.faults]
 
     @property

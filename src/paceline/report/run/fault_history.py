@@ -8,7 +8,17 @@ from paceline.report.reading.merged_generations import Interruption, first_failu
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.goodput import GoodputFigures, goodput_figures, refused_step_seconds
 from paceline.report.run.interruption_figures import trouble_figures
-from paceline.specs import Failed, Lost, Refused, Regrouped, Slow, Source, units, worker_in_words
+from paceline.specs import (
+    Failed,
+    Lost,
+    Refused,
+    Regrouped,
+    SickDevice,
+    Slow,
+    Source,
+    units,
+    worker_in_words,
+)
 from paceline.specs.base import Spec
 
 What = Literal[
@@ -168,12 +178,19 @@ def _workers(ranks: list[int]) -> str:
 
 
 def _lost(state: RunState) -> dict[tuple[int, int], Lost]:
-    """Return losses by generation and rank: if worker 0 is lost, two workers may report others."""
+    """Return losses by generation and rank: if worker 0 is lost, two workers may report others.
+
+    The others see only that a process ended; if its device failed, the reason is that.
+    """
     found: dict[tuple[int, int], Lost] = {}
     for each in state.faults:
         if isinstance(each, Lost):
             key = each.generation, each.rank
             found[key] = min(each, found.get(key, each), key=lambda one: (one.time, one.node))
+    for each in state.faults:
+        if isinstance(each, SickDevice) and (sick := found.get((each.generation, each.rank))):
+            why = f"{each.device} failed: {each.why}"
+            found[sick.generation, sick.rank] = sick.model_copy(update={"why": why})
     return found
 
 

@@ -18,6 +18,7 @@ from paceline.specs.runs.fault_events import (
     Refused,
     Regrouped,
     Restored,
+    SickDevice,
     Slow,
 )
 
@@ -291,6 +292,7 @@ AnyEvent = Annotated[
     | Regrouped
     | Slow
     | Refused
+    | SickDevice
     | Degraded
     | Restored
     | Failed

@@ -74,6 +74,20 @@ class Refused(Event):
     message: str
 
 
+class SickDevice(Event):
+    """A worker's device failed. From its own node: the worker ends, its device is not used again in
+    this run, and the others continue."""
+
+    kind: Literal["sick_device"] = "sick_device"
+    rank: Whole
+    """JOINS for a spare."""
+    device: str
+    why: str
+
+
+SurvivedFault = Lost | Slow | Refused | SickDevice
+
+
 class Degraded(Event):
     """A protection is off while training continues; one event per change and generation."""
 

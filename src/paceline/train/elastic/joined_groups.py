@@ -10,7 +10,7 @@ from paceline.comm.group_errors import PeerLost
 from paceline.comm.groups import Groups
 from paceline.comm.rendezvous import RENDEZVOUS_TIMEOUT_SECONDS, RendezvousTimeout, join_rendezvous
 from paceline.membership.service import Ended
-from paceline.specs import Member, Placement, Roster, Run, RunOver
+from paceline.specs import DeviceFailed, Member, Placement, Roster, Run, RunOver
 from paceline.train.elastic.agent import ElasticAgent, elastic_agent
 
 
@@ -59,7 +59,7 @@ def joined_elastic(
         yield groups, agent
     except BaseException as error:
         # Do not leave the groups: leaving can hang if peers are gone.
-        if agent and not isinstance(error, Ended | RunOver):
+        if agent and not isinstance(error, Ended | RunOver | DeviceFailed):
             agent.fail(f"worker {groups.placement.rank} failed: {error}")
         raise
     groups.leave()

@@ -19,6 +19,7 @@ from paceline.specs import (
     FOLDER_GONE_EXIT_CODE,
     OUT_OF_MEMORY_EXIT_CODE,
     STOPPED_EXIT_CODE,
+    DeviceFailed,
     Failed,
     Job,
     PacelineError,
@@ -75,6 +76,14 @@ def _run(folder: Path) -> int:
     except LeaseLost as lost:  # outcome and events are the next holder's now
         print(lost, file=sys.stderr)
         return lost.exit_code
+    except DeviceFailed as error:
+        generation = _generation(run, here)
+        if _others_continue(run, here):
+            print(error, file=sys.stderr)
+            return error.exit_code
+        _report_failure(run, here, generation, error)
+        outcome.tell_failure(run, here, error.exit_code)
+        code = error.exit_code
     except Exception as error:
         generation = error.generation if isinstance(error, Ended) else _generation(run, here)
         _report_failure(run, here, generation, error)
@@ -151,6 +160,12 @@ def _report_failure(run: Run, here: Placement, generation: int, error: Exception
 def _generation(run: Run, here: Placement) -> int:
     """Return the run's newest generation, even if this worker is not part of it."""
     return max(here.generation, run.newest_generation or 0)
+
+
+def _others_continue(run: Run, here: Placement) -> bool:
+    """Return whether the run continues without this worker."""
+    has_others = here.joins or here.workers > 1
+    return has_others and run.plan.faults.regroup and run.has_begun(run.job.first_generation)
 
 
 def _lost_peer(error: Exception) -> bool:

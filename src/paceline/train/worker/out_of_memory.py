@@ -2,7 +2,8 @@
 not be loaded yet."""
 
 import errno
-from collections.abc import Iterator
+
+from paceline.comm.group_errors import with_causes
 
 # PyTorch has an exception class for accelerator memory, but only these texts for host memory.
 _SIGNS = ("can't allocate memory", "not enough memory", "out of memory")
@@ -10,25 +11,18 @@ _SIGNS = ("can't allocate memory", "not enough memory", "out of memory")
 
 def ran_out_of_memory(error: BaseException) -> bool:
     """Return whether an error or one of its causes is an out-of-memory error."""
-    return any(_says_so(each) for each in _with_causes(error))
+    return any(_says_so(each) for each in with_causes(error))
 
 
 def advice(error: BaseException) -> str:
     """Return a message with the error and the options that take less memory."""
-    first = next((each for each in _with_causes(error) if _says_so(each)), error)
+    first = next((each for each in with_causes(error) if _says_so(each)), error)
     said = (str(first).splitlines() or [""])[0]
     return (
         f"out of memory{': ' + said if said else ''}\n  -> give a smaller --micro-batch,"
         " --recompute block, or --shards N to divide the model; `paceline plan` shows what fits."
         " The worker is not restarted, since it would fail again"
     )
-
-
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    each: BaseException | None = error
-    while each is not None:
-        yield each
-        each = each.__cause__ or each.__context__
 
 
 def _says_so(error: BaseException) -> bool:
