@@ -7,6 +7,8 @@ CPU.
 
 import os
 from abc import ABC, abstractmethod
+from collections import Counter
+from contextlib import AbstractContextManager
 from functools import cache
 
 import torch
@@ -66,6 +68,16 @@ class DeviceKind(ABC):
     @abstractmethod
     def synchronize(self, device: torch.device) -> None:
         """Wait until the device has finished all queued work."""
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of driver and libraries that this kind adds to torch's."""
+        return {}
+
+    def counted_waits(self) -> AbstractContextManager[Counter[str]] | None:
+        """Count how often the host waits for the device during a block, by place or call; the
+        counts are complete after the block. None where the host has nothing to wait for, or where
+        waits cannot be counted."""
+        return None
 
 
 DEVICES: Registry[DeviceKind] = Registry(

@@ -1,8 +1,20 @@
 """NVIDIA GPUs, and AMD's under ROCm, which torch calls cuda. Not run on hardware yet."""
 
 import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch.profiler import ProfilerActivity, profile
 
 from paceline.comm.devices._accelerator import Accelerator
+from paceline.observe.usage.gpus import opened_nvml
+
+_WAITS = re.compile(r"(cuda|hip)((Device|Stream|Event)Synchronize|Memcpy(WithStream)?)")
+"""Calls of the runtime that block the host. torch's own blocking copies are an asynchronous copy
+and a `StreamSynchronize`."""
 
 
 class Cuda(Accelerator):
@@ -16,6 +28,29 @@ class Cuda(Accelerator):
         """
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
         os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of CUDA or ROCm, NCCL or RCCL, and the driver."""
+        found = {"cuda": torch.version.cuda, "hip": torch.version.hip}
+        version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+        found["nccl"] = ".".join(map(str, version))
+        nvml = opened_nvml()
+        if nvml is not None:
+            found["driver"] = nvml.ask("nvmlSystemGetDriverVersion")
+        return {name: str(version) for name, version in found.items() if version}
+
+    def counted_waits(self) -> AbstractContextManager[Counter[str]]:
+        """Count the runtime's blocking calls, by torch's profiler."""
+        return _profiled_waits()
+
+
+@contextmanager
+def _profiled_waits() -> Iterator[Counter[str]]:
+    found: Counter[str] = Counter()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        yield found
+    names = [event.name for event in profiled.events() or ()]
+    found.update(name for name in names if _WAITS.fullmatch(name))
 
 
 DEVICE = Cuda("cuda")

@@ -1,0 +1,1 @@
+"""Conformance: what `paceline doctor --devices` proves on the devices of a machine or cluster."""
