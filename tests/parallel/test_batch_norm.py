@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 from paceline.parallel.batch_norm import average_running_statistics, prepare_batch_norm
-from paceline.parallel.recompute import recompute
+from paceline.parallel.blocks.recompute import recompute
 from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Layout, Run
 from paceline.train.elastic.joined_groups import joined

@@ -11,6 +11,8 @@ from torch import nn
 from paceline.comm.groups import Groups
 from paceline.data.loader import Batch, collated
 from paceline.parallel.batch_norm import prepare_batch_norm
+from paceline.parallel.blocks.compiled import compile_blocks
+from paceline.parallel.blocks.recompute import recompute
 from paceline.parallel.deferred.memory import WithinMemory, within_memory
 from paceline.parallel.parallel_model import (
     ParallelContext,
@@ -21,7 +23,6 @@ from paceline.parallel.parallel_model import (
     micro_batches,
 )
 from paceline.parallel.phased_model import PhasedModel, check_forward, check_phases_fit
-from paceline.parallel.recompute import recompute
 from paceline.parallel.sample_trial import SampleTrial, try_samples
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.step.step_clock import Clock
@@ -100,7 +101,7 @@ def parallelize(
                 check_forward(model)
             return PhasedModel(built, setting, size=size, phases=training.phases)
         if layout.compile:
-            built.model.compile()
+            compile_blocks(built.model)
         return WholeModel(built, setting, size=size)
 
 

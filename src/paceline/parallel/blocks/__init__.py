@@ -1,0 +1,1 @@
+"""What is done to the blocks of a model one by one: recomputation and compilation."""
