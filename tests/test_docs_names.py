@@ -39,7 +39,7 @@ BENCHMARK = re.compile(r"python3? -m (benchmarks(?:\.\w+)+)")
 COMMAND = re.compile(r"(?:^|[\s(&|;])paceline ((?:[a-z]+ ?)+)([^\n|;&)]*)")
 OTHER_PROGRAMS = {
     *("--cpus-per-task", "--gpus-per-node", "--kill-on-bad-exit", "--no-kill"),
-    *("--requeue", "--signal"),  # Slurm
+    *("--requeue", "--signal", "--gpus-per-task", "--gpu-bind"),  # Slurm
     "--privileged",  # Docker
 }
 """Options of other programs, which pages explain."""

@@ -11,6 +11,9 @@ from paceline_simulated import core
 
 DeviceLike = torch.device | int | str | None
 
+_PCI_DOMAIN = 0xFFFF
+"""No machine has it: these addresses are made up."""
+
 _initialized = True
 """Without it, `torch.utils.checkpoint` does not restore this device's random numbers."""
 
@@ -21,6 +24,10 @@ class DeviceProperties(NamedTuple):
     name: str
     total_memory: int
     multi_processor_count: int
+    uuid: str
+    pci_domain_id: int
+    pci_bus_id: int
+    pci_device_id: int = 0
 
 
 class device:
@@ -121,8 +128,12 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
-    """Return name, memory and number of multiprocessors."""
-    return DeviceProperties(get_device_name(device), mem_get_info(device)[1], 1)
+    """Return name, memory and number of multiprocessors, and a made-up UUID and PCI address."""
+    index = _index(device)
+    memory_bytes = mem_get_info(device)[1]
+    return DeviceProperties(
+        get_device_name(device), memory_bytes, 1, f"SIM-{index}", _PCI_DOMAIN, index + 1
+    )
 
 
 def manual_seed(seed: int) -> None:

@@ -231,6 +231,12 @@ def _aborts() -> None:
     assert hasattr(internals.GradBucket, "buffer")
 
 
+def _forks() -> None:
+    assert hasattr(torch.cuda, "_is_in_bad_fork")
+    assert hasattr(torch.xpu, "_is_in_bad_fork")
+    assert not internals.in_bad_fork("cuda")
+
+
 BEHAVIOR: dict[str, Callable[[], None]] = {
     "torch._foreach_*": _foreach,
     "torch._amp_foreach_non_finite_check_and_unscale_": _check_finite,
@@ -247,6 +253,7 @@ BEHAVIOR: dict[str, Callable[[], None]] = {
     "_chunk_with_empty, _warmup_p2p, _detect_is_causal_mask": _replaced_functions,
     "pipelining._utils.InferenceMode": _static_shapes,
     "_world.pg_map, ProcessGroup._get_backend, torch._C._distributed_c10d": _aborts,
+    "torch.cuda._is_in_bad_fork, torch.xpu._is_in_bad_fork": _forks,
 }
 
 

@@ -32,10 +32,13 @@ def training():
 
 def _run(folder: Path, kind: str, training: str) -> float:
     (folder / "train.py").write_text(training)
-    variables = environment("simulated") | {"PACELINE_DEVICE_KIND": kind}
+    # Two devices: before they were counted, a run without -n had one worker.
+    named = {"PACELINE_DEVICE_KIND": kind, "PACELINE_SIM_DEVICES": "2"}
+    variables = environment("simulated") | named
     new = {name: value for name, value in variables.items() if os.environ.get(name) != value}
-    result = paceline_json("run", "train.py", "-n", "1", folder=folder, **new)
+    result = paceline_json("run", "train.py", folder=folder, **new)
     assert result["steps"] == 6, json.dumps(result)
+    assert result["workers"] == (2 if kind == "sim" else 1)
     return float(result["final_loss"])
 
 

@@ -9,16 +9,25 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
 
+from paceline.cluster.visible_devices import KIND_VARIABLE
 from paceline.specs import PacelineError, Placement
 from paceline.specs.registry import Registry
 
-KIND_VARIABLE = "PACELINE_DEVICE_KIND"
-"""The environment variable that names the kind to use instead of the one torch finds."""
+
+@dataclass(frozen=True)
+class DeviceIdentity:
+    """What tells a device from others of its machine; None where torch does not say it."""
+
+    uuid: str | None = None
+    pci_address: str | None = None
+    """As in sysfs: `0000:3b:00.0`."""
 
 
 class DeviceKind(ABC):
@@ -29,13 +38,31 @@ class DeviceKind(ABC):
     accelerator, or the one that `PACELINE_DEVICE_KIND` names.
     """
 
+    torch_type: str
+    """The type of `torch.device`."""
+    one_per_worker: ClassVar[bool] = False
+    """Whether each worker needs a device of its own."""
+
     @abstractmethod
     def count(self) -> int:
-        """Return the number of devices that this process can see."""
+        """Return the number of devices for workers that this process can see.
+
+        It should not start the devices' runtime: a process forked later could not use them.
+        """
 
     @abstractmethod
     def bind(self, placement: Placement) -> torch.device:
         """Make this worker's device the current one, and return it."""
+
+    def identity(self, device: torch.device) -> DeviceIdentity:
+        """Return what tells a device from others of its machine."""
+        del device
+        return DeviceIdentity()
+
+    def is_lost_by_fork(self) -> bool:
+        """Return whether this process cannot use devices, because it was forked from one that
+        had used them."""
+        return False
 
     @abstractmethod
     def title(self, device: torch.device, cores: int | None = None) -> str:

@@ -109,6 +109,13 @@ def _nccl_backend(group: dist.ProcessGroup) -> Any | None:
     return group._get_backend(torch.device("cuda"))
 
 
+def in_bad_fork(device_type: str) -> bool:
+    """Return whether devices of this type cannot be used, because the parent of this process had
+    started their runtime before the fork."""
+    asks = getattr(torch.get_device_module(device_type), "_is_in_bad_fork", None)
+    return asks is not None and bool(asks())
+
+
 def reset_group_count() -> None:
     """Number process groups from 0 again, as `destroy_process_group` does.
 

@@ -14,7 +14,7 @@ from paceline.jobs.cluster_run import ClusterRequest, until_over
 from paceline.jobs.failed_run import refuse_failed
 from paceline.jobs.run_lease import lease_held, submitting
 from paceline.jobs.user_messages import SILENT, Messages
-from paceline.launch import supervisor
+from paceline.launch import room
 from paceline.launch.supervisor import LocalLaunch
 from paceline.report import RunReader, RunState
 from paceline.schedulers.submission import SubmittedJob, fit_job
@@ -173,9 +173,9 @@ def session_on(cluster: ClusterRequest, runs: Path, messages: Messages = SILENT)
     """Return a session on the nodes of a cluster, or on this machine, one worker per device."""
     runs = runs / f"devices-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     if _is_here(cluster):
-        accelerators = supervisor.accelerators()
+        accelerators = room.accelerators()
         devices = cluster.devices or accelerators or CPU_WORKERS
-        if warning := supervisor.check_room(devices, accelerators):
+        if warning := room.check_room(devices, accelerators):
             messages.note(warning)
         return Session(devices, runs, cluster, messages)
     job = Job(

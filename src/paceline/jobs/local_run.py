@@ -9,7 +9,7 @@ from rich.console import Console
 from paceline.jobs.request import TrainingRequest
 from paceline.jobs.run_lease import lease_held
 from paceline.jobs.user_messages import SILENT, Messages, Receiver, short_path
-from paceline.launch import supervisor
+from paceline.launch import room
 from paceline.launch.follower import following
 from paceline.launch.supervisor import LocalLaunch
 from paceline.lease.lease import Lease
@@ -26,9 +26,9 @@ def run_here(
     `workers`: by default the plan's, or one per accelerator. Call it in the main thread: during the
     run, Ctrl-C and SIGTERM stop the workers.
     """
-    accelerators = supervisor.accelerators()
+    accelerators = room.accelerators()
     plan = request.chosen_plan(workers, max(1, accelerators))
-    if warning := supervisor.check_room(plan.layout.workers + request.spares, accelerators):
+    if warning := room.check_room(plan.layout.workers + request.spares, accelerators):
         messages.note(warning)
     job = request.job().model_copy(update={"devices_per_node": plan.layout.workers})
     run = Run.create(request.runs, job, plan)

@@ -13,7 +13,8 @@ from paceline.jobs.cluster_run import ClusterRequest, until_over
 from paceline.jobs.failed_run import refuse_failed
 from paceline.jobs.run_lease import lease_held, submitting
 from paceline.jobs.user_messages import SILENT, Messages
-from paceline.launch import supervisor
+from paceline.launch import room
+from paceline.launch.supervisor import LocalLaunch
 from paceline.launch.target import Target
 from paceline.observe.versions import write_versions
 from paceline.report import RunReader
@@ -106,15 +107,15 @@ def probe(
 
 def _probed_here(request: ProbeRequest, messages: Messages, advance: Advance) -> Run:
     """Probe with workers on this machine."""
-    accelerators = supervisor.accelerators()
+    accelerators = room.accelerators()
     job = request.job().model_copy(
         update={"devices_per_node": request.workers or max(1, accelerators)}
     )
-    if warning := supervisor.check_room(job.workers, accelerators):
+    if warning := room.check_room(job.workers, accelerators):
         messages.note(warning)
     run = _new_run(job, request.runs)
     with lease_held(run) as lease:
-        launch = supervisor.LocalLaunch(run, lease)
+        launch = LocalLaunch(run, lease)
         try:
             _follow(run, lambda: launch.poll() is not None, advance)
         finally:

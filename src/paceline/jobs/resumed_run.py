@@ -11,7 +11,7 @@ from paceline.jobs.local_run import train_here
 from paceline.jobs.plan_choice import another_layout
 from paceline.jobs.run_lease import lease_held, submitting
 from paceline.jobs.user_messages import SILENT, Messages, short_path
-from paceline.launch import supervisor
+from paceline.launch import room
 from paceline.report import RunReader, RunState
 from paceline.schedulers.submission import SubmittedJob, fit_job
 from paceline.specs import Job, PacelineError, Run
@@ -75,7 +75,7 @@ def _resume_here(
     job = job.model_copy(
         update={"nodes": 1, "devices_per_node": plan.layout.workers, "scheduler": None}
     )
-    if warning := supervisor.check_room(plan.layout.workers, supervisor.accelerators()):
+    if warning := room.check_room(plan.layout.workers, room.accelerators()):
         messages.note(warning)
     with lease_held(run) as lease:
         run.write_plan(plan)

@@ -1,11 +1,9 @@
 """The supervisor of workers on this machine: starts them, logs their output and ends them."""
 
-import os
 import signal
 import socket
 import threading
 import time
-from pathlib import Path
 
 from paceline.launch.fork_server_client import ForkServer
 from paceline.launch.local_worker import LocalWorker
@@ -23,34 +21,10 @@ from paceline.specs import (
     Run,
 )
 
-WORKERS_PER_CORE = 8
-"""Limit for CPU workers. More workers than cores serve trials only; beyond this they thrash."""
-
 _GRACE_SECONDS = 10.0
 _SAVING_SECONDS = 300.0
 _ENDING_SECONDS = 3.0
 _LEASES_TO_BEGIN = 3
-
-
-def check_room(workers: int, accelerators: int) -> str | None:
-    """Refuse more workers than devices; return a warning if workers share CPU cores."""
-    if accelerators:
-        if workers > accelerators:
-            raise PacelineError(
-                f"{workers} workers were asked for, but this machine has {accelerators} devices",
-                fix=f"use -n {accelerators}, or `paceline submit --nodes N` for more machines",
-            )
-        return None
-    cores = len(os.sched_getaffinity(0))
-    if workers > cores * WORKERS_PER_CORE:
-        raise PacelineError(
-            f"{workers} workers were asked for, but this machine has {cores} CPU cores and no"
-            f" accelerator, enough for at most {cores * WORKERS_PER_CORE}",
-            fix=f"use -n {cores}, or `paceline submit --nodes N` for more machines",
-        )
-    if workers > cores:
-        return f"{workers} workers share {cores} CPU cores: fine for trying things out, but slow"
-    return None
 
 
 class LocalLaunch:
@@ -291,16 +265,3 @@ class LocalLaunch:
         self._writer.write(
             Ended(time=time.time(), node=self._node, generation=generation, exit_code=code)
         )
-
-
-def accelerators() -> int:
-    """Return the number of accelerators on this machine, without loading torch."""
-    nvidia = [path for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit()]
-    if nvidia:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return (
-            len(nvidia) if visible is None else len([part for part in visible.split(",") if part])
-        )
-    # KFD lists compute devices, so a display adapter does not count; CPUs have no SIMD units.
-    amd = list(Path("/sys/class/kfd/kfd/topology/nodes").glob("*/properties"))
-    return sum(1 for path in amd if "simd_count 0\n" not in path.read_text())

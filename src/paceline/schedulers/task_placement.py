@@ -4,6 +4,7 @@ import os
 import socket
 from pathlib import Path
 
+from paceline.cluster.visible_devices import OWN_DEVICE_VARIABLE
 from paceline.schedulers.scheduler import SCHEDULERS, Scheduler, Task
 from paceline.specs import JOINS, PacelineError, Placement
 
@@ -27,7 +28,15 @@ def placement(first_generation: int = 0) -> Placement:
         workers = int(environment["PACELINE_WORKERS"])
         rank = int(environment["PACELINE_RANK"])
         device = int(environment.get("PACELINE_DEVICE", rank))
-        return Placement(rank, workers, device, workers, socket.gethostname(), first_generation)
+        return Placement(
+            rank=rank,
+            workers=workers,
+            local_rank=device,
+            local_workers=workers,
+            node=socket.gethostname(),
+            generation=first_generation,
+            device_bound=OWN_DEVICE_VARIABLE in environment,
+        )
     found = current_task()
     if found is None:
         raise PacelineError(
@@ -43,7 +52,7 @@ def placement(first_generation: int = 0) -> Placement:
         local_workers=task.tasks // task.nodes,
         node=task.node,
         generation=int(environment.get("PACELINE_GENERATION", first_generation)),
-        device_bound=task.device_bound,
+        device_bound=task.device_bound or OWN_DEVICE_VARIABLE in environment,
         node_memory_bytes=task.memory_bytes,
     )
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from paceline.cluster.catalog import read_cluster
 from paceline.jobs.plan_choice import chosen_plan
 from paceline.jobs.run_lease import submitting, take_lease
-from paceline.launch import supervisor
+from paceline.launch import room
 from paceline.launch.supervisor import LocalLaunch
 from paceline.launch.target import Target
 from paceline.plan.planner import Predictor
@@ -87,7 +87,7 @@ class LocalLauncher:
 
     def prepared(self, point: Point) -> tuple[Job, Plan]:
         """Return a point's job and plan."""
-        warning = supervisor.check_room(point.workers, supervisor.accelerators())
+        warning = room.check_room(point.workers, room.accelerators())
         if warning:
             self._settings.warn(warning)
         cores = max(1, len(os.sched_getaffinity(0)) // self._settings.most_devices)

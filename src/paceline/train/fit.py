@@ -10,6 +10,7 @@ from types import FrameType
 import torch
 import torch.distributed as dist
 
+from paceline.comm.binding.near_cores import use_near_cores
 from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
 from paceline.observe.event_writer import EventWriter
@@ -58,6 +59,8 @@ def start(training: Training) -> Iterator[Trainer]:
         _check_divided(training, run, here)
     writer = EventWriter(run.events, here.node) if run else None
     device = usable_device(here, writer)
+    if run is not None:
+        use_near_cores(device_kind(), device)
     with (
         joined_elastic(run, here, device, run.job.port if run else None, _fitting(run)) as (
             groups,

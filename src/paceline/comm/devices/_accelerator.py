@@ -3,9 +3,9 @@
 import torch
 import torch.distributed as dist
 
-from paceline.comm.device_kind import DeviceKind
+from paceline.comm.device_kind import DeviceIdentity, DeviceKind
 from paceline.comm.group_errors import with_causes
-from paceline.comm.torch_internals import abort_process_groups
+from paceline.comm.torch_internals import abort_process_groups, in_bad_fork
 from paceline.specs import PacelineError, Placement
 
 _ASSERT = 710
@@ -16,27 +16,47 @@ The device is well, and every other one would fail, too."""
 class Accelerator(DeviceKind):
     """A kind of accelerator that torch knows; one worker per device."""
 
+    one_per_worker = True
+
     def __init__(self, type_: str) -> None:
-        self._type = type_
+        self.torch_type = type_
 
     def count(self) -> int:
         """Return the number of visible devices; 0 where torch finds another accelerator."""
         found = torch.accelerator.current_accelerator(check_available=True)
-        return torch.accelerator.device_count() if found and found.type == self._type else 0
+        return torch.accelerator.device_count() if found and found.type == self.torch_type else 0
 
     def bind(self, placement: Placement) -> torch.device:
-        """Make the device with the worker's local rank the current one."""
+        """Make the device with the worker's local rank the current one.
+
+        If the scheduler shows each worker only its own devices, these start at index 0.
+        """
         count = self.count()
-        # If the scheduler shows each task only its own device, that device has index 0.
-        index = 0 if count == 1 and placement.device_bound else placement.local_rank
+        index = placement.local_rank
+        if placement.device_bound and count:
+            index %= count
         if index >= count:
             raise PacelineError(
-                f"{placement.node} has {count} {self._type} devices, but"
+                f"{placement.node} has {count} {self.torch_type} devices, but"
                 f" {placement.local_workers} workers were started on it",
                 fix=f"use -n {count} (or --devices {count}), one worker per device",
             )
         torch.accelerator.set_device_index(index)
-        return torch.device(self._type, index)
+        return torch.device(self.torch_type, index)
+
+    def identity(self, device: torch.device) -> DeviceIdentity:
+        """Return its UUID and PCI address, as far as torch knows them."""
+        about = torch.get_device_module(device).get_device_properties(device)
+        uuid = getattr(about, "uuid", None)
+        address = None
+        if hasattr(about, "pci_bus_id"):
+            domain, bus, slot = about.pci_domain_id, about.pci_bus_id, about.pci_device_id
+            address = f"{domain:04x}:{bus:02x}:{slot:02x}.0"
+        return DeviceIdentity(None if uuid is None else str(uuid), address)
+
+    def is_lost_by_fork(self) -> bool:
+        """Return whether this process was forked from one that had used the devices."""
+        return in_bad_fork(self.torch_type)
 
     def title(self, device: torch.device, cores: int | None = None) -> str:
         """Return the device's name."""

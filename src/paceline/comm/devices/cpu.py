@@ -13,6 +13,8 @@ from paceline.specs import Placement
 class Cpu(DeviceKind):
     """The CPU of this machine."""
 
+    torch_type = "cpu"
+
     def count(self) -> int:
         """Return 1: all workers of a node share its CPU."""
         return 1

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from paceline.cluster.visible_devices import mig_instances
 from paceline.comm.devices._accelerator import Accelerator
 from paceline.observe.usage.gpus import opened_nvml
 
@@ -19,6 +20,13 @@ and a `StreamSynchronize`."""
 
 class Cuda(Accelerator):
     """GPUs with NCCL or RCCL."""
+
+    def count(self) -> int:
+        """Return the number of visible GPUs, or of MIG instances.
+
+        A process sees only the first of these; each worker is shown its own.
+        """
+        return len(mig_instances()) or super().count()
 
     def outlive_peers(self) -> None:
         """Keep torch's watchdog, and the monitor of the watchdog, from ending this process.

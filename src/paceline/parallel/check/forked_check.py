@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import torch
 
+from paceline.comm.device_kind import DeviceKind, device_kind
 from paceline.parallel.check.check import COPIES, check
 from paceline.parallel.check.refusal import refuse_bad
 from paceline.specs import Layout, PacelineError
@@ -36,22 +37,20 @@ def refuse_differences(training: Training, layout: Layout, bind: Bind) -> list[F
 
     It computes on the device that `bind` returns. A check that takes too long is given up.
     """
-    # A forked process cannot use CUDA if the user's script has used it.
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return [Finding("check", "note", "skipped, because the script has used CUDA already")]
     findings = _forked(training, layout, bind)
     refuse_bad(findings)
     return [each for each in findings if each.state == "note"]
 
 
 def _forked(training: Training, layout: Layout, bind: Bind) -> list[Finding]:
+    kind = device_kind()  # the forked process could not tell which
     reader, writer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if not child:
         os.close(reader)
-        _report(training, layout, bind, writer)
+        _report(training, layout, bind, kind, writer)
     os.close(writer)
     try:
         return _received(reader)
@@ -61,7 +60,9 @@ def _forked(training: Training, layout: Layout, bind: Bind) -> list[Finding]:
         os.waitpid(child, 0)
 
 
-def _report(training: Training, layout: Layout, bind: Bind, writer: int) -> NoReturn:
+def _report(
+    training: Training, layout: Layout, bind: Bind, kind: DeviceKind, writer: int
+) -> NoReturn:
     """Check, write the findings to a pipe and exit."""
     try:
         signal.alarm(round(2 * _MOST_SECONDS))  # in case the worker is killed meanwhile
@@ -71,9 +72,7 @@ def _report(training: Training, layout: Layout, bind: Bind, writer: int) -> NoRe
             os.dup2(nothing.fileno(), sys.stdout.fileno())
         findings: list[Finding] = []
         try:
-            device, memory_bytes = bind()
-            most = min(_MOST_BYTES, memory_bytes // COPIES)
-            findings += check(training, layout, device, most_bytes=most, quick=True)
+            findings += _checked(training, layout, bind, kind)
         except PacelineError as error:
             if error.__cause__ is not None:
                 traceback.print_exception(error.__cause__)
@@ -86,6 +85,15 @@ def _report(training: Training, layout: Layout, bind: Bind, writer: int) -> NoRe
         sys.stderr.flush()
     finally:
         os._exit(0)
+
+
+def _checked(training: Training, layout: Layout, bind: Bind, kind: DeviceKind) -> list[Finding]:
+    if kind.is_lost_by_fork():
+        text = f"skipped, because the script has used {kind.torch_type} devices already"
+        return [Finding("check", "note", text)]
+    device, memory_bytes = bind()
+    most = min(_MOST_BYTES, memory_bytes // COPIES)
+    return list(check(training, layout, device, most_bytes=most, quick=True))
 
 
 def _received(reader: int) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from paceline.cluster.probe.cases import groupings, partners
 from paceline.cluster.probe.probe_folder import note_done, write_probed
+from paceline.comm.binding.near_cores import use_near_cores
 from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
 from paceline.schedulers.task_placement import placement
@@ -16,6 +17,7 @@ def probe(run: Run) -> None:
     """Measure the cluster with all workers of the run; worker 0 writes the measurements."""
     here = placement(run.job.first_generation)
     device = device_kind().bind(here)
+    use_near_cores(device_kind(), device)
     with joined(run, here, device, run.job.port) as groups:
         _Probe(run, groups).measure()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from paceline.cluster.process import allow_most_files, die_with_launcher, name_process
+from paceline.cluster.visible_devices import show_own_instance
 from paceline.comm.group_errors import CommunicationError
 from paceline.comm.torch_loading import load_torch
 from paceline.lease.lease import LeaseLost
@@ -65,6 +66,7 @@ def _run(folder: Path) -> int:
     name_process("joins" if here.joins else str(here.rank))
     limit_threads(here, job.cpus_per_worker)
     try:
+        show_own_instance(here)
         code = _train(job, here, job.train) if job.train and not job.probe else _probe(run)
         outcome.report(run, code)
         generation = _generation(run, here)

@@ -10,6 +10,11 @@ def limit_threads(placement: Placement, cpus_per_worker: int | None) -> None:
 
     Call this before torch is loaded: its thread pool and its BLAS read the variable once.
     """
-    share = max(1, len(os.sched_getaffinity(0)) // placement.local_workers)
-    threads = share if cpus_per_worker is None else min(share, cpus_per_worker)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    allowed = len(os.sched_getaffinity(0))
+    if cpus_per_worker is None:
+        threads = allowed // placement.local_workers
+    elif allowed <= cpus_per_worker:  # the scheduler has bound each worker to its own cores
+        threads = allowed
+    else:
+        threads = min(allowed // placement.local_workers, cpus_per_worker)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from paceline.cluster.visible_devices import visible_count
 from paceline.schedulers.kinds.slurm.controller import TITLE, Controller
 from paceline.schedulers.kinds.slurm.partition_limits import fit
 from paceline.schedulers.scheduler import JobState, Scheduler, Task, TaskFailure
@@ -137,14 +138,13 @@ class Slurm(Scheduler):
         if not environment.get("SLURM_STEP_ID", "").isdigit():
             return None  # in the batch script, or outside a job
         memory = environment.get("SLURM_MEM_PER_NODE", "")
-        bound = ("SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK")
         return Task(
             rank=int(environment.get("SLURM_PROCID", "0")),
             tasks=int(environment.get("SLURM_NTASKS", "1")),
             local_rank=int(environment.get("SLURM_LOCALID", "0")),
             nodes=int(environment.get("SLURM_NNODES", "1")),
             node=environment.get("SLURMD_NODENAME", ""),
-            device_bound=any(name in environment for name in bound),
+            device_bound=_device_bound(),
             memory_bytes=int(memory) << 20 if memory.isdigit() and int(memory) else None,
         )
 
@@ -160,6 +160,18 @@ class Slurm(Scheduler):
         if match := _NODE_FAILURE.match(line) or _CANCELLED.search(line):
             return TaskFailure(_first_node(match["nodes"]), (), match["what"])
         return None
+
+
+def _device_bound() -> bool:
+    """Return whether each task of a node is shown its own devices, by Slurm or a script's wrapper.
+
+    Without --gpus-per-task or --gpu-bind, all tasks see all devices of the job on their node.
+    """
+    environment = os.environ
+    if "SLURM_GPUS_PER_TASK" in environment or "SLURM_TRES_PER_TASK" in environment:
+        return True
+    visible, of_job = visible_count(), environment.get("SLURM_GPUS_ON_NODE", "")
+    return visible is not None and of_job.isdigit() and visible < int(of_job)
 
 
 def _numbers(ranges: str) -> tuple[int, ...]:

@@ -1,0 +1,1 @@
+"""Which device and which cores a worker uses."""
