@@ -65,7 +65,8 @@ def run_sim_ranks(
 def _on_device(
     function: Callable[..., Any], devices: int, limit_bytes: int | None, arguments: tuple[Any, ...]
 ) -> Any:
-    from paceline.comm.device_kind import DEVICES, KIND_VARIABLE
+    from paceline.cluster.visible_devices import KIND_VARIABLE
+    from paceline.comm.device_kind import DEVICES
 
     os.environ |= {"PACELINE_SIM_DEVICES": str(devices), KIND_VARIABLE: "sim"}
     DEVICES.outside["sim"] = EntryPoint("sim", "paceline_simulated.kind:DEVICE", DEVICES.group)

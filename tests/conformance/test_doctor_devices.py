@@ -49,7 +49,8 @@ def test_all_checks(tmp_path: Path, kind: str) -> None:
         "PACELINE_SIM_DEVICES": "2",
     }
     new = {name: value for name, value in variables.items() if os.environ.get(name) != value}
-    paceline("doctor", "--devices", "-n", "2", folder=tmp_path, seconds=800, **new)
+    command = ("doctor", "--devices", "-n", "2")
+    paceline(*command, folder=tmp_path, seconds=800, **new)  # type: ignore[arg-type]
     found = states(json.loads((tmp_path / "devices.json").read_text()))
     assert list(found) == [each.name for each in CHECKS]
     assert found["power"] in ("passed", "not applicable")
