@@ -2,7 +2,8 @@
 
 Runs have four workers on this machine, each with one thread, in namespaces of their own, so no
 rights are needed and nothing outside is touched; with --nodes they are on a testbed, under Slurm,
-and links and nodes fail. A failure replays by its setting and its seed.
+and links and nodes fail. With PACELINE_DEVICE_KIND=sim, where simulated/ is installed, they are on
+simulated accelerators, which fail, too. A failure replays by its setting and its seed.
 """
 
 import argparse
@@ -18,12 +19,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from benchmarks.chaos.faults.kinds import HERE, TESTBED
+from benchmarks.chaos.faults.kinds import HERE, ON_DEVICES, TESTBED
 from benchmarks.chaos.faults.schedule import printed
 from benchmarks.chaos.page import page
 from benchmarks.chaos.results import Results
 from benchmarks.chaos.runs import run, scheduled
-from benchmarks.chaos.settings import SETTINGS
+from benchmarks.chaos.settings import ON_SIM, SETTINGS
 from benchmarks.chaos.tables import show
 from benchmarks.chaos.world.isolation import enter
 from benchmarks.common.output import argument_parser
@@ -38,7 +39,8 @@ def main() -> None:
         replace(SETTINGS[name], lease_seconds=options.lease)
         for name in _some(options.settings, SETTINGS)
     ]
-    kinds = _some(options.kinds, TESTBED if options.nodes else HERE)
+    here = (*HERE, *ON_DEVICES) if ON_SIM else HERE
+    kinds = _some(options.kinds, TESTBED if options.nodes else here)
     if options.print:
         for setting in chosen:
             print(printed(scheduled(setting, kinds, options)), end="")
@@ -102,7 +104,7 @@ def _bar(options: argparse.Namespace) -> Progress:
 def _options() -> argparse.Namespace:
     parser = argument_parser(__doc__)
     parser.add_argument("--settings", default="ddp", help=f"some of {','.join(SETTINGS)}, or all")
-    parser.add_argument("--kinds", default="all", help=f"some of {','.join(HERE)}")
+    parser.add_argument("--kinds", default="all", help=f"some of {','.join((*HERE, *ON_DEVICES))}")
     parser.add_argument("--nodes", type=int, help="on a testbed of so many nodes, with its faults")
     parser.add_argument("--faults", type=int, default=100, help="in each setting")
     parser.add_argument("--seed", type=int, default=1)

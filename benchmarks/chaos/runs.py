@@ -18,7 +18,7 @@ from benchmarks.chaos.inject.drive import drive, undisturbed
 from benchmarks.chaos.inject.testbed import BoxWorld
 from benchmarks.chaos.outcomes import outcomes
 from benchmarks.chaos.results import Broken, Finished, Results
-from benchmarks.chaos.settings import WORKERS, Setting
+from benchmarks.chaos.settings import SPARES, WORKERS, Setting
 from benchmarks.chaos.world.isolation import own_disk
 from benchmarks.chaos.world.machine import World
 from paceline import testbed
@@ -29,7 +29,7 @@ _CHECKPOINT_MEGABYTES, _RUN_MEGABYTES = 16, 64
 def scheduled(setting: Setting, names: list[str], options: Namespace) -> list[Fault]:
     """The faults of a run: those kinds that the setting can notice."""
     fitting = [name for name in names if setting.has_replicas or not KINDS[name].replicas]
-    return schedule(options.seed, fitting, options.faults, options.nodes or WORKERS)
+    return schedule(options.seed, fitting, options.faults, options.nodes or WORKERS + SPARES)
 
 
 def run(
@@ -78,7 +78,7 @@ def _world(
 ) -> Iterator[World]:
     steps = total_steps(faults)
     if not nodes:
-        world = World(folder, setting, steps=steps, faults=len(faults))
+        world = World(folder, setting, steps=steps, faults=len(faults), spares=SPARES)
         own_disk(world.checkpoints, _CHECKPOINT_MEGABYTES)
         own_disk(world.runs, _RUN_MEGABYTES)
         try:

@@ -1,11 +1,16 @@
 """Trainings that faults are put into: a layout, a way to agree, an optimizer."""
 
+import os
 import sys
 from dataclasses import dataclass, field, replace
 
 import tomli_w
 
 WORKERS = 4
+ON_SIM = os.environ.get("PACELINE_DEVICE_KIND") == "sim"
+"""Whether the runs are on simulated accelerators."""
+SPARES = 4 if ON_SIM else 0
+"""Workers that replace those whose device has failed."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ import json
 import math
 import os
 import resource
+import signal
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -101,7 +103,7 @@ class Faults:
 
     def _begin(self, kind: str, sign: int) -> None:
         global _clock_ahead
-        if kind in ("nan", "flip"):
+        if kind in ("nan", "flip", *_IN_LOSS):
             self._once = kind
         elif kind == "clock":
             _clock_ahead, self._clock_right_again = sign * 3600.0, time.monotonic() + 1.0
@@ -110,6 +112,9 @@ class Faults:
             self._slow_seconds = max(LEAST_SLOW_SECONDS, self._step_seconds)
         elif kind == "stuck":
             time.sleep(1e6)
+        elif kind == "spin":
+            while True:
+                pass
         elif kind == "memory":
             _run_out_of_memory()
 
@@ -122,6 +127,34 @@ def _run_out_of_memory() -> None:
         torch.empty(1 << 30, dtype=torch.uint8)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def _abort(device: torch.device) -> None:
+    del device
+    time.sleep(0.3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _watchdog(device: torch.device) -> None:
+    from paceline_simulated.collectives_watchdog import end_process  # noqa: PLC0415 -- only there
+
+    threading.Timer(0.01, end_process, [f"{device} has failed, as the fault wants it"]).start()
+
+
+def _sick(device: torch.device) -> None:
+    from paceline_simulated import core  # noqa: PLC0415 -- only there
+
+    core.sicken(device.index)
+
+
+def _order(device: torch.device) -> None:
+    from paceline_simulated.collectives_communicator import launch_unmatched  # noqa: PLC0415 -- only there
+
+    launch_unmatched(device)
+
+
+_IN_LOSS = {"abort": _abort, "watchdog": _watchdog, "sick": _sick, "order": _order}
+"""Faults that come in the middle of a step, between forward and backward."""
 
 
 class Record:
@@ -145,6 +178,7 @@ class Record:
             "at": time.monotonic(),
             "whose": whose,
             "hash": digest,
+            "python_threads": threading.active_count(),
         }
         self._file.write(json.dumps(line | more) + "\n")
 
@@ -221,6 +255,9 @@ def training() -> None:
 
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         found = F.mse_loss(output, target)
+        for kind, go_wrong in _IN_LOSS.items():
+            if faults.once(kind):
+                go_wrong(output.device)
         return found * float("nan") if faults.once("nan") else found
 
     generator = torch.Generator().manual_seed(7)

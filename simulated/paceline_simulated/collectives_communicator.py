@@ -1,6 +1,7 @@
 """A communicator: the ranks of a group on one device, connected at the first collective."""
 
 import threading
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -11,10 +12,11 @@ from torch._C._distributed_c10d import Store
 from paceline_simulated import core
 from paceline_simulated.collectives_kernel import Begin, Kernel
 from paceline_simulated.collectives_launch_order import launch_order
-from paceline_simulated.collectives_transport import Transport
+from paceline_simulated.collectives_transport import Transfer, Transport
 
 _stranded: list[tuple[Transport, list[Kernel]]] = []
 """Aborted transports that still wait for a peer. Their destructor would wait, too."""
+_living: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 
 
 class Communicator:
@@ -30,6 +32,7 @@ class Communicator:
         self._aborted = False
         self._connecting = threading.Lock()
         self._lock = threading.RLock()
+        _living.add(self)
 
     @property
     def is_connected(self) -> bool:
@@ -118,6 +121,19 @@ class Communicator:
     def _check_usable(self) -> None:
         if self._aborted:
             raise dist.DistBackendError(f"simccl: the communicator of rank {self.rank} was aborted")
+
+
+def launch_unmatched(device: torch.device) -> None:
+    """Launch a collective that no peer launches, as where ranks launch in different orders.
+
+    It occupies the device until its communicator is aborted.
+    """
+
+    def begin(transport: Transport) -> Transfer:
+        raise RuntimeError("the peers have launched other collectives before")
+
+    connected = next(each for each in _living if each.is_connected)
+    connected.queue("unmatched", [torch.zeros(1, device=device)], begin, [])
 
 
 def _bury() -> None:

@@ -70,7 +70,7 @@ class Watchdog:
         try:
             torch.accelerator.current_stream(kernel.device).query()
         except torch.AcceleratorError as error:
-            _end_process(f"{kernel.device} has failed: {error}")
+            end_process(f"{kernel.device} has failed: {error}")
         seconds = time.monotonic() - kernel.launched_at
         if kernel.error is not None:
             why = f"{kernel.name} failed: {kernel.error}"
@@ -81,16 +81,17 @@ class Watchdog:
         if self._settings.error_handling in _ABORTING:
             communicator.abort()
         if self._settings.error_handling in _ENDING:
-            _end_process(why)
+            end_process(why)
 
     def _monitor(self) -> None:
         limit = self._settings.heartbeat_timeout_seconds
         while self._communicator() is not None:
             if time.monotonic() - self._heartbeat > limit:
-                _end_process(f"the watchdog has been stuck for {limit:.0f} s")
+                end_process(f"the watchdog has been stuck for {limit:.0f} s")
             time.sleep(_POLL_SECONDS)
 
 
-def _end_process(why: str) -> None:
+def end_process(why: str) -> None:
+    """Abort the process, as the watchdog does."""
     print(f"simccl's watchdog ends the process: {why}", file=sys.stderr, flush=True)
     os.abort()

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Maker = Literal["process", "job", "disk", "stranger", "node", "link"]
+Maker = Literal["process", "job", "device", "disk", "stranger", "node", "link"]
 """Who makes a fault: `process`: the harness, by a signal; `job`: the training script, when told;
-`disk`: the harness, in the folder of the checkpoints or of the run; `stranger`: a process that is
-not part of the run; `node`, `link`: the testbed."""
+`device`: the training script, on a simulated accelerator; `disk`: the harness, in the folder of the
+checkpoints or of the run; `stranger`: a process that is not part of the run; `node`, `link`: the
+testbed."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Kind:
     replicas: bool = False
     """Whether only layouts with three replicas or more can notice it."""
     takes_node: bool = False
-    """Whether the node does not come back into the run: Slurm takes it out of the job."""
+    """Whether the node or device does not come back into the run."""
     quiet_steps: int = 12
     """After which one that led to nothing is over."""
 
@@ -137,6 +138,42 @@ _ALL = (
         workers=4,
         replaces=False,
         quiet_steps=34,
+    ),
+    Kind(
+        "abort",
+        "a worker is killed while the others wait for it in a collective",
+        "it sleeps 0.3 s before its backward pass, then kill −9",
+        "device",
+        weight=10,
+    ),
+    Kind(
+        "watchdog",
+        "the watchdog of the collectives ends a worker",
+        "its abort (SIGABRT), in the middle of a step",
+        "device",
+        weight=8,
+    ),
+    Kind(
+        "sick",
+        "a worker's device fails",
+        "every call to the simulated device raises, as after an ECC error",
+        "device",
+        weight=8,
+        takes_node=True,
+    ),
+    Kind(
+        "order",
+        "workers launch their collectives in different orders",
+        "one launches a collective that its peers do not; `--faults stuck_seconds=8`",
+        "device",
+        weight=_SELDOM,
+    ),
+    Kind(
+        "spin",
+        "a worker's training loop spins",
+        "an endless loop that uses a whole core; `--faults stuck_seconds=8`",
+        "device",
+        weight=_SELDOM,
     ),
     Kind(
         "disk-full",
@@ -248,7 +285,9 @@ _ALL = (
 )
 KINDS = {kind.name: kind for kind in _ALL}
 
-HERE = tuple(kind.name for kind in _ALL if kind.by not in ("node", "link"))
+HERE = tuple(kind.name for kind in _ALL if kind.by not in ("node", "link", "device"))
 """Kinds that need one machine only."""
+ON_DEVICES = tuple(kind.name for kind in _ALL if kind.by == "device")
+"""Kinds that need simulated accelerators."""
 TESTBED = tuple(kind.name for kind in _ALL if kind.by in ("node", "link"))
 """Kinds that need nodes and links."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.chaos.faults.kinds import ON_DEVICES
 from benchmarks.chaos.faults.schedule import Fault
 from benchmarks.chaos.world.machine import NO_STEP, SAVE_EVERY, World
 from benchmarks.chaos.world.workers import Worker
@@ -237,6 +238,7 @@ INJECT: dict[str, Callable[[World, Fault], None]] = {
     "memory": _by_job,
     "clock": _by_job,
     "straggler": _by_job,
+    **dict.fromkeys(ON_DEVICES, _by_job),
     "disk-full": _disk_full,
     "read-only": _read_only,
     "torn": _damaged(_tear),

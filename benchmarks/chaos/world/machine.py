@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.faults.schedule import Fault
-from benchmarks.chaos.settings import WORKERS, Setting
+from benchmarks.chaos.settings import ON_SIM, WORKERS, Setting
 from benchmarks.chaos.world.history import History
 from benchmarks.chaos.world.workers import Lines, Worker, children, named, usage
 
@@ -45,7 +45,9 @@ class World:
         pace_seconds: float = PACE_SECONDS,
         save_every: int = SAVE_EVERY,
         faults: int = 0,
+        spares: int = 0,
     ) -> None:
+        self.spares = spares
         self.folder, self.setting, self.steps = folder, setting, steps
         self.chaos, self.checkpoints = folder / "chaos", folder / "checkpoints"
         self.runs = folder / "runs"
@@ -100,7 +102,7 @@ class World:
 
     def words_to_start(self) -> list[str]:
         """What begins the run."""
-        return ["run", str(JOB), *ABOUT]
+        return ["run", str(JOB), *ABOUT, "--spares", str(self.spares)]
 
     def words_to_resume(self) -> list[str]:
         """What goes on with it."""
@@ -153,6 +155,7 @@ class World:
         worker = self.workers.setdefault(name, named(name))
         worker.step, worker.generation = line["step"], line["generation"]
         worker.part, worker.at = line["part"], line["at"]
+        worker.python_threads = line["python_threads"]
         if worker.generation > self.generation:
             self.generation, self.step = worker.generation, worker.step
             self.first_step = worker.step
@@ -185,6 +188,8 @@ class World:
     def _sample(self) -> None:
         for worker in self.training():
             if used := usage(worker.pid):
+                if ON_SIM:  # it keeps a thread for each of up to 64 streams, as CUDA its streams
+                    used["threads"] = worker.python_threads
                 self.history.write(
                     "sample",
                     worker=worker.name,
@@ -210,6 +215,7 @@ class World:
         paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         return os.environ | {
             "PACELINE_CHAOS": str(self.chaos),
+            "PACELINE_SIM_DEVICES": str(WORKERS + self.spares),
             "TMPDIR": str(self.folder / "tmp"),
             "OMP_NUM_THREADS": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(self.chaos / "torch"),  # torch makes it, and keeps it

@@ -23,6 +23,7 @@ class Worker:
     part: int = -1
     at: float = 0.0
     """When it took that step."""
+    python_threads: int = 0
 
     @property
     def name(self) -> str:
