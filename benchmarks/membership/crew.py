@@ -45,6 +45,7 @@ def hooks(
     return Hooks(
         interrupt=interrupt,
         kill_process=lambda: None,
+        work_done=lambda: 0.0,
         open_store=lambda: 40_000,
         announce=lambda roster, who: None,
         find_leader=lambda: leader,

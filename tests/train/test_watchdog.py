@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from paceline.cluster.process import compute_seconds
 from paceline.train.elastic.watchdog import Watchdog
 
 SECONDS = 0.3
@@ -16,7 +17,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.interrupted = threading.Event()
-        self.dog = Watchdog(SECONDS, self.interrupted.set)
+        self.dog = Watchdog(SECONDS, self.interrupted.set, compute_seconds)
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_nothing_happens(watched: Watched, capsys: pytest.CaptureFixture[str]) -
     began = time.monotonic()
     assert watched.interrupted.wait(20)
     assert time.monotonic() - began > SECONDS
-    assert "no step and no computation for" in capsys.readouterr().err
+    assert "no step and no work for" in capsys.readouterr().err
 
 
 def test_it_says_so_once(watched: Watched) -> None:

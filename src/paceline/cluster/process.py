@@ -5,10 +5,15 @@ import os
 import resource
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_COMMUNICATION_THREADS = ("gloo", "pt_gloo")
+"""Name prefixes of threads that only communicate."""
 
 
 def die_with_launcher() -> None:
@@ -54,3 +59,17 @@ def is_running(pid: int, started_ticks: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return fields[0] not in ("Z", "X") and int(fields[19]) == started_ticks
+
+
+def compute_seconds() -> float:
+    """Return the CPU time of this process's threads, without threads that only communicate.
+
+    Gloo's threads may spin on a connection that is shut down.
+    """
+    seconds = 0.0
+    for thread in psutil.Process().threads():
+        with suppress(OSError):  # the thread has ended meanwhile
+            name = Path(f"/proc/self/task/{thread.id}/comm").read_text()
+            if not name.startswith(_COMMUNICATION_THREADS):
+                seconds += thread.user_time + thread.system_time
+    return seconds

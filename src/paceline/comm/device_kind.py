@@ -89,6 +89,13 @@ class DeviceKind(ABC):
         return None
 
     @abstractmethod
+    def work_done(self, device: torch.device) -> float:
+        """Return a number that grows by 1 or more per second while this process works.
+
+        Not CPU time where threads spin while they wait for their device.
+        """
+
+    @abstractmethod
     def abort(self) -> None:
         """Abort all collectives in progress, from another thread, where the backend can."""
 

@@ -169,6 +169,12 @@ class Groups:
                 dist.all_reduce(values)
         return values
 
+    def summed(self, value: float) -> float:
+        """Return a number's sum over all workers; raise if an abort cut it off."""
+        found = float(self.sum(torch.tensor(value, dtype=torch.float64, device=self.device)))
+        self.health.check(self.device)
+        return found
+
     def sum_later(self, values: torch.Tensor) -> "dist.Work | None":
         """Start a sum over all workers, in place; wait for the result before reading it."""
         return dist.all_reduce(values, async_op=True) if self._store is not None else None

@@ -51,6 +51,13 @@ class GroupHealth:
         if device.type != "cpu" and (self.connections.shut_down or self._ended()):
             raise GroupAborted("the process groups were aborted during the step")
 
+    def check_arrived(self, device: torch.device) -> None:
+        """Wait until all that was received is on the device; raise `GroupAborted` if it is not
+        whole."""
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+            self.check(device)
+
     def begin_update(self, device: torch.device) -> None:
         """Begin to queue an update of the weights, if the groups still stand; never waits."""
         if device.type != "cpu":
@@ -132,6 +139,12 @@ class GroupHealth:
             return PeerLost(str(error))
         return None
 
+    def explain(self, error: Exception) -> None:
+        """Raise `GroupAborted` if an error may come from values of an aborted collective."""
+        aborts_silently = dist.is_initialized() and dist.get_backend() != "gloo"
+        if aborts_silently and (self.connections.shut_down or self._ended()):
+            raise GroupAborted(f"{type(error).__name__}: {error}") from error
+
     def _ends_soon(self) -> bool:
         """Return whether the generation ends within a lease.
 
@@ -163,7 +176,11 @@ class _Communicating(AbstractContextManager[None]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, RuntimeError) and not isinstance(error, CommunicationError):
+        if isinstance(error, RuntimeError):
+            if isinstance(error, CommunicationError):
+                return
             failure = self._health.failure(error)
             if failure is not None:
                 raise failure from error
+        elif isinstance(error, ValueError | ArithmeticError | LookupError):
+            self._health.explain(error)

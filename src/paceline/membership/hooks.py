@@ -16,6 +16,8 @@ class Hooks:
     """Interrupt all of the generation's collectives in progress."""
     kill_process: Callable[[], None]
     """Kill this process, because it does not return from a collective."""
+    work_done: Callable[[], float]
+    """Return a number that grows by 1 or more per second while the training works."""
     open_store: Callable[[], int]
     """Open the store for the rendezvous of the next process groups; return its port."""
     announce: Callable[[Roster, Member], None]

@@ -3,26 +3,27 @@
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
-import psutil
-
+from paceline.cluster.process import compute_seconds
 from paceline.membership.hooks import Hooks
 
 _INTERRUPT_SECONDS = 0.1
 _STUCK_SECONDS = 5.0
-_BUSY_CORES = 0.1
-"""A process that uses less of a core than this is idle."""
-_COMMUNICATION_THREADS = ("gloo", "pt_gloo")
-"""Name prefixes of threads that only communicate."""
+_BUSY = 0.1
+"""A process that does less work per second than this is idle."""
+_SPIN_SECONDS = 30.0
+"""A process that uses a core for so long, and does no work, spins."""
 
 
 class Idle:
-    """Detects whether this process has computed anything since this object was created."""
+    """Detects whether this process has done any work since this object was created.
 
-    def __init__(self) -> None:
-        self._since, self._used = time.monotonic(), _compute_seconds()
+    `work_done`: a number that grows by 1 or more per second of work, such as CPU seconds.
+    """
+
+    def __init__(self, work_done: Callable[[], float]) -> None:
+        self._work_done = work_done
+        self._since, self._before = time.monotonic(), work_done()
 
     @property
     def seconds(self) -> float:
@@ -33,21 +34,7 @@ class Idle:
         """Return whether `seconds` have passed and the process has been idle since creation."""
         if self.seconds <= seconds:
             return False
-        return _compute_seconds() - self._used < _BUSY_CORES * self.seconds
-
-
-def _compute_seconds() -> float:
-    """Return the CPU time of this process's threads, without threads that only communicate.
-
-    Gloo's threads may spin on a connection that is shut down.
-    """
-    seconds = 0.0
-    for thread in psutil.Process().threads():
-        with suppress(OSError):  # the thread has ended meanwhile
-            name = Path(f"/proc/self/task/{thread.id}/comm").read_text()
-            if not name.startswith(_COMMUNICATION_THREADS):
-                seconds += thread.user_time + thread.system_time
-    return seconds
+        return self._work_done() - self._before < _BUSY * self.seconds
 
 
 async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:
@@ -55,13 +42,18 @@ async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:
 
     One interruption is not enough: the training may be about to open connections and wait for them.
     A collective may also fail to notice that its connections are shut down. Then this process kills
-    itself, so that the others can continue.
+    itself, so that the others can continue; also if its CPU spins, as threads do that wait for an
+    accelerator.
     """
-    idle = Idle()
+    idle, workless = Idle(compute_seconds), Idle(hooks.work_done)
     while not left():
         hooks.interrupt()
         await asyncio.sleep(_INTERRUPT_SECONDS)
         if idle.seconds > _STUCK_SECONDS:
             if idle.longer_than(_STUCK_SECONDS):
                 hooks.kill_process()
-            idle = Idle()
+            idle = Idle(compute_seconds)
+        if workless.seconds > _SPIN_SECONDS:
+            if workless.longer_than(_SPIN_SECONDS):
+                hooks.kill_process()
+            workless = Idle(hooks.work_done)

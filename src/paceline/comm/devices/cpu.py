@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from paceline.cluster.process import compute_seconds
 from paceline.comm.device_kind import DeviceKind
 from paceline.specs import Placement
 
@@ -45,6 +46,11 @@ class Cpu(DeviceKind):
         """Return the number of threads that compute."""
         del device
         return torch.get_num_threads()
+
+    def work_done(self, device: torch.device) -> float:
+        """Return the CPU seconds of this process."""
+        del device
+        return compute_seconds()
 
     def abort(self) -> None:
         """Do nothing: Gloo cannot abort; its connections are shut instead."""

@@ -4,7 +4,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from paceline.cluster import interfaces
 from paceline.cluster.interfaces import Interface
@@ -42,8 +45,10 @@ class ElasticAgent:
         interface: Interface,
         secret: bytes,
         fitting: Callable[[int], int],
+        device: torch.device,
     ) -> None:
         self._interface, self._secret = interface, secret
+        self.work_done = partial(device_kind().work_done, device)
         self._first_generation = run.job.first_generation
         self.roster: Roster | None = None
         """Roster of the last generation known to this worker."""
@@ -63,6 +68,7 @@ class ElasticAgent:
             Hooks(
                 interrupt=self.interrupt,
                 kill_process=_kill_process,
+                work_done=self.work_done,
                 open_store=self._open_store,
                 announce=Announcer(run, secret).announce,
                 find_leader=lambda: found_leader(run, secret),
@@ -188,12 +194,17 @@ def _kill_process() -> None:
 
 
 def elastic_agent(
-    run: Run, placement: Placement, rendezvous: Rendezvous | None, fitting: Callable[[int], int]
+    run: Run,
+    placement: Placement,
+    rendezvous: Rendezvous | None,
+    fitting: Callable[[int], int],
+    device: torch.device,
 ) -> ElasticAgent:
     """Return the agent of a worker after its rendezvous, or of one that joins later."""
     if rendezvous is not None:
-        return ElasticAgent(run, placement.node, rendezvous.interface, rendezvous.secret, fitting)
+        interface, secret = rendezvous.interface, rendezvous.secret
+        return ElasticAgent(run, placement.node, interface, secret, fitting, device)
     secret = secret_of(run)
     leader = awaited_leader(run, secret)
     interface = interfaces.towards(leader.address)
-    return ElasticAgent(run, placement.node, interface, secret, fitting)
+    return ElasticAgent(run, placement.node, interface, secret, fitting, device)

@@ -6,8 +6,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from paceline.checkpoints.ledger import Ledger
 from paceline.checkpoints.manifest import Manifest
 from paceline.checkpoints.saver import Cost, Saver
@@ -255,8 +253,7 @@ class Checkpointing:
     def _newest_saved_step(self) -> int:
         """Return the step of the newest checkpoint, damaged or not, the same on all workers."""
         found = [0, *self._storage.steps()][-1] if self._placement.rank == 0 else 0
-        summed = torch.tensor(found, dtype=torch.float64, device=self._groups.device)
-        return int(self._groups.sum(summed))
+        return int(self._groups.summed(found))
 
     def _open_ledger(self, stepper: Stepper) -> None:
         """Open the sample ledger if the plan has one; one worker per local batch writes it."""
@@ -288,8 +285,7 @@ class Checkpointing:
 
     def _all_agree(self, good: bool) -> bool:
         """Return whether `good` holds on all workers. All workers call this together."""
-        against = torch.tensor(float(not good), device=self._groups.device)
-        return float(self._groups.sum(against)) == 0
+        return self._groups.summed(float(not good)) == 0
 
     def _report(self, step: int, result: Cost | str) -> None:
         why = result if isinstance(result, str) else None

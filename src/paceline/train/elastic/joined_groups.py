@@ -40,7 +40,7 @@ def joined_elastic(
         yield Groups(placement, device, None), None
         return
     rendezvous = None if placement.joins else join_rendezvous(run, placement, port)
-    agent = elastic_agent(run, placement, rendezvous, fitting) if fitting else None
+    agent = elastic_agent(run, placement, rendezvous, fitting, device) if fitting else None
     try:
         groups = Groups(placement, device, rendezvous, agent.health if agent else None)
         if agent is None:

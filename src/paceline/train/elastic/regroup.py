@@ -61,7 +61,10 @@ class Regroup:
         self._stepper: Stepper | None = None
         self._fruitless = 0
         self._agent = agent
-        self._watchdog = Watchdog(agent.faults.stuck_seconds, agent.interrupt) if agent else None
+        self._watchdog: Watchdog | None = None
+        if agent is not None:
+            seconds = agent.faults.stuck_seconds
+            self._watchdog = Watchdog(seconds, agent.interrupt, agent.work_done)
 
     def got_on(self) -> None:
         """Note progress: a step is done, or a generation begins."""
@@ -184,6 +187,8 @@ class Regroup:
             self._whole = newest if mine == newest else -1
             done, updates_done = divmod(newest, len(stepper.updates))
             transfer_state(stepper.state(), self._groups, donors_by_receiver(updates), step=done)
+            # An abort would leave a part of it, and raise nothing.
+            self._groups.health.check_arrived(self._groups.device)
             source = "members"
         else:
             done, source = checkpointing.restore(stepper, begin)

@@ -8,15 +8,18 @@ from paceline.membership.interruption import Idle
 
 
 class Watchdog:
-    """A timer that makes a worker leave its generation after a long time without step or CPU use.
+    """A timer that makes a worker leave its generation after a long time without step or work.
 
     A worker stuck in user code and one that waits for it in a collective look the same from here,
     and both should leave: the waiting workers regroup, and the stuck one is killed (see
     `membership.interruption`) and restarted.
     """
 
-    def __init__(self, seconds: float, interrupt: Callable[[], None]) -> None:
-        self._seconds, self._interrupt = seconds, interrupt
+    def __init__(
+        self, seconds: float, interrupt: Callable[[], None], work_done: Callable[[], float]
+    ) -> None:
+        """`work_done`: as in `Hooks`."""
+        self._seconds, self._interrupt, self._work_done = seconds, interrupt, work_done
         self._moves, self._rests = 0, True
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
@@ -35,15 +38,20 @@ class Watchdog:
         self._over.set()
 
     def _watch(self) -> None:
-        idle, moves = Idle(), self._moves
+        idle, moves = Idle(self._work_done), self._moves
         while not self._over.wait(self._seconds / 10):
-            if self._rests or moves != self._moves:  # `moved` only counts: steps are short
-                idle, moves = Idle(), self._moves
-            elif idle.longer_than(self._seconds):
-                self.rest()
-                print(
-                    f"no step and no computation for {idle.seconds:.0f} s:"
-                    " this worker leaves its process groups and regroups",
-                    file=sys.stderr,
-                )
-                self._interrupt()
+            if not self._rests and moves == self._moves:  # `moved` only counts: steps are short
+                if idle.seconds <= self._seconds:
+                    continue
+                if idle.longer_than(self._seconds):
+                    self._leave(idle.seconds)
+            idle, moves = Idle(self._work_done), self._moves
+
+    def _leave(self, idle_seconds: float) -> None:
+        self.rest()
+        print(
+            f"no step and no work for {idle_seconds:.0f} s:"
+            " this worker leaves its process groups and regroups",
+            file=sys.stderr,
+        )
+        self._interrupt()

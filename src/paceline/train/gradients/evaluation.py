@@ -67,6 +67,7 @@ def evaluate(
                     row = torch.cat([sums.new_ones(1), found[: len(measures)].to(sums.dtype)])
                     sums += row * weight
     weight, *totals = groups.sum(sums).tolist()
+    groups.health.check(groups.device)
     means_by_name = {name: total / weight for name, total in zip(measures, totals, strict=True)}
     loss = means_by_name.pop("loss")
     return Evaluation(samples, loss, metrics=means_by_name | objects.results())
