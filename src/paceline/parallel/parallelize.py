@@ -24,6 +24,7 @@ from paceline.parallel.parallel_model import (
 )
 from paceline.parallel.phased_model import PhasedModel, check_forward, check_phases_fit
 from paceline.parallel.sample_trial import SampleTrial, try_samples
+from paceline.parallel.step.full_precision import full_precision
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.parallel.step.step_clock import Clock
 from paceline.parallel.whole_model import WholeModel
@@ -130,7 +131,7 @@ def _parallelize_traced(
     few, more = (
         collated(training.first(samples), groups.device, training.form) for samples in (2, 3)
     )
-    with evaluating(model), torch.random.fork_rng(devices=[]):
+    with evaluating(model), torch.random.fork_rng(devices=[]), full_precision():
         with autocast(layout, groups.device):
             seen = trace(model, lambda: call(model, few.inputs))
             again = trace(model, lambda: call(model, more.inputs)) if layout.pipeline > 1 else seen

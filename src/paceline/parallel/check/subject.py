@@ -5,6 +5,7 @@ from torch import nn
 
 from paceline.comm.torch_internals import BatchNormLayer
 from paceline.data.loader import Batch
+from paceline.parallel.step.full_precision import full_precision
 from paceline.parallel.step.model_calls import call, checked_loss, refuse_constant
 from paceline.user.mistakes import users_code
 from paceline.user.phase import Phase
@@ -47,6 +48,7 @@ class Subject:
         """Whether the model has dropout layers, which are off."""
         return any(isinstance(module, _DROPOUTS) for module in self.model.modules())
 
+    @full_precision()
     def loss(self, batch: Batch, seed: int = 0) -> torch.Tensor:
         """Return a batch's loss, from the model's first buffers."""
         self._restore_buffers()
@@ -71,6 +73,7 @@ class Subject:
         """Return a batch's loss as a number."""
         return self.loss(batch, seed).item()
 
+    @full_precision()
     def add_gradient(self, loss: torch.Tensor, times: float | torch.Tensor = 1.0) -> None:
         """Add `times` the gradient of a loss to the parameters' gradients."""
         with users_code("the backward pass", "check the operations between model and loss"):
