@@ -10,6 +10,8 @@ from typing import Any
 
 import psutil
 
+import device_choice
+
 PACELINE = [sys.executable, "-m", "paceline"]
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -21,7 +23,7 @@ def paceline(
     done = subprocess.run(
         [*PACELINE, *map(str, words)],
         cwd=folder,
-        env=os.environ | environment,
+        env=os.environ | device_choice.of_command() | environment,
         capture_output=True,
         text=True,
         timeout=seconds,

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+import device_choice
 from paceline.testbed import requirements
 
 _ANY_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -29,8 +30,19 @@ _ENDS_WITHIN_SECONDS = 10.0
 """A job's script may still be at its last line when its run's result is already there."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the tests that train use another kind of device."""
+    parser.addoption(
+        "--device",
+        choices=device_choice.KINDS,
+        default="cpu",
+        help="kind of device for tests that train; the others are skipped (default: cpu)",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Sessions beside each other have testbeds of their own, by the same names."""
+    device_choice.chosen = config.getoption("--device")
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = tempfile.mkdtemp(prefix="pl-")
         os.environ["XDG_RUNTIME_DIR"] = folder
@@ -64,6 +76,12 @@ def _retried(reporter: Any) -> list[str]:
     return sorted({report.nodeid for report in reporter.stats.get("rerun", [])})
 
 
+@pytest.fixture
+def device_kind() -> str:
+    """The kind of device on which the tests train."""
+    return device_choice.chosen
+
+
 def _why_not(item: pytest.Item) -> str | None:
     if item.get_closest_marker("slurm"):
         lacking = requirements.missing()
@@ -78,6 +96,8 @@ def _why_not(item: pytest.Item) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if other := device_choice.why_skipped(item):
+        pytest.skip(other)
     why = _why_not(item)
     if why and os.environ.get("PACELINE_TEST_ALL"):
         pytest.fail(why, pytrace=False)

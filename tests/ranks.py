@@ -11,6 +11,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import device_choice
 from paceline.specs import Faults, Job, Layout, Plan, Run, Saving
 
 # torch._dynamo is what the first step of any optimizer loads.
@@ -41,7 +42,7 @@ def run_ranks(
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(
                 target=_rank_main,
-                args=(sender, run.path, rank, workers, function, arguments),
+                args=(sender, run.path, rank, workers, device_choice.chosen, function, arguments),
                 daemon=True,
             )
             process.start()
@@ -106,6 +107,7 @@ def _rank_main(
     folder: Path,
     rank: int,
     workers: int,
+    kind: str,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
@@ -117,6 +119,7 @@ def _rank_main(
         "PACELINE_WORKERS": str(workers),
     }
     torch.set_num_threads(1)
+    device_choice.use_in_rank(kind, workers)
     try:
         sender.send((True, function(*arguments)))
     except BaseException:

@@ -2,12 +2,15 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+
+import torch
 
 import paceline_simulated.collectives  # registers its backend with torch
 import paceline_simulated.device  # noqa: F401 - registers it with torch
 from paceline.comm.devices._accelerator import Accelerator
+from paceline_simulated import core
 from paceline_simulated.waits import host_waits
 
 
@@ -22,6 +25,10 @@ class Simulated(Accelerator):
     def counted_waits(self) -> AbstractContextManager[Counter[str]]:
         """Count waits by their line of Python."""
         return _counted()
+
+    def failure_injection(self) -> Callable[[torch.device], None]:
+        """Return a function that makes a device sick."""
+        return lambda device: core.sicken(device.index)
 
 
 @contextmanager

@@ -41,6 +41,13 @@ def _check_finite() -> None:
     assert found.item() == 1.0
 
 
+def _compile_kernel() -> None:
+    """Only its form: there is no CUDA here."""
+    assert list(inspect.signature(internals.compile_kernel).parameters)[:2] == [
+        *("kernel_source", "kernel_name")
+    ]
+
+
 class _Wrapper(torch.Tensor):
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -240,6 +247,7 @@ def _forks() -> None:
 BEHAVIOR: dict[str, Callable[[], None]] = {
     "torch._foreach_*": _foreach,
     "torch._amp_foreach_non_finite_check_and_unscale_": _check_finite,
+    "torch.cuda._compile_kernel": _compile_kernel,
     "Tensor._make_wrapper_subclass": _wrapper,
     "aten._scaled_dot_product_*, OpOverload._opname, ._schema, _disable_current_modes": _operators,
     "torch.utils._pytree": _trees,

@@ -68,7 +68,7 @@ def clip_loss(output: tuple[torch.Tensor, ...], target: torch.Tensor) -> torch.T
     del target
     image, text, scale = output
     logits = scale * paceline.gather(image) @ paceline.gather(text).T
-    pairs = torch.arange(len(logits))
+    pairs = torch.arange(len(logits), device=logits.device)
     return (F.cross_entropy(logits, pairs) + F.cross_entropy(logits.T, pairs)) / 2
 
 

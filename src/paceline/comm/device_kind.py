@@ -8,6 +8,7 @@ CPU.
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -111,6 +112,11 @@ class DeviceKind(ABC):
         """Count how often the host waits for the device during a block, by place or call; the
         counts are complete after the block. None where the host has nothing to wait for, or where
         waits cannot be counted."""
+        return None
+
+    def failure_injection(self) -> Callable[[torch.device], None] | None:
+        """Return a function that makes this process's device fail, for good but for no other
+        process; None where that is not possible."""
         return None
 
 

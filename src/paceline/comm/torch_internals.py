@@ -81,6 +81,9 @@ CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 READ_NUMBER = torch.ops.aten._local_scalar_dense.default
 """The operator behind `tensor.item()`, which has no answer for a tensor without memory."""
 
+compile_kernel = torch.cuda._compile_kernel
+"""Compiles CUDA source; the result launches one thread when it is called."""
+
 CAUSAL_MASK_CHECK = (transformer, "_detect_is_causal_mask")
 """The function with which torch's transformer reads a mask's values. A dry run replaces it."""
 

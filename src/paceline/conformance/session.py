@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from paceline.cluster.probe.probe_folder import read_probed
+from paceline.conformance.worker.figures import read_figures
 from paceline.jobs.cluster_run import ClusterRequest, until_over
 from paceline.jobs.failed_run import refuse_failed
 from paceline.jobs.run_lease import lease_held, submitting
@@ -89,6 +91,12 @@ class Session:
         run = self._new(job, Plan(layout=layout, saving=Saving(every_steps=0)))
         self._ended(run)
         return run
+
+    @cached_property
+    def about(self) -> list[dict[str, Any]]:
+        """What each worker says about its device, by rank."""
+        layout = Layout(replicas=self.workers)
+        return read_figures(self.measured("measurements.py", "devices", layout))
 
     @cached_property
     def probed(self) -> Probed:

@@ -7,7 +7,7 @@ import torch
 
 from paceline.cluster.pci import SYSFS, core_ranges, surroundings
 from paceline.cluster.visible_devices import mig_instances
-from paceline.comm.device_kind import DeviceKind, device_kind
+from paceline.comm.device_kind import device_kind
 
 COLUMNS = ("worker", "device", "name", "UUID", "PCI", "NUMA node", "cores", "nearest adapter")
 """The titles of a row's cells."""
@@ -49,15 +49,18 @@ def rows(sysfs: Path = SYSFS) -> list[DeviceRow]:
             DeviceRow(worker, "cuda:0", "MIG instance", uuid, None, None, None, ())
             for worker, uuid in enumerate(instances)
         ]
-    return [_row(kind, index, sysfs) for index in range(kind.count())]
+    return [
+        row(index, torch.device(kind.torch_type, index), sysfs) for index in range(kind.count())
+    ]
 
 
-def _row(kind: DeviceKind, index: int, sysfs: Path) -> DeviceRow:
-    device = torch.device(kind.torch_type, index)
+def row(worker: int, device: torch.device, sysfs: Path = SYSFS) -> DeviceRow:
+    """Return a worker's row."""
+    kind = device_kind()
     identity = kind.identity(device)
     near = surroundings(identity.pci_address, sysfs) if identity.pci_address else None
     return DeviceRow(
-        worker=index,
+        worker=worker,
         device=str(device),
         name=kind.title(device),
         uuid=identity.uuid,

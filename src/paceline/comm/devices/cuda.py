@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
@@ -11,6 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from paceline.cluster.visible_devices import mig_instances
 from paceline.comm.devices._accelerator import Accelerator
+from paceline.comm.torch_internals import compile_kernel
 from paceline.observe.usage.gpus import opened_nvml
 
 _WAITS = re.compile(r"(cuda|hip)((Device|Stream|Event)Synchronize|Memcpy(WithStream)?)")
@@ -51,6 +52,10 @@ class Cuda(Accelerator):
         """Count the runtime's blocking calls, by torch's profiler."""
         return _profiled_waits()
 
+    def failure_injection(self) -> Callable[[torch.device], None] | None:
+        """Return a function that makes a kernel write to an address that nobody owns."""
+        return None if torch.version.hip else _write_astray
+
 
 @contextmanager
 def _profiled_waits() -> Iterator[Counter[str]]:
@@ -59,6 +64,13 @@ def _profiled_waits() -> Iterator[Counter[str]]:
         yield found
     names = [event.name for event in profiled.events() or ()]
     found.update(name for name in names if _WAITS.fullmatch(name))
+
+
+def _write_astray(device: torch.device) -> None:
+    """Queue the kernel: every later call on the device raises cudaErrorIllegalAddress."""
+    source = 'extern "C" __global__ void astray() { *(volatile int*)8 = 1; }'
+    with torch.cuda.device(device):
+        compile_kernel(source, "astray")()
 
 
 DEVICE = Cuda("cuda")

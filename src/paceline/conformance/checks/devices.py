@@ -4,13 +4,10 @@ from collections import Counter
 
 from paceline.conformance.check import Check, Outcome, failed, passed
 from paceline.conformance.session import Session
-from paceline.conformance.worker.figures import read_figures
-from paceline.specs import Layout
 
 
 def _run(session: Session) -> Outcome:
-    run = session.measured("measurements.py", "devices", Layout(replicas=session.workers))
-    workers = read_figures(run)
+    workers = session.about
     names = Counter(each["device"] for each in workers)
     backend = workers[0]["backend"]
     figures = {
@@ -20,6 +17,7 @@ def _run(session: Session) -> Outcome:
         "memory_bytes": [each["memory_bytes"] for each in workers],
         "backend": backend,
         "versions": workers[0]["versions"],
+        "binding": [each["binding"] for each in workers if each["binding"]],
     }
     if any(each["versions"] != workers[0]["versions"] for each in workers):
         return failed("the nodes have different versions", **figures)

@@ -9,6 +9,8 @@ from paceline.specs import Layout
 
 
 def _run(session: Session) -> Outcome:
+    if not all(each["counts_waits"] for each in session.about):
+        return not_applicable("this kind of device does not count waits of the host")
     layouts = {"replicas": Layout(replicas=session.workers)}
     if session.workers > 1:
         layouts["shards"] = Layout(shards=session.workers)
@@ -17,8 +19,6 @@ def _run(session: Session) -> Outcome:
     for name, layout in layouts.items():
         workers = read_figures(session.measured("measurements.py", "host_waits", layout))
         steps = workers[0]["steps"]
-        if any(each["waits"] is None for each in workers):
-            return not_applicable("waits of the host cannot be counted on this kind of device")
         found[name] = Counter()
         for each in workers:
             found[name] |= Counter(each["waits"])

@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import nn
 
+from paceline.comm.device_kind import device_kind
+
 FaultKind = Literal["none", "kill", "hang", "abort", "sick", "stop"]
 
 
@@ -18,7 +20,7 @@ class Injection:
     kind: FaultKind
     armed: bool = False
 
-    def in_forward(self) -> None:
+    def in_forward(self, device: torch.device) -> None:
         """Strike before the loss: the other workers wait in the collectives of backward."""
         if not self.armed:
             return
@@ -28,7 +30,9 @@ class Injection:
             os.kill(os.getpid(), signal.SIGSTOP)
         elif self.kind == "sick":
             self.armed = False
-            raise torch.AcceleratorError("injected by a conformance check: the device is sick")
+            make_sick = device_kind().failure_injection()
+            assert make_sick is not None, "the check asks for it before"
+            make_sick(device)
 
     def in_backward(self, model: nn.Module, block: nn.Module) -> None:
         """Strike in the middle of backward: some gradients are summed, others are not."""

@@ -2,12 +2,15 @@
 
 import os
 import platform
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import paceline
+from paceline.comm.binding import device_table
 from paceline.comm.device_kind import device_kind
 from paceline.conformance.worker.figures import write_figures
 from paceline.conformance.worker.model import GPT, next_token_loss, random_text
@@ -21,7 +24,7 @@ SAMPLES_PER_WORKER = 8
 def devices() -> None:
     """Take a step, and write what this worker computes on."""
     with paceline.start(_training(steps=1)) as trainer:
-        _steps(trainer, 1)
+        _steps(trainer, iter(trainer), 1)
         kind, device = device_kind(), trainer.device
         _write(
             trainer,
@@ -30,6 +33,9 @@ def devices() -> None:
                 "type": device.type,
                 "memory_bytes": kind.memory_bytes(device, trainer._groups.placement),
                 "backend": trainer._groups.backend,
+                "binding": _binding(trainer) if kind.one_per_worker else None,
+                "can_be_made_sick": kind.failure_injection() is not None,
+                "counts_waits": kind.counted_waits() is not None,
                 "versions": {
                     "python": platform.python_version(),
                     "torch": torch.__version__,
@@ -39,16 +45,21 @@ def devices() -> None:
         )
 
 
+def _binding(trainer: Trainer) -> dict[str, Any]:
+    """Return where this worker's device is; without its UUID, which names one single device."""
+    row = asdict(device_table.row(trainer.rank, trainer.device))
+    return {name: value for name, value in row.items() if name != "uuid"}
+
+
 def host_waits() -> None:
     """Count how often the host waits for the device in a step."""
     with paceline.start(_training(steps=WARM_UP_STEPS + COUNTED_STEPS)) as trainer:
-        _steps(trainer, WARM_UP_STEPS)
+        batches = iter(trainer)
+        _steps(trainer, batches, WARM_UP_STEPS)
         counting = device_kind().counted_waits()
-        if counting is None:
-            waits = None
-        else:
-            with counting as waits:
-                _steps(trainer, COUNTED_STEPS)
+        assert counting is not None, "the check asks for it before"
+        with counting as waits:
+            _steps(trainer, batches, COUNTED_STEPS)
         _write(trainer, {"steps": COUNTED_STEPS, "waits": waits})
 
 
@@ -64,8 +75,7 @@ def _training(steps: int) -> paceline.Training:
     )
 
 
-def _steps(trainer: Trainer, number: int) -> None:
-    batches = iter(trainer)
+def _steps(trainer: Trainer, batches: Iterator[paceline.Batch], number: int) -> None:
     for _ in range(number):
         trainer.step(next(batches))
 

@@ -40,7 +40,7 @@ def _training(options: argparse.Namespace, fault: Injection) -> paceline.Trainin
         return gpt
 
     def loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        fault.in_forward()
+        fault.in_forward(logits.device)
         return next_token_loss(logits, target)
 
     return paceline.Training(
