@@ -65,6 +65,8 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/python -m benchmarks.checkpoints
 	$(BIN)/python -m benchmarks.recovery --rounds 5
 	$(BIN)/python -m benchmarks.chaos --settings all --faults 200
+	$(BIN)/pip install --quiet --no-deps ./simulated
+	PACELINE_DEVICE_KIND=sim $(BIN)/python -m benchmarks.chaos --settings ddp,fsdp,hsdp,diloco --faults 125 --lease 5
 	$(BIN)/python -m benchmarks.recovery.slurm --out runs/cluster-faults
 	$(BIN)/python -m benchmarks.overhead.fault_tolerance
 	$(BIN)/python -m benchmarks.membership

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.chaos.faults.kinds import HERE, KINDS, TESTBED
+import outside
+from benchmarks.chaos.faults.kinds import HERE, KINDS, ON_DEVICES, TESTBED
 from benchmarks.chaos.faults.schedule import printed, read, schedule, total_steps
 from benchmarks.chaos.results import Results
 
@@ -51,10 +52,13 @@ def test_there_are_at_least_seventeen_kinds_on_one_machine() -> None:
     assert len(KINDS) >= 22
 
 
-def chaos(*words: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+def chaos(
+    *words: str, seconds: float, environment: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
     """Run the harness as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "benchmarks.chaos", *words],
+        env=environment,
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
@@ -100,3 +104,20 @@ def test_nodes_and_links_of_a_testbed(tmp_path: Path) -> None:
     done = chaos("--nodes", "6", "--faults", "8", "--seed", "1", *files, seconds=880)
     assert done.returncode == 0, done.stdout + done.stderr
     assert {outcome.kind for outcome in Results.read(found).outcomes} == set(TESTBED)
+
+
+@pytest.mark.slurm
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("setting", ["ddp", "fsdp", "hsdp", "diloco"])
+def test_simulated_accelerators(tmp_path: Path, setting: str) -> None:
+    found = tmp_path / "found.json"
+    files = ["--json", str(found), "--out", str(tmp_path / "runs")]
+    kinds = ["--kinds", ",".join(("kill", "hang", *ON_DEVICES)), "--lease", "4"]
+    done = chaos(
+        *("--settings", setting, "--faults", "12", *kinds, *files),
+        seconds=880,
+        environment=outside.environment("simulated") | {"PACELINE_DEVICE_KIND": "sim"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(ON_DEVICES) < {outcome.kind for outcome in Results.read(found).outcomes}
