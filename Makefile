@@ -59,6 +59,7 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	$(BIN)/pytest tests/security -m "not nightly" --hypothesis-profile long --timeout 1200
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.overhead.layouts
+	$(BIN)/python -m benchmarks.overhead.engine
 	$(BIN)/python -m benchmarks.frameworks --only Paceline Accelerate Fabric
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.loading

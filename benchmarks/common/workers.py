@@ -9,17 +9,20 @@ from typing import Any
 from paceline.comm.device_kind import device_kind
 from paceline.comm.groups import Groups
 from paceline.schedulers.task_placement import placement
-from paceline.specs import Run
+from paceline.specs import Faults, Layout, Run
 from paceline.train.elastic.joined_groups import joined
 from ranks import new_run, run_ranks
 
 LIMIT_SECONDS = 1800.0
 
 
-def on_workers(function: Any, workers: int, *arguments: Any) -> list[Any]:
-    """Return what `function(*arguments, run_path)` returns on each worker."""
+def on_workers(
+    function: Any, workers: int, *arguments: Any, layout: Layout | None = None
+) -> list[Any]:
+    """Return what `function(*arguments, run_path)` returns on each worker; replicas by default."""
     with tempfile.TemporaryDirectory() as folder:
-        run = new_run(Path(folder), workers)
+        # A busy machine must not make a worker count as lost: the bare loops cannot regroup.
+        run = new_run(Path(folder), workers, layout, faults=Faults(lease_seconds=60.0))
         given = (*arguments, str(run.path))
         return run_ranks(function, workers, Path(folder), *given, run=run, seconds=LIMIT_SECONDS)
 
