@@ -23,7 +23,7 @@ def paceline(
     done = subprocess.run(
         [*PACELINE, *map(str, words)],
         cwd=folder,
-        env=os.environ | device_choice.of_command() | environment,
+        env=os.environ | environment | device_choice.of_command(environment.get("PYTHONPATH")),
         capture_output=True,
         text=True,
         timeout=seconds,

@@ -15,7 +15,6 @@ ON_ANY_DEVICE = (
     "trainings",
     "sync",
     "checkpoints/test_resharding.py",
-    "conformance/test_doctor_devices.py",
     "train/test_equal_training.py",
     "train/test_logged_metrics.py",
     "train/test_non_finite.py",
@@ -41,15 +40,17 @@ def why_skipped(item: pytest.Item) -> str | None:
     return None
 
 
-def of_command() -> dict[str, str]:
-    """The variables that make a launched command use the chosen kind."""
+def of_command(python_path: str | None) -> dict[str, str]:
+    """The variables that make a launched command use the chosen kind; `python_path` is a test's
+    own."""
     if chosen == "cpu":
         return {}
     variables = {"PACELINE_DEVICE_KIND": chosen}
     if chosen == "sim":
         from outside import environment
 
-        variables["PYTHONPATH"] = environment("simulated")["PYTHONPATH"]
+        paths = [environment("simulated")["PYTHONPATH"], *([python_path] if python_path else [])]
+        variables["PYTHONPATH"] = os.pathsep.join(paths)
         variables["PACELINE_SIM_DEVICES"] = str(SIM_DEVICES)
     return variables
 

@@ -88,7 +88,9 @@ def training() -> paceline.Training:
         data=RingsAndTrees(),
         collate=GraphBatch,
         size=lambda batch: len(batch.graphs),
-        cut=lambda batch, rows: GraphBatch(batch.graphs[rows.start : rows.stop]),
+        cut=lambda batch, rows: GraphBatch(batch.graphs[rows.start : rows.stop]).to(
+            batch.labels.device
+        ),
         split=lambda batch: (batch, batch.labels),
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=3e-3),
         batch=50,

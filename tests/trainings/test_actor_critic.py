@@ -98,7 +98,9 @@ def play(trainer: paceline.Trainer) -> Iterator[int]:
     while trainer.steps_left:
         begin = (trainer.steps - trainer.steps_left) * EPISODES
         mine = slice_of(EPISODES, trainer.workers, trainer.rank)
-        weights = {name: full_tensor(each) for name, each in trainer.model.state_dict().items()}
+        weights = {
+            name: full_tensor(each).cpu() for name, each in trainer.model.state_dict().items()
+        }
         yield trainer.step(played(weights, range(begin + mine.start, begin + mine.stop))).step
 
 

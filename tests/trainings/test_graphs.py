@@ -47,7 +47,7 @@ class GraphBatch:
             [each.edge_index + begin for each, begin in zip(graphs, begins, strict=True)], dim=1
         )
         self.y = torch.cat([each.y for each in graphs])
-        self.batch = torch.arange(len(graphs)).repeat_interleave(nodes)
+        self.batch = torch.arange(len(graphs)).repeat_interleave(nodes).to(self.x.device)
 
     @classmethod
     def from_data_list(cls, graphs: Sequence[Graph]) -> "GraphBatch":
@@ -57,8 +57,12 @@ class GraphBatch:
         return self.graphs[rows.start : rows.stop]
 
     def to(self, device: torch.device) -> "GraphBatch":
-        assert device.type == "cpu"
-        return self
+        return GraphBatch(
+            [
+                Graph(each.x.to(device), each.edge_index.to(device), each.y.to(device))
+                for each in self.graphs
+            ]
+        )
 
 
 class Graphs(Dataset[Any]):

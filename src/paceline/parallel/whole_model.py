@@ -159,7 +159,9 @@ class WholeModel:
                     self._norms.counting(part.samples, part.rows),
                     autocast(self._layout, self._groups.device),
                 ):
-                    found.append(torch.stack(self._measured(part, measures)))
+                    values = self._measured(part, measures)
+                    # A metric may return a number of the host.
+                    found.append(torch.stack([each.to(self._groups.device) for each in values]))
         return found
 
     def _measured(self, part: Batch, measures: Sequence[Measure]) -> list[torch.Tensor]:

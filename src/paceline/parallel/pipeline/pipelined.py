@@ -139,7 +139,8 @@ class PipelinedModel:
             del number
             whole = self._sliced.whole_output(output) if self._sliced else output
             output, target = part.counted(whole)
-            found.append(torch.stack([checked_loss(each(output, target)) for each in measures]))
+            values = (checked_loss(each(output, target)) for each in measures)
+            found.append(torch.stack([each.to(self._groups.device) for each in values]))
             return found[-1]
 
         self._run(parts, conclude, "eval")
