@@ -107,9 +107,10 @@ class Collectives:
 
     def all_gather(self, outputs: list[Tensors], inputs: Tensors) -> "dist.Work":
         """Gather inputs from all ranks: `outputs[input][rank]`."""
+        count = len(inputs)
 
         def begin(transport: Transport, hosts: Tensors) -> Transfer:
-            sources, targets = hosts[: len(inputs)], hosts[len(inputs) :]
+            sources, targets = hosts[:count], hosts[count:]
             return sum(
                 (
                     transport.gathered(targets[first : first + self.size], source)
@@ -149,10 +150,10 @@ class Collectives:
         self, outputs: Tensors, inputs: Tensors, op: "dist.ReduceOp"
     ) -> "dist.Work":
         """Reduce each input over all ranks; each rank keeps its part."""
+        half = len(outputs)
 
         def begin(transport: Transport, hosts: Tensors) -> Transfer:
             transfer = Transfer()
-            half = len(outputs)
             for target, source in zip(hosts[:half], hosts[half:], strict=True):
                 first = self.rank * target.numel()
                 own = slice(first, first + target.numel())
@@ -248,7 +249,7 @@ class Collectives:
             )
         self._coalesced.append((tensors, begin_on_hosts, outputs))
         # Torch ignores the work of a single operation, and waits for that of `end_coalescing`.
-        return core.queued_work(tensors[0].device, outputs)
+        return core.queued_work(tensors[0].device, outputs, [])
 
 
 def _create(store: Store, rank: int, size: int, timeout: timedelta) -> "dist.Backend":

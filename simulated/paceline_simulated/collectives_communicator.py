@@ -75,11 +75,9 @@ class Communicator:
             kernel = Kernel(name, begin, launch_order(device.index), device)
             self._kernels.append(kernel)
             with stream:
-                core.enqueue(device.index, self._runner(kernel))
-                work = core.queued_work(device, outputs, blocks_host=blocks_host)
-        for tensor in tensors:
-            tensor.record_stream(stream)
-        return work
+                kept = list(tensors)
+                core.enqueue(device.index, self._runner(kernel, kept))
+                return core.queued_work(device, outputs, kept, blocks_host=blocks_host)
 
     def abort(self) -> None:
         """Release all kernels and refuse new ones; from any thread, also while others wait."""
@@ -101,12 +99,13 @@ class Communicator:
         self._aborted = True
         self._transport = None
 
-    def _runner(self, kernel: Kernel) -> Callable[[], None]:
+    def _runner(self, kernel: Kernel, kept: list[torch.Tensor]) -> Callable[[], None]:
         transport = self._transport
         assert transport is not None
 
         def run() -> None:
             kernel.run(transport)
+            kept.clear()  # of a work that nobody waits for
             with self._lock:
                 if kernel in self._kernels:
                     self._kernels.remove(kernel)

@@ -133,8 +133,15 @@ def collective_backend(
 
 
 def queued_work(
-    device: torch.device, outputs: list[torch.Tensor], *, blocks_host: bool = False
+    device: torch.device,
+    outputs: list[torch.Tensor],
+    kept: list[torch.Tensor],
+    *,
+    blocks_host: bool = False,
 ) -> "dist.Work":
-    """Return the work that ends with what the current stream holds now."""
-    made: dist.Work = _extension().queued_work(device, outputs, blocks_host)
+    """Return the work that ends with what the current stream holds now.
+
+    Its `wait` empties `kept`, which holds the collective's tensors until then.
+    """
+    made: dist.Work = _extension().queued_work(device, outputs, kept, blocks_host)
     return made

@@ -34,6 +34,7 @@ class Awkward(nn.Module):
         self.turned = nn.Linear(WIDTH, WIDTH)
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         self.head.weight = self.embed.weight
+        self.row = nn.Parameter(self.position.detach()[7].clone())  # too small to be deferred
         self.register_buffer("mask", torch.ones(WORDS, WORDS).tril(), persistent=False)
         self.plain = torch.full((WORDS, WORDS), 2.0)
         self.apply(self._draw)
@@ -51,7 +52,7 @@ class Awkward(nn.Module):
             nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        stream = self.embed(text) + self.position[: text.shape[1]] + self.mean
+        stream = self.embed(text) + self.position[: text.shape[1]] + self.mean + self.row
         stream = stream + self.second(torch.relu(self.first(stream))) + self.plain[0, 0]
         logits: torch.Tensor = self.head(self.turned(self.clones(stream)))
         return logits

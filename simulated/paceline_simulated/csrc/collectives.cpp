@@ -23,10 +23,14 @@ constexpr auto WORK_POLL = std::chrono::milliseconds(1);
 
 class QueuedWork final : public c10d::Work {
  public:
-  // Records the end of what the current stream holds, which is the communication stream.
-  QueuedWork(c10::Device device, Tensors outputs, bool blocks_host)
+  // Records the end of what the current stream holds, which is the communication stream. `kept`:
+  // the collective's tensors, a list of Python's that is emptied when the caller's stream waits.
+  // So torch keeps them since pytorch pull request 150398; record_stream would keep their memory
+  // until the collective has run, and a host that runs ahead would fill the device.
+  QueuedWork(c10::Device device, Tensors outputs, py::list kept, bool blocks_host)
       : device_(device),
         outputs_(std::move(outputs)),
+        kept_(std::move(kept)),
         blocks_host_(blocks_host),
         done_(device.type()) {
     c10::impl::VirtualGuardImpl guard(device.type());
@@ -34,6 +38,10 @@ class QueuedWork final : public c10d::Work {
     future_ = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()), std::vector<c10::Device>{device});
     future_->markCompleted(c10::IValue(outputs_));
+  }
+  ~QueuedWork() override {
+    py::gil_scoped_acquire gil;
+    kept_.release().dec_ref();
   }
   bool isCompleted() override { return done_.query(); }
   bool isSuccess() const override { return done_.query(); }
@@ -46,6 +54,10 @@ class QueuedWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     c10::impl::VirtualGuardImpl guard(device_.type());
     done_.block(guard.getStream(device_));
+    {
+      py::gil_scoped_acquire gil;
+      kept_.attr("clear")();
+    }
     if (timeout != kNoTimeout) {
       const auto deadline = std::chrono::steady_clock::now() + timeout;
       while (!done_.query()) {
@@ -62,6 +74,7 @@ class QueuedWork final : public c10d::Work {
  private:
   const c10::Device device_;
   const Tensors outputs_;
+  py::list kept_;
   const bool blocks_host_;
   c10::Event done_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
@@ -204,8 +217,10 @@ void bind_collectives(py::module_& m) {
       .def("perform_nocolor_split", [](SimBackend& self, const py::object&) {
         self.no_color_split();
       });
-  m.def("queued_work", [](c10::Device device, Tensors outputs, bool blocks_host) -> WorkPtr {
-    return c10::make_intrusive<QueuedWork>(device, std::move(outputs), blocks_host);
+  m.def("queued_work", [](c10::Device device, Tensors outputs, py::list kept,
+                          bool blocks_host) -> WorkPtr {
+    return c10::make_intrusive<QueuedWork>(
+        device, std::move(outputs), std::move(kept), blocks_host);
   });
 }
 

@@ -160,6 +160,7 @@ def _parallelize_traced(
                     model, lambda: _chained_loss(training, few, model, stage, where)
                 )
             _refuse_if_any(model, differ, layout, groups)
+        reference = None  # its gradients take as much memory as this worker's part of the weights
     built = PreparedModel(model, built.norms, sliced)
     memory.prepare_shards()
     if stage is None or where is None:

@@ -135,10 +135,12 @@ class Deferral(TorchDispatchMode):  # type: ignore[no-untyped-call]
             generator.get_state() if generator else None,
         )
         unread = [each for each in writes if self._is_overwritten(function, each)]
-        if computed := not (known and name in _FORM_ONLY):
-            result = self._run(function, args, kwargs, unread)
-        else:
+        computed, result = True, None
+        if known and name in _FORM_ONLY:
             result = _form(function, args, kwargs, given[0].device)
+            computed = result.untyped_storage().nbytes() < _LEAST_BYTES  # it keeps its memory
+        if computed:
+            result = self._run(function, args, kwargs, unread)
         for each in self._storages.of(writes):
             reads = each not in self._storages.of(unread)
             each.version = each.version.after(call, reads=reads)

@@ -64,7 +64,9 @@ class WithinMemory:
             self._deferral.settle()
 
     def _budget_bytes(self, device: torch.device) -> int:
-        return (self._groups.memory_bytes(device) or 0) // _PART
+        # On the host, weights only wait to be moved to the worker's device.
+        devices = {device, self._groups.device}
+        return min(self._groups.memory_bytes(each) or 0 for each in devices) // _PART
 
 
 @contextmanager

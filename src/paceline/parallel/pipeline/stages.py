@@ -154,7 +154,10 @@ class Stage(nn.Module):
         self._alive = self._span.start == 0
         with torch.set_grad_enabled(self._gradients and self._alive):
             output = self.work(self.model, self.is_last)
-        return output if self.is_last else self._sent
+        sent = self._sent
+        # They lead to the graph of all stages before, and so to weights that a worker lets go.
+        self._received, self._sent, self._replaced = (), (), {}
+        return output if self.is_last else sent
 
     def _watch_calls(self) -> None:
         numbers = {block.name: number for number, block in enumerate(self._blocks)}
