@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # Tests mostly wait: for processes to start, for links, for Slurm.
 AT_ONCE ?= 3
+# The processes of tests then read the bytecode that the first of them wrote.
+unexport PYTHONDONTWRITEBYTECODE
 # Inputs per target of `make fuzz`.
 INPUTS ?= 100000
 BIN := $(VENV)/bin

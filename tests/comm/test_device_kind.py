@@ -10,12 +10,19 @@ import pytest
 
 from outside import environment
 
-NAMED = """
-import torch
+ASKED = """
+import os
 from paceline.comm.device_kind import DEVICES, device_kind
-from paceline.specs import Placement
+from paceline.specs import PacelineError, Placement
 device = device_kind().bind(Placement())
 print(",".join(DEVICES.names), device, device_kind().backend(device), device_kind().title(device))
+for named in ("cuda", "gpu"):
+    os.environ["PACELINE_DEVICE_KIND"] = named
+    device_kind.cache_clear()
+    try:
+        device_kind()
+    except PacelineError as error:
+        print(error)
 """
 
 TRAINING = """
@@ -49,9 +56,12 @@ def run(*command: str, kind: str | None, folder: Path) -> "subprocess.CompletedP
     )
 
 
-def test_the_cpu_where_torch_finds_no_accelerator(tmp_path: Path) -> None:
-    done = run("-c", NAMED, kind=None, folder=tmp_path)
+def test_the_cpu_without_accelerators_and_kinds_that_are_not_there(tmp_path: Path) -> None:
+    done = run("-c", ASKED, kind=None, folder=tmp_path)
     assert done.stdout.startswith("cpu,cuda,xpu,borrowed-cpu cpu gloo "), done.stderr
+    assert "PACELINE_DEVICE_KIND=cuda was set, but this machine has no such device" in done.stdout
+    assert "unknown device kind 'gpu'" in done.stdout
+    assert done.stdout.count("cpu, cuda, xpu, borrowed-cpu") == 1
 
 
 def test_a_kind_from_outside_trains(tmp_path: Path) -> None:
@@ -60,17 +70,6 @@ def test_a_kind_from_outside_trains(tmp_path: Path) -> None:
     done = run(*command, kind="borrowed-cpu", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"] == 3
-
-
-def test_a_kind_that_is_not_there(tmp_path: Path) -> None:
-    done = run("-c", NAMED, kind="cuda", folder=tmp_path)
-    assert "PACELINE_DEVICE_KIND=cuda was set, but this machine has no such device" in done.stderr
-
-
-def test_an_unknown_kind_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    done = run("-c", NAMED, kind="gpu", folder=tmp_path)
-    assert "unknown device kind 'gpu'" in done.stderr
-    assert "cpu, cuda, xpu, borrowed-cpu" in done.stderr
 
 
 def test_survivors_outlive_the_watchdog_unless_the_user_says_otherwise(

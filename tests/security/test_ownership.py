@@ -32,7 +32,7 @@ def exporting():
 """A training that fails after ten steps until it is mended, and one that exports its weights."""
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o002])
+@pytest.mark.parametrize("mask", [0o000, pytest.param(0o002, marks=pytest.mark.nightly)])
 def test_a_run_and_its_resume_are_the_users_alone(mask: int, tmp_path: Path) -> None:
     """With checkpoints, peer copies, a ledger, a trace and a listener."""
     write_training(tmp_path, MORE)
@@ -69,7 +69,7 @@ def test_a_shared_run_can_be_read_by_the_group(mask: int, tmp_path: Path) -> Non
     }
 
 
-@pytest.mark.parametrize("mask", [0o002, 0o077])
+@pytest.mark.parametrize("mask", [0o002, pytest.param(0o077, marks=pytest.mark.nightly)])
 def test_an_export_follows_the_umask(mask: int, tmp_path: Path) -> None:
     """It is what the user has made, for whom the user says; the run stays private."""
     write_training(tmp_path, MORE)

@@ -31,6 +31,11 @@ DIVIDED = LAYOUTS | {
     "3 replicas": Layout(replicas=3),
     "2 replicas of 2 slices": Layout(replicas=2, tensor=2),
 }
+EACH_COMMIT = [
+    pytest.param(name, marks=[pytest.mark.nightly] if name == "2 replicas" else [])
+    for name in DIVIDED
+]
+"""Three replicas divide a batch as two do, and unequally."""
 
 
 def seen_twice(samples: int = SAMPLES) -> "TensorDataset":
@@ -131,7 +136,7 @@ def in_plain_pytorch(training: paceline.Training) -> Trained:
     )
 
 
-@pytest.mark.parametrize("layout", DIVIDED)
+@pytest.mark.parametrize("layout", EACH_COMMIT)
 @pytest.mark.parametrize("describe", [clip, simclr], ids=["CLIP", "SimCLR"])
 def test_it_equals_a_plain_loop(
     describe: Describe, layout: str, plain: dict[Describe, Trained], tmp_path: Path
@@ -144,6 +149,7 @@ def test_it_equals_a_plain_loop(
     under_paceline(describe, DIVIDED[layout], tmp_path).check_equals(expected)
 
 
+@pytest.mark.nightly  # no state of its own: test_buffers.py, test_closures.py and others have one
 def test_it_resumes_after_a_kill(plain: dict[Describe, Trained], tmp_path: Path) -> None:
     killed_and_resumed(clip, Layout(replicas=3), tmp_path, killed_after=5).check_equals(
         plain[clip].after(4)

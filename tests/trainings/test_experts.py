@@ -28,6 +28,11 @@ DIVIDED = LAYOUTS | {
     "3 replicas": Layout(replicas=3),
     "2 replicas of 2 shards": Layout(replicas=2, shards=2),
 }
+EACH_COMMIT = [
+    pytest.param(name, marks=[pytest.mark.nightly] if name == "2 replicas" else [])
+    for name in DIVIDED
+]
+"""Three replicas divide a batch as two do, and unequally."""
 
 
 class Expert(nn.Sequential):
@@ -102,7 +107,7 @@ def in_plain_pytorch(training: paceline.Training) -> Trained:
     return plain_loop(training, lambda model: adam(model.parameters()), classified, clip=1.0)
 
 
-@pytest.mark.parametrize("layout", DIVIDED)
+@pytest.mark.parametrize("layout", EACH_COMMIT)
 @pytest.mark.parametrize("describe", [mixture, switching], ids=["experts", "branches"])
 def test_it_equals_a_plain_loop(
     describe: Describe, layout: str, plain: dict[Describe, Trained], tmp_path: Path
@@ -112,6 +117,7 @@ def test_it_equals_a_plain_loop(
     trained.check_equals(plain[describe], rel=1e-4)
 
 
+@pytest.mark.nightly  # no state of its own: test_buffers.py, test_closures.py and others have one
 def test_it_resumes_after_a_kill(plain: dict[Describe, Trained], tmp_path: Path) -> None:
     skip_if_torch_cannot_shard_branches(LAYOUTS["2 shards"])
     killed_and_resumed(mixture, LAYOUTS["2 shards"], tmp_path, killed_after=5).check_equals(

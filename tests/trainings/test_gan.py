@@ -72,7 +72,9 @@ def test_it_accumulates_gradients(layout: Layout, plain: Trained, tmp_path: Path
     under_paceline(gan.training, layout, tmp_path).check_equals(plain)
 
 
-@pytest.mark.parametrize("layout", ["2 replicas", "2 shards"])
+@pytest.mark.parametrize(
+    "layout", [pytest.param("2 replicas", marks=pytest.mark.nightly), "2 shards"]
+)
 def test_it_resumes_after_a_kill(layout: str, plain: Trained, tmp_path: Path) -> None:
     killed_and_resumed(gan.training, LAYOUTS[layout], tmp_path, killed_after=6).check_equals(
         plain.after(5)

@@ -165,6 +165,7 @@ def test_without_cut_it_trains_where_nothing_is_cut(plain: Trained, tmp_path: Pa
         under_paceline(uncut, Layout(replicas=2, micro_batch=3), tmp_path / "cut")
 
 
+@pytest.mark.nightly  # no state of its own: test_buffers.py, test_closures.py and others have one
 def test_it_resumes_after_a_kill(plain: Trained, tmp_path: Path) -> None:
     skip_if_torch_cannot_shard_branches(LAYOUTS["2 shards"])
     killed_and_resumed(graphs, LAYOUTS["2 shards"], tmp_path, killed_after=5).check_equals(

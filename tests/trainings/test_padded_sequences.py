@@ -102,6 +102,7 @@ def test_it_equals_a_plain_loop(layout: Layout, plain: Trained, tmp_path: Path) 
     under_paceline(translation, layout, tmp_path).check_equals(plain)
 
 
+@pytest.mark.nightly  # no state of its own: test_buffers.py, test_closures.py and others have one
 def test_it_resumes_after_a_kill(plain: Trained, tmp_path: Path) -> None:
     killed_and_resumed(translation, LAYOUTS["2 replicas"], tmp_path, killed_after=5).check_equals(
         plain.after(4)
