@@ -38,6 +38,11 @@ def _saved(model: nn.Module) -> list[Tensor]:
     return list(torch.load(file, map_location=device, weights_only=True).values())
 
 
+def _called(model: nn.Module, x: Tensor) -> Tensor:
+    found: Tensor = model(x)
+    return found
+
+
 def _autocast(model: nn.Module, x: Tensor) -> Tensor:
     with torch.autocast(x.device.type, dtype=torch.bfloat16):
         found: Tensor = model(x).float()
@@ -98,6 +103,7 @@ def _cases() -> dict[str, tuple[Any, ...]]:
         "Conv2d": (_trained, nn.Conv2d(3, 4, 3, groups=1, padding=1), image),
         "ConvTranspose2d": (_trained, nn.ConvTranspose2d(3, 4, 3), image),
         "convolutional network": (_trained, _convolutional(), image),
+        "convolutional network, evaluated": (_called, _convolutional().eval(), image),
         "GroupNorm": (_trained, nn.GroupNorm(2, 4), r(2, 4, 8)),
         "TransformerEncoderLayer": (_trained, encoder, r(2, 5, 16)),
         "LSTM, packed": (_packed, nn.LSTM(4, 8, batch_first=True), r(2, 5, 4)),

@@ -176,7 +176,8 @@ void run_later(
     for (const auto& value : host) {
       each_tensor(value, [&](const at::Tensor& result) {
         const at::Tensor& target = promised[position++];
-        if (target.defined()) {
+        // In evaluation, batch_norm gives no statistics, though its meta kernel promises some.
+        if (target.defined() && result.numel() > 0) {
           TORCH_CHECK(
               result.sizes() == target.sizes(), "sim: the meta kernel of ", op.schema().name(),
               " promised ", target.sizes(), ", the CPU kernel gave ", result.sizes());
