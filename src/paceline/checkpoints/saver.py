@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from blake3 import blake3
 
@@ -42,6 +42,14 @@ class Snapshot:
     sections: dict[str, list[Piece]]
     """Tensors by section; tensors in a section change together."""
     scalars: dict[str, Scalar] = field(default_factory=dict)
+    on_device: Callable[[], dict[str, Scalar]] = dict
+    """Return the scalars that were on the device, once the sections are on the host; raise if the
+    state must not be kept, which the workers may learn only now. Called by the thread that reads
+    the snapshot."""
+
+    def arrived(self) -> "Snapshot":
+        """Return the snapshot with all scalars."""
+        return replace(self, scalars=self.scalars | self.on_device())
 
 
 @dataclass(frozen=True)
@@ -93,14 +101,15 @@ class Saver:
         """The step of the last complete checkpoint, as far as this worker knows."""
 
     def save(self, snapshot: Snapshot) -> None:
-        """Wait for the previous save, then start one. The tensors may change after this returns."""
+        """Wait for the previous save, then start one. The tensors may change after this returns;
+        those of a device after `state_copies.let_end`."""
         began = time.perf_counter()
         self.wait()
         staged = self._staging.copied(snapshot.sections)
         stall = time.perf_counter() - began
         self._thread = threading.Thread(
             target=self._write,
-            args=(Snapshot(snapshot.head, staged, snapshot.scalars), began, stall),
+            args=(replace(snapshot, sections=staged), began, stall),
             name="checkpoint",
         )
         self._thread.start()
@@ -121,6 +130,8 @@ class Saver:
             if self._abandoned_draft is not None:
                 self._abandoned_draft.abandon()  # another worker may have written to it since
                 self._abandoned_draft = None
+            self._staging.wait(self._abandoned.is_set)
+            snapshot = snapshot.arrived()
             draft = self._storage.draft(step, self._attempt)
             if self._worker:
                 files = self._hand_in(snapshot, draft)

@@ -195,6 +195,30 @@ def found_inf(scaler: Any, optimizer: torch.optim.Optimizer) -> list[torch.Tenso
     return list(scaler._found_inf_per_device(optimizer).values())
 
 
+def fuse(optimizer: torch.optim.Optimizer) -> None:
+    """Let an optimizer that has a fused kernel use it from now on."""
+    for group in optimizer.param_groups:
+        group["fused"], group["foreach"] = True, False
+    optimizer._step_supports_amp_scaling = True  # type: ignore[attr-defined]
+
+
+def can_skip(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether an optimizer skips its update on the device, as GradScaler wants."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+def step_unless(found: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Update the weights, unless `found` is 1 on the device; the host does not wait for it.
+
+    The optimizer `can_skip`; the attributes are those that GradScaler gives it.
+    """
+    optimizer.grad_scale, optimizer.found_inf = None, found  # type: ignore[attr-defined]
+    try:
+        optimizer.step()
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+
+
 def rebuild_buckets(model: nn.parallel.DistributedDataParallel) -> bool:
     """Rebuild DDP's buckets in the order of gradient arrival; return whether a rebuild was due."""
     due: bool = model.reducer._rebuild_buckets()

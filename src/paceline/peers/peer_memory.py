@@ -8,7 +8,7 @@ another worker's memory.
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from paceline.checkpoints.saver import Snapshot, describe
@@ -110,7 +110,8 @@ class PeerMemory:
             self._place = _Place(generation, rank, tuple(peers), mine, Outline(rank))
 
     def copy(self, snapshot: Snapshot) -> None:
-        """Wait for the previous copy, then start one. The tensors may change after this returns."""
+        """Wait for the previous copy, then start one. The tensors may change after this returns;
+        those of a device after `state_copies.let_end`."""
         if self._place is None:
             raise RuntimeError("a member without a rank has no state to copy")
         began = time.perf_counter()
@@ -121,7 +122,7 @@ class PeerMemory:
             target=self._copy,
             args=(
                 self._place,
-                Snapshot(snapshot.head, staged, snapshot.scalars),
+                replace(snapshot, sections=staged),
                 self.calls(self._place.generation, self._patience_seconds),
                 began,
                 stall,
@@ -181,7 +182,8 @@ class PeerMemory:
         step = snapshot.head.step
         moment = Moment(generation=place.generation, step=step, workers=len(place.peers))
         try:
-            own = laid_out(snapshot, place.outline, place.pool)
+            place.staging.wait(lambda: place is not self._place)
+            own = laid_out(snapshot.arrived(), place.outline, place.pool)
             self.copies.put_own(moment, place.rank, own)
             received = sum(
                 self._keep_copy(place, calls, moment, rank) for rank in place.duties.copies

@@ -7,6 +7,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from paceline.comm.groups import Groups
+from paceline.comm.host_copies import state_copies
 from paceline.train.elastic.checkpointing import Checkpointing
 from paceline.train.export.export import LARGEST_FILE_BYTES, Export
 from paceline.train.gradients.evaluation import Evaluation, evaluate
@@ -29,8 +30,12 @@ class AfterStep:
         checkpointing: Checkpointing | None,
         kept: KeptObjects,
         export: Callable[[Export], None],
+        *,
+        own_loop: bool,
     ) -> None:
-        """`export`: write the current weights to a file."""
+        """`export`: write the current weights to a file; `own_loop`: whether the user's code runs
+        between the steps, and may change weights."""
+        self._own_loop = own_loop
         self._training, self._groups, self._telemetry = training, groups, telemetry
         self._checkpointing, self._kept, self._export = checkpointing, kept, export
         self.validator = Validator(training.validation) if training.validation else None
@@ -72,6 +77,8 @@ class AfterStep:
             if self._found_best:
                 self._checkpointing.save_best(stepper)
             self._checkpointing.after_step(stepper, step)
+            if self._own_loop:
+                state_copies.let_end()
         self._found_best = False
 
     def evaluated(

@@ -37,13 +37,18 @@ started_trainers = 0
 """Number of trainers started by this process; a worker checks that the user's function did."""
 
 
-@contextmanager
-def start(training: Training) -> Iterator[Trainer]:
+def start(training: Training) -> AbstractContextManager[Trainer]:
     """Start a trainer on this worker's device, connected to the other workers of the run.
 
     Under `python train.py` there is one worker and no run folder; under `paceline run` and
     `paceline submit` the same code trains on all workers.
     """
+    return _started(training, own_loop=True)
+
+
+@contextmanager
+def _started(training: Training, *, own_loop: bool) -> Iterator[Trainer]:
+    """Start a trainer; `own_loop`: whether the user's code runs between the steps."""
     global started_trainers  # noqa: PLW0603 -- a fact about the process, not a setting
     check_may_train()
     if dist.is_initialized():
@@ -86,7 +91,8 @@ def start(training: Training) -> Iterator[Trainer]:
         faults = run.plan.faults if run else Faults()
         with users_code("building the training", "check the model and the optimizer"):
             trainer = Trainer(
-                training, layout, groups, telemetry, checkpointing, sync, faults, agent
+                *(training, layout, groups, telemetry, checkpointing, sync, faults, agent),
+                own_loop=own_loop,
             )
         started_trainers += 1
         with _stopping_by_signal(telemetry, run is not None):
@@ -157,7 +163,7 @@ def fit(training: Training) -> Progress:
     """Train to the end and return the progress."""
     alone = run_folder() is None
     with (
-        start(training) as trainer,
+        _started(training, own_loop=False) as trainer,
         progress_bar("training", total=trainer.steps, unit="steps", show=alone) as advance,
     ):
         for batch in trainer:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from paceline.comm.groups import Groups
+from paceline.comm.host_copies import state_copies, wait_for_queued
 from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
 from paceline.data.streams import Cursor, load_stream
-from paceline.parallel.data_speeds import speeds_of_data_workers
 from paceline.parallel.fitted_layout import everybody_has_all
 from paceline.parallel.gradient_norm import clip
 from paceline.parallel.parallel_model import ParallelModel
@@ -29,6 +29,7 @@ from paceline.train.gradients.accumulation import (
 from paceline.train.gradients.buffer_settling import BufferSettling
 from paceline.train.gradients.buffers import Buffers
 from paceline.train.gradients.canonical_parts import gradient_computation
+from paceline.train.gradients.divided_batches import divided_batches
 from paceline.train.gradients.made_batch import made_batch
 from paceline.train.gradients.metric_objects import check_metrics
 from paceline.train.gradients.same_stream import check_same_stream
@@ -96,6 +97,9 @@ class Stepper:
         self._settling: list[BufferSettling] = []
         """One per update; set by `begin_at`."""
         self._faults, self._may_retire = faults, may_retire
+        self._is_only_copy = faults.regroup and self.keeps_state and not faults.copy_every
+        """Whether survivors of a lost worker continue with their own state, and have no other: no
+        update may be queued behind a sum that the lost worker never joins."""
         self.monitor = self._new_monitor()
         self._open = False
         """Whether a step is in progress."""
@@ -186,6 +190,8 @@ class Stepper:
             self.parallel_model.begin(self.updates[self._current].phase)
         self._clock.turn("forward")
         self._open = True
+        if self._buffers or self.updates[self._current].closure or not self.sync.by_engine:
+            state_copies.let_end()  # the forward changes more than gradients
         self._buffers.remember()
         lane = self.mode.context.lane
         waited_seconds = lane.waited_seconds
@@ -203,9 +209,12 @@ class Stepper:
         update.scaling.unscale(update.optimizer)
         if update.clip is not None:
             clip(self.parallel_model, update.clip, self.monitor.squared_norm)
+        state_copies.let_end()
+        if self._is_only_copy and self.layout.workers > 1:
+            wait_for_queued(self._groups.device)
         self._groups.health.begin_update(self._groups.device)
         if self.mode.before_step(step):
-            update.scaling.step(update.optimizer)
+            update.scaling.step(update.optimizer, self.monitor.skip)
         update.optimizer.zero_grad()
         if update.schedule is not None:
             update.schedule.step()
@@ -252,6 +261,7 @@ class Stepper:
     def shared_weights(self) -> Iterator[None]:
         """Load the weights to evaluate and export inside the block: their average, if there is
         one, or those that the replicas share."""
+        state_copies.let_end()
         with self.mode.shared_weights(), self.average.loaded() if self.average else nullcontext():
             self.parallel_model.reshard()  # weights gathered before would stay in use
             try:
@@ -261,6 +271,7 @@ class Stepper:
 
     def release_groups(self) -> None:
         """Release all process groups; the state stays."""
+        state_copies.let_end()
         with suppress(RuntimeError):  # a pending collective of a broken group
             self.monitor.close()
         self.mode.context.lane.close()
@@ -287,8 +298,8 @@ class Stepper:
             self._groups,
             self._telemetry,
             self._faults,
-            all(update.clip is not None for update in self.updates),
-            self._buffers.restore,
+            self.updates,
+            self._buffers,
             self._may_retire,
         )
 
@@ -298,18 +309,8 @@ class Stepper:
         return sync_hook(*where, optimizer, report)
 
     def _divided(self, *, first_step: int) -> Batches:
-        training, layout, placement = self.training, self.layout, self._groups.placement
-        return Batches(
-            order=training.sample_order(),
-            batch=training.batch,
-            steps=training.total_steps,
-            workers=layout.data_workers,
-            rank=layout.data_rank(placement.rank),
-            speeds=speeds_of_data_workers(placement, layout),
-            seed=training.seed,
-            first_step=first_step,
-            parts=self.sync.batch_parts,
-        )
+        common = (self.training, self.layout, self._groups.placement, self.sync)
+        return divided_batches(*common, first_step=first_step)
 
     def _new_gradients(self) -> list[GradientComputation]:
         common = (self.training, self.layout, self._groups, self.mode)

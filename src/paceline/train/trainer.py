@@ -55,6 +55,8 @@ class Trainer(WorkerView):
         sync: SyncSettings | None = None,
         faults: Faults = Faults(),  # noqa: B008 -- frozen
         agent: ElasticAgent | None = None,
+        *,
+        own_loop: bool = True,
     ) -> None:
         sync = (sync or default_sync()).for_replicas(layout.replicas)
         self.training = training
@@ -71,7 +73,8 @@ class Trainer(WorkerView):
         """Loss of the last step."""
         self._kept = KeptObjects()
         self._after_step = AfterStep(
-            training, groups, telemetry, checkpointing, self._kept, self._exported
+            *(training, groups, telemetry, checkpointing, self._kept, self._exported),
+            own_loop=own_loop,
         )
         telemetry.validator = self._after_step.validator
         self._handed: Batches | None = None
@@ -256,10 +259,7 @@ class Trainer(WorkerView):
         self._loss = learned.loss
         self._done = step
         self._regroup.got_on()
-        self._telemetry.stepped(
-            learned.losses, learned.weights, batch.global_samples, batch.samples
-        )
-        stepper.monitor.stepped(step)
+        stepper.monitor.stepped(step, learned, batch)
         self._unsettled = True
 
     def _persist(self, work: Callable[[], _Result]) -> _Result:

@@ -3,7 +3,7 @@
 import torch
 
 from paceline.comm.groups import Groups
-from paceline.comm.torch_internals import found_inf
+from paceline.comm.torch_internals import found_inf, step_unless
 from paceline.specs import Layout
 
 
@@ -46,12 +46,14 @@ class LossScaling:
         self._scaler.unscale_(optimizer)
         if self._ask:
             for found in found_inf(self._scaler, optimizer):
-                self._sum(found)
+                self._sum(found).clamp_(max=1.0)  # fused optimizers subtract it from their steps
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update the weights, unless a gradient overflowed."""
-        if not self._enabled:
+    def step(self, optimizer: torch.optim.Optimizer, unless: torch.Tensor | None = None) -> None:
+        """Update the weights, unless a gradient overflowed, or `unless` is 1 on the device."""
+        if self._enabled:
+            self._scaler.step(optimizer)
+            self._scaler.update()
+        elif unless is not None:
+            step_unless(unless, optimizer)
+        else:
             optimizer.step()
-            return
-        self._scaler.step(optimizer)
-        self._scaler.update()

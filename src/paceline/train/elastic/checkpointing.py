@@ -92,11 +92,11 @@ class Checkpointing:
         if self._is_due(step):
             self.save(stepper)
         if self._copies and self._copies.is_due(step):
-            self._telemetry.report_all()
+            progress, check = self._telemetry.counted()
             with self._telemetry.clock.during("checkpoint"):
                 stepper.mode.drain()
-                progress, state = self._telemetry.progress, stepper.state()
-                self._copies.copy(snapshot_of(state, progress, self._data, self.metrics))
+                state = stepper.state()
+                self._copies.copy(snapshot_of(state, progress, self._data, self.metrics, check))
 
     @property
     def best_file(self) -> Path:
@@ -111,17 +111,17 @@ class Checkpointing:
     def save(self, stepper: Stepper) -> None:
         """Start to save a checkpoint after the last step. All workers call this together."""
         self._check_lease()
-        self._telemetry.report_all()
+        progress, check = self._telemetry.counted()
         with self._telemetry.clock.during("checkpoint"):
             stepper.mode.drain()
-            progress = self._telemetry.progress
-            progress.save_agreed = False  # an earlier window may still have asked for it
+            self._telemetry.saves()
             if progress.steps in (self._restored_step, self._started_step):
                 return
             check_kept_equal(stepper.state().kept, self._groups)
             if self._ledger is not None:
                 self._ledger.sync()
-            self._saver.save(snapshot_of(stepper.state(), progress, self._data, self.metrics))
+            state = stepper.state()
+            self._saver.save(snapshot_of(state, progress, self._data, self.metrics, check))
             self._started_step, self._saved_at = progress.steps, time.monotonic()
 
     def described(self, training: Training) -> Training:

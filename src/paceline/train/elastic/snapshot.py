@@ -1,7 +1,9 @@
 """Snapshot a training's state, and identify the data that it was trained on."""
 
+from collections.abc import Callable
+
 from paceline.checkpoints.ledger import CountedBy
-from paceline.checkpoints.manifest import Manifest
+from paceline.checkpoints.manifest import Manifest, Scalar
 from paceline.checkpoints.saver import Snapshot
 from paceline.data.order import fingerprint
 from paceline.specs import PacelineError
@@ -11,9 +13,16 @@ from paceline.user.training import Training
 
 
 def snapshot_of(
-    state: TrainingState, progress: Progress, data: dict[str, int], metrics: dict[str, float]
+    state: TrainingState,
+    progress: Progress,
+    data: dict[str, int],
+    metrics: dict[str, float],
+    check: Callable[[], None],
 ) -> Snapshot:
-    """Return the state after the last step. All workers call this together."""
+    """Return the state after the last step. All workers call this together.
+
+    `check` raises if the state is found to be void later, when its copy is on the host.
+    """
     state.parallel_model.settle()
     head = Manifest.head(
         progress.steps,
@@ -23,7 +32,13 @@ def snapshot_of(
         metrics=metrics,
         values=state.values(),
     )
-    return Snapshot(head, state.sections(), state.scalars())
+    scalars = state.scalars()
+
+    def on_device() -> dict[str, Scalar]:
+        check()
+        return scalars()
+
+    return Snapshot(head, state.sections(), on_device=on_device)
 
 
 def data_identity(training: Training) -> dict[str, int]:

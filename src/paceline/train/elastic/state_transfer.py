@@ -45,7 +45,7 @@ def _give(state: TrainingState, device: torch.device, to: int, step: int) -> Non
             name: StoredTensor(shape=tuple(each.shape), dtype=dtype_name(each), pieces=[])
             for name, each in tensors.items()
         },
-        scalars=state.scalars(),
+        scalars=state.scalars()(),
     )
     words = head.model_dump_json().encode()
     dist.send(torch.tensor([len(words)], device=device), to)

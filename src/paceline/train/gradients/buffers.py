@@ -75,6 +75,10 @@ class Buffers:
         self.own = [each for each in self._all if not each.of_batch_norm]
         """The buffers that are not batch normalization's."""
 
+    def __bool__(self) -> bool:
+        """Whether the model has buffers."""
+        return bool(self._all)
+
     def remember(self) -> None:
         """Copy the changed buffers, before a step."""
         changed = self._changed()
@@ -99,6 +103,13 @@ class Buffers:
             foreach_copy_([each.now for each in changed], [each.before for each in changed])
         for each in changed:
             each.look()
+
+    @torch.no_grad()
+    def restore_where(self, flag: torch.Tensor) -> None:
+        """Restore the buffers where a flag of the device is 1, without reading it."""
+        for each in self._changed():
+            if each.before.shape == each.now.shape and each.before.dtype == each.now.dtype:
+                each.now.copy_(torch.where(flag > 0, each.before, each.now))
 
     @torch.no_grad()
     def find_untraced(self) -> None:

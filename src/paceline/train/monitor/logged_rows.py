@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from paceline.comm.host_copies import queued_to
 from paceline.specs import PacelineError
 
 NAME_BITS = 16
@@ -63,14 +64,16 @@ def packed_rows(rows: Sequence[LoggedRow], names: Names, device: torch.device) -
         [(row.values[name], row.weight) if name in row.values else (0.0, 0.0) for name in names]
         for row in rows
     ]
-    weights = torch.tensor([[weight for _, weight in row] for row in given], device=device)
+    weights = queued_to(device, torch.tensor([[weight for _, weight in row] for row in given]))
     cells = [value for row in given for value, _ in row]
     plain = [0.0 if isinstance(cell, torch.Tensor) else float(cell) for cell in cells]
-    values = torch.tensor(plain, device=device)
+    values = queued_to(device, torch.tensor(plain))
     at = [place for place, cell in enumerate(cells) if isinstance(cell, torch.Tensor)]
     if at:
-        tensors = [cell.to(device) for cell in cells if isinstance(cell, torch.Tensor)]
-        values[torch.tensor(at, device=device)] = torch.stack(tensors)
+        tensors = [
+            cell.to(device, non_blocking=True) for cell in cells if isinstance(cell, torch.Tensor)
+        ]
+        values[queued_to(device, torch.tensor(at))] = torch.stack(tensors)
     values = torch.where(weights.flatten() > 0, values, 0.0)
     return torch.cat([values * weights.flatten(), weights.flatten()])
 

@@ -1,19 +1,22 @@
 """Checks during training: stragglers, non-finite gradients and diverged replicas."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from paceline.comm.groups import Groups
+from paceline.data.loader import Batch
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.specs import Faults, Layout, Refused, Slow
 from paceline.train.gradients.accumulation import BatchLoss
+from paceline.train.gradients.buffers import Buffers
 from paceline.train.monitor.non_finite import FiniteGradients
 from paceline.train.monitor.replica_check import Replicas, check_comparable, common_tensors
 from paceline.train.monitor.stragglers import Cause, Stragglers
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.training_state import TrainingState
+from paceline.train.state.updates import Update
 
 
 class Monitor:
@@ -26,8 +29,8 @@ class Monitor:
         groups: Groups,
         telemetry: Telemetry,
         faults: Faults,
-        clips: bool,
-        restore_buffers: Callable[[], None],
+        updates: Sequence[Update],
+        buffers: Buffers,
         may_retire: Callable[[], bool],
     ) -> None:
         now = state()
@@ -43,12 +46,15 @@ class Monitor:
         )
         self._replicas = Replicas(layout, groups, telemetry.clock)
         self._alone = sync.replicas_differ
+        self._skipped: torch.Tensor | None = None
+        """1 on the device if it skips an update of the current step."""
         self._finite = FiniteGradients(
             layout,
             sync,
             groups,
-            clips=clips,
-            restore_buffers=restore_buffers,
+            clips=all(update.clip is not None for update in updates),
+            skips=all(update.can_skip for update in updates),
+            buffers=buffers,
             on_non_finite=self._write_non_finite,
             last_loss=self._last_loss,
         )
@@ -58,6 +64,11 @@ class Monitor:
         """Squared gradient norm of the whole model, if known."""
         return self._finite.squared_norm
 
+    @property
+    def skip(self) -> torch.Tensor | None:
+        """1 on the device if it is to skip the current update; None if the host has decided."""
+        return self._finite.flag
+
     def learned(
         self, step: int, parallel_model: ParallelModel, learn: Callable[[], BatchLoss]
     ) -> BatchLoss:
@@ -65,10 +76,18 @@ class Monitor:
 
         If the gradient is not finite, run it once more.
         """
-        return self._finite.learned(step, parallel_model, learn)
+        learned = self._finite.learned(step, parallel_model, learn)
+        if (skip := self._finite.flag) is not None:
+            before = self._skipped
+            self._skipped = skip if before is None else torch.maximum(before, skip)
+        return learned
 
-    def stepped(self, step: int) -> None:
-        """Run the checks after a step, before a checkpoint. All workers call this every step."""
+    def stepped(self, step: int, learned: BatchLoss, batch: Batch) -> None:
+        """Record a step and run the checks after it, before a checkpoint. All workers call this."""
+        skipped, self._skipped = self._skipped, None
+        self._telemetry.stepped(
+            learned.losses, learned.weights, batch.global_samples, batch.samples, skipped
+        )
         if self._stragglers is not None:
             self._stragglers.stepped(step)
         if self._check_every and step % self._check_every == 0:

@@ -3,6 +3,9 @@
 If the second gradient is finite, the cause was a hardware error, and training continues. If not,
 the cause is the training itself, and the run ends. The averaged gradient is the same on all
 replicas, so all decide alike without communication; they communicate only to find the ranks.
+
+An accelerator skips the update by itself, and the host learns of it later (`skipped_steps.py`):
+to compute the step again before the next one, the host would wait in every step.
 """
 
 import math
@@ -18,6 +21,7 @@ from paceline.comm.torch_internals import check_finite_, sparse_values
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.specs import Layout, PacelineError, SyncSettings
 from paceline.train.gradients.accumulation import BatchLoss
+from paceline.train.gradients.buffers import Buffers
 
 
 class FiniteGradients:
@@ -30,12 +34,16 @@ class FiniteGradients:
         groups: Groups,
         *,
         clips: bool,
-        restore_buffers: Callable[[], None],
+        skips: bool,
+        buffers: Buffers,
         on_non_finite: Callable[[int, list[int], str], None],
         last_loss: Callable[[], float],
     ) -> None:
         self.squared_norm: torch.Tensor | None = None
         """Squared gradient norm of the whole model, if gradients are clipped and checked."""
+        self.flag: torch.Tensor | None = None
+        """1 on the device if the last gradient was not finite; None if the host has checked it."""
+        self._skips = skips and groups.device.type != "cpu"
         self._groups = groups
         self._clips = clips
         self._on_non_finite = on_non_finite
@@ -48,8 +56,7 @@ class FiniteGradients:
         self._found = torch.zeros((), device=groups.device)
         self._factor = torch.ones((), device=groups.device)
         """The operands of `check_finite_`."""
-        self._put_back = restore_buffers
-        """Undo the forward pass's changes to buffers."""
+        self._buffers = buffers
 
     def learned(
         self, step: int, parallel_model: ParallelModel, learn: Callable[[], BatchLoss]
@@ -58,6 +65,10 @@ class FiniteGradients:
         if not self._watches:
             return learn()
         learned = learn()
+        if self._skips:
+            self.flag = self._flag(parallel_model)
+            self._buffers.restore_where(self.flag)
+            return learned
         if self._is_finite(parallel_model):
             return learned
         ranks, loss = self._who(learned, own_gradient_is_bad=False)
@@ -87,20 +98,33 @@ class FiniteGradients:
         # A norm can overflow while all values are finite; a worker with all of them can check.
         return self._whole and self._has_finite_values(_gradients(parallel_model))
 
+    def _flag(self, parallel_model: ParallelModel) -> torch.Tensor:
+        """Return whether the gradient is not finite, as a number on the device."""
+        if self._clips:
+            self.squared_norm = parallel_model.squared_norm()
+            if not self._whole:
+                return self.squared_norm.isfinite().logical_not().float()
+        flag = torch.zeros_like(self._found)
+        self._look(_gradients(parallel_model), flag)
+        return flag
+
     def _has_finite_values(self, gradients: list[torch.Tensor]) -> bool:
-        types = {each.dtype for each in gradients}
-        for dtype in types:
-            same = gradients if len(types) == 1 else [g for g in gradients if g.dtype == dtype]
-            check_finite_(same, self._found, self._factor)
+        self._look(gradients, self._found)
         if not self._found.item():
             return True
         self._found.zero_()
         return False
 
+    def _look(self, gradients: list[torch.Tensor], found: torch.Tensor) -> None:
+        types = {each.dtype for each in gradients}
+        for dtype in types:
+            same = gradients if len(types) == 1 else [g for g in gradients if g.dtype == dtype]
+            check_finite_(same, found, self._factor)
+
     def _forget(self, parallel_model: ParallelModel) -> None:
         for parameter in parallel_model.parameters():
             parameter.grad = None
-        self._put_back()
+        self._buffers.restore()
 
     def _who(self, learned: BatchLoss, *, own_gradient_is_bad: bool) -> tuple[list[int], float]:
         """Return the ranks with a non-finite loss or local gradient, and the sum of losses."""

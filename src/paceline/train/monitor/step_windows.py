@@ -1,17 +1,22 @@
 """Progress of a run, and windows of steps that are being summed over the workers."""
 
 import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from paceline.specs import Part
+from paceline.comm.host_copies import DelayedReading, queued_to
+from paceline.specs import PacelineError, Part
 from paceline.train.monitor.logged_rows import NAME_BITS, NOTHING, LoggedRow, Names, means_of
 
 WINDOW_SECONDS = 0.5
 LONGEST_WINDOW_STEPS = 200
+STEPS_BEHIND = 2
+"""Steps that an accelerator may be behind the host before the host waits for a window's sum."""
+_POLL_SECONDS = 0.002
 OTHERS = 5
 """Number of values that are summed beside the losses and their weights."""
 
@@ -46,6 +51,8 @@ class Unreported:
     seconds: list[float] = field(default_factory=list)
     logged: list[LoggedRow] = field(default_factory=list)
     """Metrics that were logged before each step, after the previous one."""
+    skipped: list[torch.Tensor | None] = field(default_factory=list)
+    """1 on the device if it skipped the update; None where the host has checked the gradient."""
 
     def __len__(self) -> int:
         return len(self.losses)
@@ -57,6 +64,7 @@ class Unreported:
         samples: int,
         seconds: float,
         logged: LoggedRow = NOTHING,
+        skipped: torch.Tensor | None = None,
     ) -> None:
         """Append a step."""
         self.losses.append(loss)
@@ -64,6 +72,15 @@ class Unreported:
         self.samples.append(samples)
         self.seconds.append(seconds)
         self.logged.append(logged)
+        self.skipped.append(skipped)
+
+    def with_skipped(self, losses: torch.Tensor) -> torch.Tensor:
+        """Return the losses, NaN in the steps whose update the device skipped."""
+        if all(each is None for each in self.skipped):
+            return losses
+        none = torch.zeros((), device=losses.device)
+        flags = torch.stack([none if each is None else each for each in self.skipped])
+        return torch.where(flags.view(-1, *[1] * (losses.ndim - 1)) > 0, math.nan, losses)
 
     def weights_on(self, device: torch.device) -> torch.Tensor:
         """Return the weights as a tensor, with at most one copy from the host to the device."""
@@ -71,8 +88,7 @@ class Unreported:
             return torch.stack(
                 [torch.as_tensor(each, dtype=torch.float32, device=device) for each in self.weights]
             )
-        host = torch.tensor(self.weights, dtype=torch.float32)
-        return host.to(device, non_blocking=True)  # does not wait for the device
+        return queued_to(device, torch.tensor(self.weights, dtype=torch.float32))
 
     def put_before(self, earlier: "Unreported") -> None:
         """Prepend earlier steps whose sum was interrupted."""
@@ -85,17 +101,16 @@ class Unreported:
             del column[:count]
 
     def _columns(self) -> "tuple[list[Any], ...]":
-        return self.losses, self.weights, self.samples, self.seconds, self.logged
+        return self.losses, self.weights, self.samples, self.seconds, self.logged, self.skipped
 
 
 @dataclass(frozen=True)
 class Window:
     """A window of steps that is being summed over the workers."""
 
-    work: "dist.Work | None"
-    packed: torch.Tensor
-    """Weighted losses, their weights, the same of logged metrics, `OTHERS` more values, and the
-    bits of the metrics' names."""
+    reading: DelayedReading
+    """The sum: weighted losses, their weights, the same of logged metrics, `OTHERS` more values,
+    and the bits of the metrics' names."""
     losses: torch.Tensor
     """This worker's losses: one value or one row per step, 0 where the weight is 0."""
     steps: Unreported
@@ -117,15 +132,14 @@ class Window:
             found.append(before)
         return found
 
-    def first_non_finite(self, means: list[float]) -> int | None:
-        """Return the first step with a non-finite mean, ignoring steps without a loss."""
+    def non_finite(self, means: list[float]) -> list[int]:
+        """Return the steps with a non-finite mean, without those that have no loss."""
         if all(math.isfinite(mean) for mean in means):
-            return None
-        bad = enumerate(zip(means, self._sums(), strict=True))
-        return next(
-            (step for step, (mean, (_, weight)) in bad if weight > 0 and not math.isfinite(mean)),
-            None,
-        )
+            return []
+        weights = [weight for _, weight in self._sums()]
+        return [
+            step for step, mean in enumerate(means) if weights[step] > 0 and not math.isfinite(mean)
+        ]
 
     def _sums(self) -> list[tuple[float, float]]:
         """Return the weighted loss and the weight of each step.
@@ -134,24 +148,28 @@ class Window:
         number of workers, this adds the same values in the same order.
         """
         end = -OTHERS - NAME_BITS - self._metric_values
-        rows = self.packed[:end].view(2, len(self.steps), -1).tolist()
+        rows = self._packed[:end].view(2, len(self.steps), -1).tolist()
         losses, weights = ([sum(row) for row in each] for each in rows)
         return list(zip(losses, weights, strict=True))
 
     def others(self) -> list[float]:
         """Return the other values, after the sum completes."""
-        numbers: list[float] = self.packed[-OTHERS - NAME_BITS : -NAME_BITS].tolist()
+        numbers: list[float] = self._packed[-OTHERS - NAME_BITS : -NAME_BITS].tolist()
         return numbers
 
     def name_bits(self) -> list[float]:
         """Return the summed bits of the metrics' names, after the sum completes."""
-        bits: list[float] = self.packed[-NAME_BITS:].tolist()
+        bits: list[float] = self._packed[-NAME_BITS:].tolist()
         return bits
 
     def metrics(self) -> list[dict[str, float]]:
         """Return the means of the metrics logged before each step, after the sum completes."""
-        end = len(self.packed) - OTHERS - NAME_BITS
-        return means_of(self.packed[end - self._metric_values : end], len(self.steps), self.names)
+        end = len(self._packed) - OTHERS - NAME_BITS
+        return means_of(self._packed[end - self._metric_values : end], len(self.steps), self.names)
+
+    @property
+    def _packed(self) -> torch.Tensor:
+        return self.reading.values()
 
     @property
     def _metric_values(self) -> int:
@@ -161,3 +179,20 @@ class Window:
 def window_steps(mean_step_seconds: float) -> int:
     """Return the number of steps in a window of about half a second."""
     return max(1, min(LONGEST_WINDOW_STEPS, round(WINDOW_SECONDS / max(mean_step_seconds, 1e-6))))
+
+
+def check_sound(windows: Sequence[Window], check_groups: Callable[[], None]) -> None:
+    """Wait for the sums of windows; raise if their steps have spoiled the weights.
+
+    For the thread that saves the state after them: training goes on, and learns of it later.
+    """
+    for window in windows:
+        while not window.reading.is_there:
+            time.sleep(_POLL_SECONDS)
+        check_groups()
+        for offset in window.non_finite(window.means(math.nan)):
+            if window.steps.skipped[offset] is None:
+                raise PacelineError(
+                    "the loss of a step before it is not finite",
+                    fix="continue from the checkpoint before it",
+                )

@@ -15,10 +15,10 @@ from typing import Literal
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from numpy.typing import ArrayLike
 
 from paceline.comm.groups import Groups
+from paceline.comm.host_copies import DelayedReading, queued_to
 from paceline.parallel.step.step_clock import Clock
 from paceline.specs import PARTS, Part
 from paceline.specs.runs.events import own_seconds
@@ -58,8 +58,7 @@ class _Window:
     """Seconds of the fastest step, without the time spent waiting for others."""
     seconds: float
     parts: dict[Part, float]
-    summed: torch.Tensor
-    work: "dist.Work | None"
+    summed: DelayedReading
 
 
 class Stragglers:
@@ -88,14 +87,13 @@ class Stragglers:
         if len(self._own) == WINDOW_STEPS:
             self._under_way.append(self._shared(step, total))
             self._own, self._begin = [], total
-        while self._under_way and _is_there(self._under_way[0]):
+        while self._under_way and self._under_way[0].summed.is_there:
             self._judge(self._under_way.popleft())
 
     def close(self) -> None:
         """Wait for pending sums."""
         while self._under_way:
-            if (work := self._under_way.popleft().work) is not None:
-                work.wait()
+            self._under_way.popleft().summed.values()
 
     def _shared(self, step: int, total: dict[Part, float]) -> _Window:
         parts = {part: (total[part] - self._begin[part]) / WINDOW_STEPS for part in PARTS}
@@ -103,15 +101,13 @@ class Stragglers:
         row = np.zeros(_BUCKETS + len(PARTS), dtype=np.float32)
         row[_bucket(own)] = 1.0
         row[_BUCKETS:] = list(parts.values())
-        # Not a list of 400 numbers, which takes longer; and no copy that waits for the device.
-        summed = torch.from_numpy(row).to(self._groups.device, non_blocking=True)
-        work = self._groups.sum_later(summed)
-        return _Window(step, own, sum(parts.values()), parts, summed, work)
+        # Not a list of 400 numbers, which takes longer.
+        summed = queued_to(self._groups.device, torch.from_numpy(row))
+        reading = DelayedReading(summed, self._groups.sum_later(summed))
+        return _Window(step, own, sum(parts.values()), parts, reading)
 
     def _judge(self, window: _Window) -> None:
-        if window.work is not None:
-            window.work.wait()
-        summed = window.summed.cpu().numpy()
+        summed = window.summed.values().numpy()
         median = median_seconds(summed[:_BUCKETS])
         times = window.own / median
         if times > SLOW and window.own - median > HOLDS_UP * window.seconds:
@@ -161,10 +157,6 @@ def _bucket(seconds: float) -> int:
 
 def _busy(total: dict[Part, float]) -> float:
     return own_seconds(total, sum(total.values()))
-
-
-def _is_there(window: _Window) -> bool:
-    return window.work is None or window.work.is_completed()
 
 
 def _cause(here: dict[Part, float], elsewhere: dict[Part, float]) -> Cause:

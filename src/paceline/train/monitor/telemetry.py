@@ -8,16 +8,18 @@ the same step. The sum does not grow with the number of workers: each writes its
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from paceline.comm.groups import Groups
+from paceline.comm.host_copies import DelayedReading, queued_to
 from paceline.data.batches import Batches
 from paceline.observe.event_writer import EventWriter
 from paceline.parallel.step.step_clock import clock_of
 from paceline.specs import (
-    PARTS,
     Evaluated,
     Finished,
     Outcome,
@@ -25,18 +27,23 @@ from paceline.specs import (
     Steps,
     SyncChanged,
     SyncSettings,
-    Workers,
-    WorkerState,
 )
 from paceline.train.monitor.logged_metrics import LoggedMetrics
 from paceline.train.monitor.logged_rows import name_bits, packed_rows
-from paceline.train.monitor.non_finite import not_finite, ranks_where
+from paceline.train.monitor.non_finite import not_finite
 from paceline.train.monitor.profiler import Tracing
-from paceline.train.monitor.step_windows import OTHERS, Progress, Unreported, Window, window_steps
+from paceline.train.monitor.skipped_steps import SkippedSteps, what_was_bad
+from paceline.train.monitor.step_windows import (
+    OTHERS,
+    STEPS_BEHIND,
+    Progress,
+    Unreported,
+    Window,
+    check_sound,
+    window_steps,
+)
+from paceline.train.monitor.worker_states import WorkerStates
 from paceline.train.state.validator import Validator
-
-STATES_PER_SECOND, STATES_APART_SECONDS = 2000, 5.0
-"""Limit on worker states that all workers write per second, and the longest interval per worker."""
 
 _ALL_SECONDS, _STOP, _SAVE, _REQUEUE, _REGROUP = range(OTHERS)
 
@@ -64,17 +71,21 @@ class Telemetry:
         self._groups = groups
         self._writer = writer
         self._wants_to_save, self._wants_to_regroup = wants_to_save, wants_to_regroup
-        self._waits = waits
+        self._waits = waits and groups.device.type == "cpu"
         """Whether training waits for a window's sum. If not, the sum overlaps with the next window:
-        workers that take local steps need not wait for each other here either."""
+        workers that take local steps need not wait for each other here either, and none waits for
+        its accelerator, unless that is far behind."""
+        self._steps_behind = 1 if groups.device.type == "cpu" else STEPS_BEHIND
         self._tracing = tracing
+        self._skipped = SkippedSteps(groups, self.write_once)
         self._started: dict[str, Any] | None = None
         self._summing: list[Window] = []
-        self._unsaid: list[Window] = []
-        """Windows since this worker last wrote its state."""
-        self._said_at = -math.inf
+        self._states = WorkerStates(groups, self.write)
         self._window_steps = 1
         self._open = Unreported()
+        self._steps_since_report = 0
+        self._old_requests = 0
+        """Windows under way whose request to save was answered."""
         self._edge = time.perf_counter()
         self.validator: Validator | None = None
         """The state of the training's validation; None if it has none."""
@@ -113,7 +124,7 @@ class Telemetry:
         """Continue from the progress of an earlier start of the run."""
         progress = self.progress
         progress.steps, progress.samples, progress.seconds = steps, samples, seconds
-        progress.regroup = False
+        progress.regroup, self._old_requests, self._steps_since_report = False, 0, 0
         self._summing, self._open = [], Unreported()
         self.logged.take(1)
         self._window_steps = 1  # the same on survivors and new workers
@@ -146,7 +157,8 @@ class Telemetry:
         nothing = torch.zeros(batches.parts or (), device=self._groups.device)
         for step in range(max(progress.steps, known), done):
             self._open.add(nothing, nothing, batches.counts(step).global_samples, 0.0)
-        progress.regroup = False
+        progress.regroup, self._old_requests = False, 0
+        self._steps_since_report = len(self._open)
         self._edge = time.perf_counter()
 
     def restarted(self, seconds: float) -> None:
@@ -160,28 +172,26 @@ class Telemetry:
         weight: float | torch.Tensor,
         global_samples: int,
         local_samples: int,
+        skipped: torch.Tensor | None = None,
     ) -> None:
         """Record a step: this worker's mean loss and its weight in the global mean; or one loss and
-        weight per canonical part, with zeros for the parts of other workers."""
+        weight per canonical part, with zeros for the parts of other workers. `skipped` is 1 on the
+        device if it skipped the update."""
         now = time.perf_counter()
         logged = self.logged.take(local_samples)
-        self._open.add(loss, weight, global_samples, now - self._edge, logged)
+        self._open.add(loss, weight, global_samples, now - self._edge, logged, skipped)
         self._edge = now
-        if len(self._open) >= self._window_steps:
+        self._steps_since_report += 1
+        if self._steps_since_report >= self._window_steps:
             self.report()
         if self._tracing:
             self._tracing.stepped()
 
     def report(self) -> None:
         """Sum the open window over the workers, write it, and act on the result."""
-        earlier = len(self._summing)
-        if self._open:
-            losses, packed = self._pack()
-            work, parts = self._groups.sum_later(packed), self.clock.take()
-            names = self.logged.agreed, self.logged.names
-            self._summing.append(Window(work, packed, losses, self._open, parts, *names))
-            self._open = Unreported()
-        for _ in range(earlier):
+        self._steps_since_report = 0
+        self._begin_sum()
+        while sum(len(window.steps) for window in self._summing[1:]) >= self._steps_behind:
             self._read()
         if self._waits:
             self.report_all()
@@ -193,16 +203,44 @@ class Telemetry:
         while self._summing:
             self._read()
 
+    def counted(self) -> tuple[Progress, Callable[[], None]]:
+        """Return the progress of all steps so far, and a function that raises if one was bad: it
+        waits, so call it in another thread. All workers call this together."""
+        if self._groups.device.type == "cpu":
+            self.report_all()
+            return self.progress, lambda: None
+        self._begin_sum()
+        done, windows = replace(self.progress), tuple(self._summing)
+        for window in windows:
+            done.steps += len(window.steps)
+            done.samples += sum(window.steps.samples)
+            done.seconds += sum(window.steps.seconds)
+        health = partial(self._groups.health.check, self._groups.device)
+        return done, partial(check_sound, windows, health)
+
+    def saves(self) -> None:
+        """Note that a checkpoint is saved now, which answers earlier requests."""
+        self.progress.save_agreed, self._old_requests = False, len(self._summing)
+
+    def _begin_sum(self) -> None:
+        if not self._open:
+            return
+        losses, packed = self._pack()
+        reading = DelayedReading(packed, self._groups.sum_later(packed))
+        names = self.logged.agreed, self.logged.names
+        self._summing.append(Window(reading, losses, self._open, self.clock.take(), *names))
+        self._open = Unreported()
+
     def _read(self) -> None:
         """Finish the earliest pending window, which stays pending if the sum is interrupted."""
         window = self._summing[0]
-        if window.work is not None:
-            with self.clock.during("communication"):
-                window.work.wait()
+        with self.clock.during("communication"):
+            window.reading.values()
+        self._groups.health.check(self._groups.device)
         metrics = self.logged.means(window)
         del self._summing[0]
         count, others = len(window.steps), window.others()
-        means = window.means(self.progress.loss)
+        means = self._skipped.endured(self.progress, window)
         first = self.progress.steps + 1
         self.progress.steps += count
         self.progress.samples += sum(window.steps.samples)
@@ -214,7 +252,8 @@ class Telemetry:
             self._writer.check_folder()
         self.progress.stopped = others[_STOP] > 0
         self.progress.requeue = others[_REQUEUE] > 0
-        self.progress.save_agreed = others[_SAVE] > 0
+        self.progress.save_agreed = others[_SAVE] > 0 and not self._old_requests
+        self._old_requests = max(0, self._old_requests - 1)
         self.progress.regroup = others[_REGROUP] > 0
         self._refuse_non_finite(first, means, window)
         self._window_steps = window_steps(others[_ALL_SECONDS] / self._groups.placement.workers)
@@ -231,7 +270,7 @@ class Telemetry:
         """Write the last state and how the training ended; `reason`: why before its last step."""
         if self._tracing:
             self._tracing.end()
-        self._write_state()
+        self._states.write(self.progress.steps)
         done = self.progress
         counts = {"steps": done.steps, "samples": done.samples, "seconds": done.seconds}
         self.write_once(Finished, outcome=outcome, reason=reason, **counts)
@@ -267,10 +306,10 @@ class Telemetry:
         logged = self.logged
         others += name_bits(logged.names)
         summed = (
-            (losses * weights).flatten(),
+            (self._open.with_skipped(losses) * weights).flatten(),
             weights.flatten(),
             *([packed_rows(self._open.logged, logged.agreed, device)] if logged.agreed else []),
-            torch.tensor(others).to(device, non_blocking=True),
+            queued_to(device, torch.tensor(others)),
         )
         return losses, torch.cat(summed)
 
@@ -281,43 +320,10 @@ class Telemetry:
         self.write_once(
             Steps, first=first, loss=means, seconds=steps.seconds, samples=steps.samples
         )
-        self._unsaid.append(window)
-        apart = min(STATES_APART_SECONDS, self._groups.placement.workers / STATES_PER_SECOND)
-        if time.perf_counter() - self._said_at >= apart:
-            self._write_state()
-
-    def _write_state(self) -> None:
-        """Write this worker's mean step time and breakdown since its last state."""
-        windows, self._unsaid, self._said_at = self._unsaid, [], time.perf_counter()
-        if self._writer is None or not windows:
-            return
-        placement, count = self._groups.placement, sum(len(window.steps) for window in windows)
-        parts = {part: sum(window.parts.get(part, 0.0) for window in windows) for part in PARTS}
-        state = WorkerState(
-            rank=placement.rank,
-            step=self.progress.steps,
-            step_seconds=sum(sum(window.steps.seconds) for window in windows) / count,
-            parts={part: _short(seconds / count) for part, seconds in parts.items() if seconds},
-        )
-        self._writer.write(
-            Workers(
-                time=time.time(),
-                node=placement.node,
-                generation=placement.generation,
-                states=[state],
-            )
-        )
+        self._states.add(window, self.progress.steps)
 
     def _refuse_non_finite(self, first: int, means: list[float], window: Window) -> None:
-        offset = window.first_non_finite(means)
-        if offset is None:
-            return
-        bad = not bool(window.losses[offset].isfinite().all())
-        before = means[offset - 1] if offset else math.nan
-        ranks = ranks_where(bad, self._groups)
-        raise not_finite("loss", means[offset], first + offset, ranks, before)
-
-
-def _short(seconds: float) -> float:
-    """Round to 0.1 µs: most of an event file is digits."""
-    return round(seconds, 7)
+        for offset in window.non_finite(means)[:1]:
+            before = means[offset - 1] if offset else math.nan
+            what, ranks = what_was_bad(window, offset, self._groups)
+            raise not_finite(what, means[offset], first + offset, ranks, before)

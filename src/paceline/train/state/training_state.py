@@ -5,7 +5,7 @@ JSON. Random numbers and the sample order are functions of the step and are not 
 differ, each saves its own tensors under its number.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,8 @@ from paceline.specs import PacelineError
 from paceline.sync.hook import Hook
 from paceline.train.state.kept_objects import KeptObjects
 from paceline.train.state.optimizer_room import keys_by_parameter, room_for
-from paceline.train.state.plain_values import is_scalar, plain, scalar_dtype
+from paceline.train.state.plain_values import is_scalar, plain
+from paceline.train.state.scalars import scalars_later
 from paceline.train.state.state_lists import flattened, with_lists
 from paceline.train.state.updates import Update
 from paceline.train.state.weight_average import WeightAverage
@@ -73,18 +74,17 @@ class TrainingState:
             sections["kept"] += Extent.everything(tuple(tensor.shape)).pieces(name, tensor)
         return {section: pieces for section, pieces in sections.items() if pieces}
 
-    def scalars(self) -> dict[str, Scalar]:
-        """Return the scalars of the optimizer state, such as a parameter's step count."""
-        return {
-            f"{self._own}{update.prefix}optimizer/{stored.name}/{key}": Scalar(
-                value=value.item() if isinstance(value, torch.Tensor) else value,
-                dtype=scalar_dtype(value),
-            )
-            for update in self.updates
-            for stored, own in self._optimizer_states(update)
-            for key, value in own.items()
-            if is_scalar(value)
-        }
+    def scalars(self) -> Callable[[], dict[str, Scalar]]:
+        """Return a function that returns the scalars that the optimizer state has now."""
+        return scalars_later(
+            {
+                f"{self._own}{update.prefix}optimizer/{stored.name}/{key}": value
+                for update in self.updates
+                for stored, own in self._optimizer_states(update)
+                for key, value in own.items()
+                if is_scalar(value)
+            }
+        )
 
     def values(self) -> dict[str, Any]:
         """Return the state that is neither a tensor nor a scalar of one parameter."""
@@ -293,7 +293,8 @@ class TrainingState:
         described = []
         for own, kept in zip(optimizer.param_groups, groups, strict=True):
             end = begin + len(own["params"])
-            described.append(kept | {"params": list(range(begin, end))})
+            kernels = {key: own[key] for key in ("foreach", "fused") if key in own}
+            described.append(kept | kernels | {"params": list(range(begin, end))})
             begin = end
         optimizer.load_state_dict({"state": state, "param_groups": described})
 

@@ -7,11 +7,13 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.comm.groups import Groups
+from paceline.comm.torch_internals import can_skip
 from paceline.parallel.check.optimizer_trial import OptimizerTrial
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.phased_model import PhasedModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.specs import Layout, PacelineError, SyncSettings
+from paceline.train.state.fused_updates import fuse_on_accelerator
 from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase
 from paceline.user.training import Training
@@ -31,6 +33,11 @@ class Update:
     """Taken in every this many steps."""
     closure: bool = False
     """Whether the optimizer evaluates loss and gradient itself, several times."""
+
+    @property
+    def can_skip(self) -> bool:
+        """Whether the device can skip the update, so that the host need not know of it."""
+        return can_skip(self.optimizer) and not self.closure
 
     @property
     def prefix(self) -> str:
@@ -66,6 +73,7 @@ def updates_of(
     ) -> Update:
         parameters = list(named)
         optimizer = _checked(of.optimizer(Parameters(parameters)))
+        fuse_on_accelerator(optimizer, parallel_model, groups.device)
         OptimizerTrial(of.optimizer, closure).check(parameters, layout, groups)
         schedule = of.schedule(optimizer) if of.schedule else None
         scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
