@@ -196,3 +196,4 @@ def check_sound(windows: Sequence[Window], check_groups: Callable[[], None]) -> 
                     "the loss of a step before it is not finite",
                     fix="continue from the checkpoint before it",
                 )
+    check_groups()  # also if all windows were read before: the state may be newer than they
