@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import device_choice
-from paceline.specs import Faults, Job, Layout, Plan, Run, Saving
+from paceline.specs import Faults, Job, Layout, Plan, Run, Saving, SyncSettings
 
 # torch._dynamo is what the first step of any optimizer loads.
 _PRELOADED = ["torch._dynamo", "torch.distributed.tensor", "paceline.train.fit"]
@@ -64,6 +64,7 @@ def new_run(
     layout: Layout | None = None,
     saving: Saving | None = None,
     faults: Faults | None = None,
+    sync: SyncSettings | None = None,
 ) -> Run:
     """A run's folder for a job of this many local workers, replicated if nothing else is said."""
     job = Job(
@@ -78,6 +79,7 @@ def new_run(
         layout=layout or Layout(replicas=workers),
         saving=saving or Saving(every_steps=0),
         faults=faults or Faults(),
+        **({} if sync is None else {"sync": sync}),
     )
     return Run.create(folder, job, plan)
 

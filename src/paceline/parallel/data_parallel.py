@@ -15,6 +15,7 @@ from paceline.comm.groups import Groups
 from paceline.parallel.branches import blocks_outside_branches
 from paceline.parallel.forward_trace import is_layer
 from paceline.parallel.parallel_model import DTYPES
+from paceline.parallel.step.part_norms import ScatteredNorms
 from paceline.parallel.step.step_clock import Clock
 from paceline.specs import Layout, PacelineError
 from paceline.specs.units import first_few
@@ -55,6 +56,7 @@ def sharded(
     join: bool,
     accumulates: bool,
     branches: Collection[str] = (),
+    norms: ScatteredNorms | None = None,
 ) -> nn.Module:
     """Shard weights, gradients and optimizer state block by block with FSDP2, in place.
 
@@ -65,7 +67,7 @@ def sharded(
     With `join`, replicas of the shards also average their gradients. Blocks that
     are `branches`, of parameters that a step may leave unused, are sharded with their parent. The
     clock measures how long a worker on a CPU waits for weights or gradients; an accelerator waits
-    in its own queue.
+    in its own queue. `norms` sees this worker's gradients before they are reduced.
     """
     # Slow to load, and seldom needed.
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
@@ -96,12 +98,17 @@ def sharded(
         for module in model.modules():
             if isinstance(module, nn.Embedding):
                 module.register_forward_hook(_in_fp32)
-    if groups.device.type == "cpu":
-        scattering = _Scattering(clock, ExitStack() if mesh.ndim > 1 else None)
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
+    waits_here = groups.device.type == "cpu"
+    scattering = _Scattering(
+        clock if waits_here else Clock(),
+        ExitStack() if waits_here and mesh.ndim > 1 else None,
+        norms,
+    )
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_custom_reduce_scatter(scattering)  # type: ignore[arg-type]
+            if waits_here:
                 module.set_custom_all_gather(_Gathering(clock))  # type: ignore[arg-type]
-                module.set_custom_reduce_scatter(scattering)  # type: ignore[arg-type]
                 if mesh.ndim > 1:
                     module.set_all_reduce_hook(scattering.summed)
     return model
@@ -163,6 +170,7 @@ class _Gathering(_TimedCollective):
 class _Scattering(_TimedCollective):
     until_summed: ExitStack | None
     """With replicas: a timer that stops once FSDP2 has all-reduced over them, right afterwards."""
+    norms: ScatteredNorms | None
 
     def __call__(
         self,
@@ -172,6 +180,8 @@ class _Scattering(_TimedCollective):
         op: Any,
         async_op: bool = False,
     ) -> "dist.Work | None":
+        if self.norms is not None:
+            self.norms.see(input_tensor)
         with self.clock.during("communication"):
             work: dist.Work | None = reduce_scatter(
                 output_tensor, input_tensor, op, group, async_op

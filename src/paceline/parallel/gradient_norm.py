@@ -30,11 +30,10 @@ def squared_norm(
     values. With `replicas_differ`, each replica has its own gradients, and the norm is that of one
     replica.
     """
-    first_slice = layout.position(groups.placement.rank).slice == 0
     gradients = [
         local_tensor(parameter.grad)
-        for name, parameter in parameters
-        if parameter.grad is not None and (first_slice or (is_sliced and is_sliced(name)))
+        for parameter in counted(parameters, layout, groups, is_sliced=is_sliced)
+        if parameter.grad is not None
     ]
     # One operator for all tensors each: a loop would launch kernels for every parameter.
     norms = (
@@ -47,6 +46,22 @@ def squared_norm(
         groups.sum(total)
         total /= layout.replicas
     return total
+
+
+def counted(
+    parameters: Iterable[tuple[str, nn.Parameter]],
+    layout: Layout,
+    groups: Groups,
+    *,
+    is_sliced: Callable[[str], bool] | None,
+) -> list[nn.Parameter]:
+    """Return the parameters that this worker adds to a norm: the first slice has the whole ones."""
+    first_slice = layout.position(groups.placement.rank).slice == 0
+    return [
+        parameter
+        for name, parameter in parameters
+        if first_slice or (is_sliced and is_sliced(name))
+    ]
 
 
 def clip(

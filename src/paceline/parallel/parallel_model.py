@@ -14,6 +14,7 @@ from paceline.comm.groups import Groups
 from paceline.data.loader import Batch
 from paceline.parallel.batch_norm import BatchNorms
 from paceline.parallel.sample_trial import SampleTrial
+from paceline.parallel.step.part_norms import PartNorms
 from paceline.parallel.step.step_clock import Clock
 from paceline.specs import Layout, SyncSettings
 from paceline.user.training import Measure
@@ -116,6 +117,9 @@ class ParallelModel(Protocol):
 
     def squared_norm(self) -> torch.Tensor:
         """Return the squared gradient norm over all parameters, the same on every worker."""
+
+    def part_norms(self) -> PartNorms | None:
+        """Return what sees the gradients of a batch's parts inside its block, if anything can."""
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every weight of the whole model with its name; a collective call."""

@@ -58,6 +58,9 @@ class PhasedModel(WholeModel):
             )
         yield from found
 
+    def part_norms(self) -> None:
+        """Return nothing: each phase has gradients of its own."""
+
     def learn(
         self, parts: Sequence[Batch], minimize: Minimize, last_backward: LastBackward = nullcontext
     ) -> list[torch.Tensor]:

@@ -12,7 +12,7 @@ from paceline.data.loader import Batch
 from paceline.parallel.batch_norm import average_running_statistics
 from paceline.parallel.branches import ShardedBranches
 from paceline.parallel.data_parallel import replicated, reshard, sharded, synchronizing
-from paceline.parallel.gradient_norm import squared_norm
+from paceline.parallel.gradient_norm import counted, squared_norm
 from paceline.parallel.parallel_model import (
     LastBackward,
     Minimize,
@@ -26,6 +26,7 @@ from paceline.parallel.parallel_model import (
     state_dict_tensors,
 )
 from paceline.parallel.step.model_calls import call, checked_loss
+from paceline.parallel.step.part_norms import NormsByBackward, PartNorms, ScatteredNorms
 from paceline.parallel.step.step_clock import LastGradient
 from paceline.parallel.weight_extent import extent
 from paceline.specs import Layout, PacelineError
@@ -49,6 +50,7 @@ class WholeModel:
         self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
         self._branches: ShardedBranches | None = None
+        self._scattered = ScatteredNorms()
         self._awaited: list[nn.Parameter] = []
         """The parameters whose gradients DDP waits for; none if it looks for unused ones."""
         self._spread()
@@ -68,6 +70,7 @@ class WholeModel:
                 join=self._sync.by_engine,
                 accumulates=self._accumulates,
                 branches=self.trial.branches,
+                norms=self._scattered,
             )
             if self.trial.branches:
                 shards = self._groups.mesh(self._layout).get_group("shards")
@@ -169,6 +172,18 @@ class WholeModel:
         if self._sliced:
             output = self._sliced.whole_output(output)
         return [checked_loss(each(output, part.target)) for each in measures]
+
+    def part_norms(self) -> PartNorms | None:
+        """Return what sees the gradients of a batch's parts inside its block.
+
+        None for shards of slices: a block's gradients mix those that other slices have, too.
+        """
+        if self._layout.shards > 1:
+            return self._scattered if self._layout.tensor == 1 else None
+        is_sliced = self._sliced.is_sliced if self._sliced else None
+        return NormsByBackward(
+            counted(self.model.named_parameters(), self._layout, self._groups, is_sliced=is_sliced)
+        )
 
     def squared_norm(self) -> torch.Tensor:
         """Return the squared gradient norm over all parameters of the model."""

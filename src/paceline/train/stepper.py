@@ -30,6 +30,7 @@ from paceline.train.gradients.buffer_settling import BufferSettling
 from paceline.train.gradients.buffers import Buffers
 from paceline.train.gradients.canonical_parts import gradient_computation
 from paceline.train.gradients.divided_batches import divided_batches
+from paceline.train.gradients.gradient_noise import GradientNoise, gradient_noise
 from paceline.train.gradients.made_batch import made_batch
 from paceline.train.gradients.metric_objects import check_metrics
 from paceline.train.gradients.same_stream import check_same_stream
@@ -91,6 +92,7 @@ class Stepper:
         check_metrics(training.validation, layout)
         self.average = weight_average(training.average, self.parallel_model, sync)
         self.mode = self._sync_hook()
+        self._noise: GradientNoise | None = None
         self._gradients: list[GradientComputation] = []
         """One per update; set by `begin_at`, after the batches are divided among the workers."""
         self._buffers = Buffers(self.model)
@@ -207,6 +209,9 @@ class Stepper:
         waited_seconds = lane.waited_seconds
         self.mode.after_backward(step)
         update.scaling.unscale(update.optimizer)
+        if self._noise is not None and self._noise.waits_for_norm(step - 1):
+            whole = self.monitor.squared_norm
+            self._noise.synchronized(self.parallel_model.squared_norm() if whole is None else whole)
         if update.clip is not None:
             clip(self.parallel_model, update.clip, self.monitor.squared_norm)
         state_copies.let_end()
@@ -284,6 +289,8 @@ class Stepper:
         GIL held and join the group's threads, which may be waiting for the GIL.
         """
         self.mode.close()
+        if self._noise is not None:
+            self._noise.finish()
         self.close_abruptly()
 
     def close_abruptly(self) -> None:
@@ -314,8 +321,11 @@ class Stepper:
 
     def _new_gradients(self) -> list[GradientComputation]:
         common = (self.training, self.layout, self._groups, self.mode)
+        if self._noise is not None:
+            self._noise.write()
+        self._noise = noise = gradient_noise(*common, self.model, self._telemetry.write_once)
         return [
-            gradient_computation(*common, update.scaling, self.batches, update.phase)
+            gradient_computation(*common, update.scaling, noise, self.batches, update.phase)
             for update in self.updates
         ]
 

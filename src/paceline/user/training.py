@@ -85,6 +85,8 @@ class Training:
     buffers: BufferRules | None = None
     """How workers agree on buffers that forward changes: by the "average" over the samples, the
     "sum" of the changes, or the value of "worker0"; for all buffers or by a pattern of names."""
+    noise_every: int = 10
+    """Steps between measurements of the gradient noise scale; 0 measures none."""
     pretrained: Pretrained | str | Path | None = None
     """Weights to start from: a safetensors file, or a folder as of `save_pretrained`."""
 

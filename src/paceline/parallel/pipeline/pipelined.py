@@ -19,7 +19,7 @@ from paceline.comm.dtensor import full_tensor, local_tensor
 from paceline.data.loader import Batch
 from paceline.parallel.batch_norm import BatchNorms, average_running_statistics
 from paceline.parallel.data_parallel import average, reshard, sharded
-from paceline.parallel.gradient_norm import squared_norm
+from paceline.parallel.gradient_norm import counted, squared_norm
 from paceline.parallel.parallel_model import (
     LastBackward,
     Minimize,
@@ -34,6 +34,7 @@ from paceline.parallel.parallel_model import (
 )
 from paceline.parallel.pipeline.stages import Cut, Stage, let_go
 from paceline.parallel.step.model_calls import call, checked_loss
+from paceline.parallel.step.part_norms import NormsByBackward, PartNorms
 from paceline.parallel.weight_extent import extent
 from paceline.user.training import Measure
 
@@ -148,19 +149,29 @@ class PipelinedModel:
 
     def squared_norm(self) -> torch.Tensor:
         """Return the squared gradient norm over all parameters of the model."""
-        counted = (
-            (name, parameter)
-            for number, stage in self._stages.items()
-            for name, parameter in stage.model.named_parameters()
-            if number == min(self._cut.owners[name])
-        )
         is_sliced = self._sliced.is_sliced if self._sliced else None
         return squared_norm(
-            counted,
+            self._counted_once(),
             self._layout,
             self._groups,
             is_sliced=is_sliced,
             replicas_differ=self._sync.replicas_differ,
+        )
+
+    def _counted_once(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield the parameters of this worker's stages, shared ones in their first stage only."""
+        for number, stage in self._stages.items():
+            for name, parameter in stage.model.named_parameters():
+                if number == min(self._cut.owners[name]):
+                    yield name, parameter
+
+    def part_norms(self) -> PartNorms | None:
+        """Return what sees the gradients of micro-batches; None if a stage has not all of one."""
+        if self._layout.shards > 1 or self.shares_weights:
+            return None
+        is_sliced = self._sliced.is_sliced if self._sliced else None
+        return NormsByBackward(
+            counted(self._counted_once(), self._layout, self._groups, is_sliced=is_sliced)
         )
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:

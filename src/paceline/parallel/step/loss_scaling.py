@@ -11,7 +11,7 @@ class LossScaling:
     """PyTorch's GradScaler with overflows shared by all workers; a no-op in other precisions."""
 
     def __init__(self, layout: Layout, groups: Groups, *, replicas_differ: bool = False) -> None:
-        device = groups.device
+        self._device = device = groups.device
         self._sum = groups.sum_in_replica if replicas_differ else groups.sum
         self._enabled = layout.precision == "fp16"
         # Replicas and shards have summed their gradients, so all see an overflow of one;
@@ -34,6 +34,11 @@ class LossScaling:
     def scale(self) -> float:
         """The current loss scale."""
         return self._scaler.get_scale()
+
+    @property
+    def factor(self) -> float | torch.Tensor:
+        """The same, unread: on an accelerator, `scale` waits for it."""
+        return self.scaled(torch.ones((), device=self._device)) if self._enabled else 1.0
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """Return the scaled loss, for backward."""

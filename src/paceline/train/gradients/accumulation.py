@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,7 @@ from paceline.parallel.step.model_calls import refuse_constant
 from paceline.parallel.step.whole_batch import WholeBatch, gathering
 from paceline.specs import Layout
 from paceline.sync.hook import Hook
+from paceline.train.gradients.gradient_noise import GradientNoise
 from paceline.user.training import Training
 
 
@@ -49,6 +51,7 @@ class GradientComputation:
     groups: Groups
     mode: Hook
     scaling: LossScaling
+    noise: GradientNoise
     batches: Batches
     phase: str = ""
     """The phase whose gradients these are; each draws its own random numbers."""
@@ -95,8 +98,15 @@ class GradientComputation:
             whole = isinstance(share, float) and share == 1.0  # most often; a tensor stays unread
             return self.scaling.scaled(loss if whole else loss * share)
 
-        with gathering(self._whole_batch(batch, len(parts), parallel_model.data_group)):
+        norms = self.noise.norms(parallel_model, step, len(parts))
+        with (
+            gathering(self._whole_batch(batch, len(parts), parallel_model.data_group)),
+            norms or nullcontext(),
+        ):
             losses = parallel_model.learn(parts, minimize, self.mode.last_backward)
+        if norms:
+            scale = self.scaling.factor * self.layout.data_workers
+            self.noise.learned(step, norms, weights.each, weights.total(), scale)
         mean = weights.mean(losses)
         return BatchLoss(mean, mean, weights.mine if losses else 0.0)
 

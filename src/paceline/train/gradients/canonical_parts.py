@@ -1,6 +1,7 @@
 """Gradients computed part by part, so that no bit depends on which worker computes which part."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,6 +19,7 @@ from paceline.specs import Layout, PacelineError
 from paceline.sync.hook import Hook
 from paceline.sync.modes.canonical.hook import CanonicalHook
 from paceline.train.gradients.accumulation import BatchLoss, GradientComputation
+from paceline.train.gradients.gradient_noise import GradientNoise
 from paceline.user.training import Training
 
 
@@ -27,15 +29,16 @@ def gradient_computation(
     groups: Groups,
     mode: Hook,
     scaling: LossScaling,
+    noise: GradientNoise,
     batches: Batches,
     phase: str = "",
 ) -> GradientComputation:
     """Return this worker's gradient computation for the mode. All workers call this together."""
     if not isinstance(mode, CanonicalHook):
-        return GradientComputation(training, layout, groups, mode, scaling, batches, phase)
+        return GradientComputation(training, layout, groups, mode, scaling, noise, batches, phase)
     _check_size(layout, batches)
     mode.divide(batches.own_parts)
-    return CanonicalGradients(training, layout, groups, mode, scaling, batches)
+    return CanonicalGradients(training, layout, groups, mode, scaling, noise, batches)
 
 
 def _check_size(layout: Layout, batches: Batches) -> None:
@@ -63,16 +66,21 @@ class CanonicalGradients(GradientComputation):
         weights = _Weights(mine, every, self.training.weight, self.groups)
         losses = torch.zeros(every, device=self.groups.device)
         mode.begin(min(every, batch.global_samples), RunningStatistics(parallel_model.model))
-        for number, part in mine.items():
+        norms = self.noise.norms(parallel_model, step, len(mine))
+        with norms or nullcontext():
+            for number, part in mine.items():
 
-            def minimize(loss: torch.Tensor, only: int, number: int = number) -> torch.Tensor:
-                del only
-                return self.scaling.scaled(loss * weights.fraction(number))
+                def minimize(loss: torch.Tensor, only: int, number: int = number) -> torch.Tensor:
+                    del only
+                    return self.scaling.scaled(loss * weights.fraction(number))
 
-            self.seed_step(step, number)
-            whole = self._whole_batch(part, 1, parallel_model.data_group)
-            with mode.part(number, last=number == max(mine)), gathering(whole):
-                (losses[number],) = parallel_model.learn([part], minimize)
+                self.seed_step(step, number)
+                whole = self._whole_batch(part, 1, parallel_model.data_group)
+                with mode.part(number, last=number == max(mine)), gathering(whole):
+                    (losses[number],) = parallel_model.learn([part], minimize)
+        if norms:
+            each = [weights.each[number] for number in mine]
+            self.noise.learned(step, norms, each, weights.whole(batch), self.scaling.factor)
         mean = (losses * weights.each).sum() / weights.each.sum().clamp(min=1e-9)
         return BatchLoss(mean, losses, weights.each)
 
@@ -106,10 +114,18 @@ class _Weights:
         """Return a part's fraction of the weight of the whole batch."""
         if self._all is None:
             return self._mine[number].samples / self._mine[number].global_samples
+        return self._of_all()[number] / self._of_all().sum()
+
+    def whole(self, batch: Batch) -> int | torch.Tensor:
+        """Return the weight of the whole batch."""
+        return batch.global_samples if self._all is None else self._of_all().sum()
+
+    def _of_all(self) -> torch.Tensor:
+        assert self._all is not None
         if self._work is not None:
             self._work.wait()
             self._work = None
-        return self._all[number] / self._all.sum()
+        return self._all
 
 
 def _apart(part: Batch) -> Batch:

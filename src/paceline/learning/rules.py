@@ -1,0 +1,61 @@
+"""Rules for another batch: learning rate, betas, weight decay and samples.
+
+`times` is the new batch over the one that the settings were tuned at.
+
+- SGD: the rate grows with the batch (Goyal et al., Accurate, large minibatch SGD, 2017); with a
+  known noise scale by the gain, which levels off there (McCandlish et al., 2018; Johnson et al.,
+  AdaScale SGD, 2020). Momentum stays.
+- Optimizers that divide by the size of past gradients, such as Adam: the rate grows with the
+  square root of the batch (Malladi et al., On the SDEs and scaling rules for adaptive gradient
+  algorithms, 2022). Averages of past gradients keep their half-lives in samples: beta becomes
+  beta^times (Marek et al., Small batch size training for language models, 2025).
+- Weight decay keeps its half-life in samples: rate x decay grows with the batch (Bergsma et al.,
+  Power lines, 2025).
+"""
+
+import math
+from typing import Literal
+
+from pydantic import PositiveFloat, PositiveInt
+
+from paceline.learning.critical_batch import samples_times
+from paceline.specs.base import Spec
+
+Family = Literal["linear", "square root"]
+
+
+class Rule(Spec):
+    """What changes with the batch."""
+
+    batch: PositiveInt
+    tuned_at: PositiveInt
+    rate_times: PositiveFloat
+    betas_power: PositiveFloat
+    """Exponent of the betas; 1 leaves them."""
+    decay_times: PositiveFloat
+    samples_times: PositiveFloat
+    """Samples to the same loss; 1 while the critical batch is not known."""
+    critical: PositiveFloat | None = None
+    """The critical batch, if it is known."""
+
+
+def rule(family: Family, batch: int, tuned_at: int, critical: float | None = None) -> Rule:
+    """Return the rule for a batch, given the one that the settings were tuned at."""
+    times = batch / tuned_at
+    rate = math.sqrt(times) if family == "square root" else gain(times, tuned_at, critical)
+    return Rule(
+        batch=batch,
+        tuned_at=tuned_at,
+        rate_times=rate,
+        betas_power=times if family == "square root" else 1.0,
+        decay_times=times / rate,
+        samples_times=1.0 if critical is None else samples_times(batch, tuned_at, critical),
+        critical=critical,
+    )
+
+
+def gain(times: float, tuned_at: float, noise_scale: float | None) -> float:
+    """Return the steps of the tuned batch that one step of the larger batch is worth."""
+    if noise_scale is None:
+        return times
+    return times * (1 + tuned_at / noise_scale) / (1 + times * tuned_at / noise_scale)

@@ -1,0 +1,110 @@
+"""Squared gradient norms of the parts of a batch, before they are added up."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import torch
+from torch import nn
+
+
+class PartNorms(Protocol):
+    """The norms of the parts whose gradients are computed inside its block."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def squares(self) -> list[torch.Tensor]:
+        """Return this worker's share of the squared norm of each part, after the block.
+
+        One number for each micro-batch, or one for the sum of all; none where they were not seen.
+        A model that several workers hold parts of has their sum.
+        """
+
+
+class NormsByBackward:
+    """Sees the gradients of each backward, where every part has one of its own."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._parameters = [each for each in parameters if each.requires_grad]
+        self._norms: list[list[torch.Tensor]] = []
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+
+    def __enter__(self) -> Self:
+        self._norms = []
+        self._hooks = [self._watched(parameter) for parameter in self._parameters]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        del kind, error, traceback
+        for hook in self._hooks:
+            hook.remove()
+
+    def squares(self) -> list[torch.Tensor]:
+        """Return the squared norm of each part."""
+        return [torch.stack(norms).square().sum() for norms in self._norms]
+
+    def _watched(self, parameter: nn.Parameter) -> torch.utils.hooks.RemovableHandle:
+        part = 0
+
+        # A hook of the tensor sees this backward's gradient alone, before it is accumulated.
+        def note(gradient: torch.Tensor) -> None:
+            nonlocal part
+            if part == len(self._norms):
+                self._norms.append([])
+            self._norms[part].append(torch.linalg.vector_norm(gradient.detach()).float())
+            part += 1
+
+        handle: torch.utils.hooks.RemovableHandle = parameter.register_hook(note)  # type: ignore[no-untyped-call]
+        return handle
+
+
+class ScatteredNorms:
+    """Sees the gradients of a worker's local batch where shards reduce them.
+
+    With micro-batches, FSDP2 reduces their sum.
+    """
+
+    def __init__(self) -> None:
+        self._norms: list[torch.Tensor] = []
+        self._watches = False
+
+    def __enter__(self) -> Self:
+        self._norms, self._watches = [], True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        del kind, error, traceback
+        self._watches = False
+
+    def see(self, gradients: torch.Tensor) -> None:
+        """Take the gradients of a block, right before they are reduced, on the stream for that."""
+        if self._watches:
+            self._norms.append(torch.linalg.vector_norm(gradients).float())
+
+    def squares(self) -> list[torch.Tensor]:
+        """Return the squared norm of the local batch's gradient."""
+        if not self._norms:
+            return []
+        if (device := self._norms[0].device).type != "cpu":
+            # Backward has made this stream wait for the other one, which allocated them.
+            now = torch.get_device_module(device.type).current_stream()
+            for norm in self._norms:
+                norm.record_stream(now)
+        return [torch.stack(self._norms).square().sum()]
