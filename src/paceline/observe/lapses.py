@@ -1,5 +1,6 @@
 """Track which protections of a run are off, and since when."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.specs import Degraded, Protection, Restored
@@ -53,3 +54,14 @@ class Lapses:
     def _is_over(self, began: Degraded) -> bool:
         newest = self._first_of_start if began.rank is None else self._generation
         return began.generation < newest
+
+
+def lapses_of(events: Iterable[Degraded | Restored]) -> list[Lapse]:
+    """Return the lapses of a whole run, in the order of their beginnings."""
+    lapses, found = Lapses(), []
+    for event in sorted(events, key=lambda each: each.time):
+        lapse = lapses.take(event)
+        if lapse is not None and lapse.ended is not None:
+            found.append(lapse)
+    found += map(Lapse, lapses.open.values())
+    return sorted(found, key=lambda each: each.began.time)

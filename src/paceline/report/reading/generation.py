@@ -19,6 +19,7 @@ from paceline.specs import (
     Finished,
     Logged,
     Lost,
+    Noise,
     NotSaved,
     Part,
     Refused,
@@ -166,6 +167,8 @@ class Generation:
     evaluations: list[Evaluated] = field(default_factory=list)
     metrics: MetricSeries = field(default_factory=MetricSeries)
     """Logged metrics, and those of evaluations."""
+    noise: list[Noise] = field(default_factory=list)
+    """Measured gradient noise."""
     finished: Finished | None = None
     ended: Ended | None = None
     _resumed: int | None = field(default=None, repr=False)
@@ -239,7 +242,7 @@ class Generation:
                     self._worker(rank, event.node, heard_at)
             case Steps():
                 self.columns.add(event)
-            case SyncChanged() | Evaluated() | Logged() | Traced():
+            case SyncChanged() | Evaluated() | Logged() | Noise() | Traced():
                 self._take_found(event)
             case Failed() | Finished() | Ended():
                 self._take_end(event)
@@ -252,7 +255,7 @@ class Generation:
             for worker in self.workers.values():
                 worker.begin = self._begin
 
-    def _take_found(self, event: SyncChanged | Evaluated | Logged | Traced) -> None:
+    def _take_found(self, event: SyncChanged | Evaluated | Logged | Noise | Traced) -> None:
         if isinstance(event, SyncChanged):
             self.sync_changes.append(event)
         elif isinstance(event, Evaluated):
@@ -260,6 +263,8 @@ class Generation:
             self.metrics.add(event)
         elif isinstance(event, Logged):
             self.metrics.add(event)
+        elif isinstance(event, Noise):
+            self.noise.append(event)
         else:
             self.traced.append(event)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paceline.observe.generations import Generations
-from paceline.observe.lapses import Lapse, Lapses
+from paceline.observe.lapses import Lapse, Lapses, lapses_of
 from paceline.observe.usage.node_usage import NodeUse
 from paceline.report.reading.generation import Generation, Worker
 from paceline.report.reading.merged_generations import (
@@ -27,6 +27,7 @@ from paceline.specs import (
     Failed,
     Finished,
     Job,
+    Noise,
     NotSaved,
     Outcome,
     Plan,
@@ -202,14 +203,7 @@ class RunState:
     @property
     def lapses(self) -> list[Lapse]:
         """Times in which a protection was off, in the order of their beginnings."""
-        events = [each for start in self._all for each in start.protections]
-        lapses, found = Lapses(), []
-        for event in sorted(events, key=lambda each: each.time):
-            lapse = lapses.take(event)
-            if lapse is not None and lapse.ended is not None:
-                found.append(lapse)
-        found += map(Lapse, lapses.open.values())
-        return sorted(found, key=lambda each: each.began.time)
+        return lapses_of(each for start in self._all for each in start.protections)
 
     @property
     def off(self) -> list[Degraded]:
@@ -245,6 +239,11 @@ class RunState:
     def metrics(self) -> dict[str, Series]:
         """The training's own metrics by name; of a repeated step, only the later value."""
         return self._history.metrics.series
+
+    @property
+    def noise(self) -> list[Noise]:
+        """Measured gradient noise, in all starts."""
+        return [each for start in self._all for each in start.noise]
 
     @property
     def trained_seconds(self) -> float:

@@ -1,0 +1,183 @@
+"""Batch and learning rate: the measured gradient noise, and how large a batch it would pay for."""
+
+import math
+from bisect import bisect_right
+from itertools import accumulate, pairwise
+from types import ModuleType
+
+from paceline.learning.critical_batch import critical_batch, samples_times
+from paceline.learning.noise_scale import NoiseScale, NoiseSums
+from paceline.report.drawing.brief import Content
+from paceline.report.drawing.chart import BLUE, HEIGHT_PIXELS, VERMILION, Chart, finish
+from paceline.report.drawing.tables import Table
+from paceline.report.reading.run_state import RunState
+from paceline.report.run.section import ReportedRun, Section
+from paceline.specs.base import Spec
+
+WINDOWS = 8
+FEWEST_STEPS = 10
+"""Measured steps that a window needs."""
+
+
+class Window(Spec):
+    """The noise scale over a part of the run; all windows have equally many measured samples."""
+
+    step: int
+    """Its last measured step."""
+    samples: int
+    """Samples trained on until then."""
+    measured_steps: int
+    scale: NoiseScale
+
+
+class BatchFigures(Spec):
+    """The gradient noise of a run, and the batch that it used."""
+
+    batch: float
+    """Mean over the measured steps, in samples or in the unit of `weight=`."""
+    windows: list[Window]
+    critical: float | None
+    """The critical batch that the noise scales suggest; None where the signal is not resolved."""
+    at_least: float
+    """Its lower bound: the mean of the windows' lower bounds."""
+
+
+class _Batch(Section[BatchFigures | None]):
+    order = 14
+    key = "batch"
+
+    def figures(self, run: ReportedRun) -> BatchFigures | None:
+        return batch_figures(run.state)
+
+    def content(self, run: ReportedRun, figures: BatchFigures | None) -> Content | None:
+        if figures is None:
+            return None
+
+        def charts(altair: ModuleType) -> list[Chart]:
+            return [_chart(figures, altair)]
+
+        return Content(
+            title="Batch and learning rate",
+            words=[_sentence(figures)],
+            tables=[_table(figures)] if figures.critical else [],
+            charts=charts,
+            rows=[("Gradient noise scale", _in_words(figures.windows[-1].scale))],
+        )
+
+
+SECTION = _Batch()
+
+
+def batch_figures(state: RunState) -> BatchFigures | None:
+    """Return the noise scales of a run, or None if it measured too few."""
+    rows = _measured(state)
+    count = min(WINDOWS, len(rows) // FEWEST_STEPS)
+    if not count:
+        return None
+    edges = [round(len(rows) * number / count) for number in range(count + 1)]
+    until = list(accumulate(state.samples))
+    windows = []
+    for begin, end in pairwise(edges):
+        part = rows[begin:end]
+        step = part[-1][0]
+        scale = NoiseSums.of(row[1:] for row in part).scale()
+        trained = until[bisect_right(state.step, step) - 1]
+        windows.append(Window(step=step, samples=trained, measured_steps=len(part), scale=scale))
+    batch = math.fsum(row[1] for row in rows) / len(rows)
+    found = [(each.measured_steps, each.scale.value) for each in windows]
+    known = [(steps, value) for steps, value in found if value is not None]
+    lows = [(each.measured_steps, each.scale.low) for each in windows]
+    return BatchFigures(
+        batch=batch,
+        windows=windows,
+        critical=critical_batch(known, batch) if len(known) == len(found) else None,
+        at_least=critical_batch(lows, batch),
+    )
+
+
+def _measured(state: RunState) -> list[tuple[int, float, float, float]]:
+    """Return step, samples, variance and signal in step order; of a repeated step, the later."""
+    found = {
+        step: (step, samples, variance, signal)
+        for event in state.noise
+        for step, samples, variance, signal in zip(
+            event.steps, event.samples, event.variance, event.signal, strict=True
+        )
+    }
+    return [found[step] for step in sorted(found)]
+
+
+def _in_words(scale: NoiseScale) -> str:
+    if scale.value is None or scale.high is None:
+        return f"at least {_samples(scale.low)} samples"
+    return f"{_samples(scale.value)} samples ({_samples(scale.low)}–{_samples(scale.high)})"
+
+
+def _samples(number: float) -> str:
+    """Round to two digits: more are not known."""
+    digits = max(0, math.floor(math.log10(number)) - 1) if number >= 1 else 0
+    return f"{round(number, -digits):,.0f}"
+
+
+def _sentence(figures: BatchFigures) -> str:
+    last = figures.windows[-1]
+    measured = (
+        f"At the end, the gradient noise scale was {_in_words(last.scale)}, and the batch"
+        f" {_samples(figures.batch)}."
+    )
+    if figures.critical is None:
+        return (
+            f"{measured} The signal is too weak against the noise to say more: the critical batch"
+            f" is at least {_samples(figures.at_least)}."
+        )
+    return (
+        f"{measured} Over the run, this suggests a critical batch of {_samples(figures.critical)}:"
+        " up to there, a larger batch with a suitable learning rate saves steps; beyond it, mostly"
+        " samples are spent. The suggestion is computed, not tested; curvature can shift it by a"
+        " factor of two or more."
+    )
+
+
+def _table(figures: BatchFigures) -> Table:
+    assert figures.critical is not None
+    rows = []
+    for times in (1, 2, 4, 8, 16):
+        batch = times * figures.batch
+        samples = samples_times(batch, figures.batch, figures.critical)
+        rows.append((_samples(batch), f"× {samples:.2f}", f"÷ {times / samples:.2f}"))
+    columns = ("Batch", "Samples to the same loss", "Steps")
+    caption = "Computed from the critical batch (McCandlish et al., 2018), beside this run's batch."
+    return Table("What a larger batch would take", columns, rows, (), caption)
+
+
+def _chart(figures: BatchFigures, altair: ModuleType) -> Chart:
+    rows = [
+        {
+            "samples": each.samples,
+            "value": each.scale.value,
+            "low": max(each.scale.low, 1e-3),
+            "high": each.scale.high,
+            "shown": each.scale.high or each.scale.value,
+        }
+        for each in figures.windows
+    ]
+    base = altair.Chart(altair.Data(values=rows)).encode(
+        x=altair.X("samples:Q", title="Samples").scale(nice=False).axis(format="~s")
+    )
+    size = altair.Scale(type="log")
+    line = base.mark_line(point=True, color=BLUE, strokeWidth=2).encode(
+        y=altair.Y("value:Q", title="Gradient noise scale (samples)", scale=size)
+    )
+    range_ = base.mark_rule(color=BLUE).encode(y=altair.Y("low:Q", scale=size), y2="shown:Q")
+    used = (
+        altair.Chart(altair.Data(values=[{"batch": figures.batch}]))
+        .mark_rule(color=VERMILION, strokeDash=[4, 4])
+        .encode(y=altair.Y("batch:Q", scale=size))
+    )
+    chart = altair.layer(range_, line, used)
+    label = "Line chart of the gradient noise scale over the samples, with the batch as a line"
+    caption = (
+        "Dashed: the batch. Bars: 90 % intervals; one that ends at its point has no upper end."
+    )
+    spec = finish(chart.properties(width="container", height=HEIGHT_PIXELS), label)
+    return Chart("noise-scale", "Gradient noise scale", caption, label, spec)

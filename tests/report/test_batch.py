@@ -1,0 +1,64 @@
+"""The report's section on batch and learning rate, from measured gradient noise."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline.report import ReportedRun, render
+from paceline.report.run.sections.batch import batch_figures
+from paceline.specs import Noise, Run
+from report.folders import BATCH, empty_run, finished, say, started, steps
+
+
+def _run(parent: Path, *, scale: float, noise: float, measured: int = 40) -> Run:
+    """A run whose noise scale is known; `noise`: standard deviation of the signal's estimates."""
+    chance = random.Random(1)
+    run = empty_run(parent)
+    say(run, started(0, steps=10 * measured))
+    say(run, steps(1, [1.0] * 10 * measured))
+    say(
+        run,
+        Noise(
+            time=time.time(),
+            node="n1",
+            generation=0,
+            steps=[1 + 10 * number for number in range(measured)],
+            samples=[BATCH] * measured,
+            variance=[chance.gauss(scale, scale / 20) for _ in range(measured)],
+            signal=[chance.gauss(1, noise) for _ in range(measured)],
+        ),
+    )
+    say(run, finished(10 * measured))
+    return run
+
+
+def test_it_says_what_a_larger_batch_would_take(tmp_path: Path) -> None:
+    run = ReportedRun.read(_run(tmp_path, scale=960, noise=0.1))
+    found = batch_figures(run.state)
+    assert found is not None
+    assert found.critical == pytest.approx(960, rel=0.1)
+    assert found.batch == BATCH
+    assert [window.step for window in found.windows] == [91, 191, 291, 391]
+    assert found.windows[-1].samples == 391 * BATCH
+    page = render(run.run)
+    assert "Batch and learning rate" in page
+    assert "critical batch of 9" in page
+    assert "Samples to the same loss" in page
+    assert run.to_dict()["batch"]["critical"] == found.critical
+
+
+def test_a_signal_lost_in_noise_gives_a_lower_bound(tmp_path: Path) -> None:
+    run = ReportedRun.read(_run(tmp_path, scale=960, noise=30))
+    found = batch_figures(run.state)
+    assert found is not None
+    assert found.critical is None
+    assert 0 < found.at_least < 960
+    assert "is at least" in render(run.run)
+
+
+def test_few_measured_steps_say_nothing(tmp_path: Path) -> None:
+    run = ReportedRun.read(_run(tmp_path, scale=960, noise=0.1, measured=9))
+    assert batch_figures(run.state) is None
+    assert "Batch and learning rate" not in render(run.run)
