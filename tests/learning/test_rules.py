@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.learning.critical_batch import critical_batch, samples_times, steps_times
-from paceline.learning.rules import gain, rule
+from paceline.learning.rules import batch_rule, gain
 from paceline.specs import PacelineError
 
 _batch = st.integers(1, 100_000)
@@ -33,7 +33,7 @@ def test_half_lives_stay_the_same_in_samples(
     batch: int, tuned_at: int, critical: float | None
 ) -> None:
     for family in ("linear", "square root"):
-        found = rule(family, batch, tuned_at, critical)
+        found = batch_rule(family, batch, tuned_at, critical)
         assert found.rate_times * found.decay_times == pytest.approx(batch / tuned_at)
     averaged = 0.9**found.betas_power
     assert math.log(max(averaged, 1e-300)) / batch == pytest.approx(
@@ -43,7 +43,7 @@ def test_half_lives_stay_the_same_in_samples(
 
 def test_the_batch_that_was_tuned_changes_nothing() -> None:
     for family in ("linear", "square root"):
-        found = rule(family, 64, 64, 1000.0)
+        found = batch_rule(family, 64, 64, 1000.0)
         assert found.rate_times == found.betas_power == found.decay_times == 1.0
         assert found.samples_times == 1.0
 

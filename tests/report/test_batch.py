@@ -46,7 +46,7 @@ def test_it_says_what_a_larger_batch_would_take(tmp_path: Path) -> None:
     assert "Batch and learning rate" in page
     assert "critical batch of 9" in page
     assert "Samples to the same loss" in page
-    assert run.to_dict()["batch"]["critical"] == found.critical
+    assert run.to_dict()["gradient_noise"]["critical"] == found.critical
 
 
 def test_a_signal_lost_in_noise_gives_a_lower_bound(tmp_path: Path) -> None:

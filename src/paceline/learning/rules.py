@@ -16,41 +16,26 @@
 import math
 from typing import Literal
 
-from pydantic import PositiveFloat, PositiveInt
-
 from paceline.learning.critical_batch import samples_times
-from paceline.specs.base import Spec
+from paceline.specs.plans.batch_rule import BatchRule
 
 Family = Literal["linear", "square root"]
 
 
-class Rule(Spec):
-    """What changes with the batch."""
-
-    batch: PositiveInt
-    tuned_at: PositiveInt
-    rate_times: PositiveFloat
-    betas_power: PositiveFloat
-    """Exponent of the betas; 1 leaves them."""
-    decay_times: PositiveFloat
-    samples_times: PositiveFloat
-    """Samples to the same loss; 1 while the critical batch is not known."""
-    critical: PositiveFloat | None = None
-    """The critical batch, if it is known."""
-
-
-def rule(family: Family, batch: int, tuned_at: int, critical: float | None = None) -> Rule:
+def batch_rule(
+    family: Family, batch: int, tuned_at: int, critical: float | None = None
+) -> BatchRule:
     """Return the rule for a batch, given the one that the settings were tuned at."""
     times = batch / tuned_at
     rate = math.sqrt(times) if family == "square root" else gain(times, tuned_at, critical)
-    return Rule(
+    return BatchRule(
         batch=batch,
         tuned_at=tuned_at,
         rate_times=rate,
         betas_power=times if family == "square root" else 1.0,
         decay_times=times / rate,
         samples_times=1.0 if critical is None else samples_times(batch, tuned_at, critical),
-        critical=critical,
+        critical_batch=critical,
     )
 
 

@@ -57,6 +57,7 @@ from paceline.specs.measurements.study import (
     Study,
     StudyResult,
 )
+from paceline.specs.plans.batch_rule import BatchRule
 from paceline.specs.plans.estimate import (
     Alternative,
     Amount,
@@ -140,6 +141,7 @@ __all__ = [
     "Answer",
     "AnyEvent",
     "AnySync",
+    "BatchRule",
     "Best",
     "Cluster",
     "CollectiveCost",

@@ -12,19 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler
 
+from paceline.learning.rules import batch_rule
 from paceline.specs import Job, PacelineError
+from paceline.train.state.tuned_batch import FAMILIES, Compressed, family_of
 from paceline.user.training import Training
 
-LINEAR = (torch.optim.SGD,)
-SQUARE_ROOT = (
-    torch.optim.Adam,
-    torch.optim.AdamW,
-    torch.optim.NAdam,
-    torch.optim.RAdam,
-    torch.optim.RMSprop,
-)
 WARM_UP = 5 / 90
 """Fraction of the steps in which a scaled rate warms up: 5 of 90 epochs (Goyal et al.)."""
 
@@ -39,9 +32,15 @@ def as_studied(training: Training, job: Job) -> Training:
     own = replace(training, steps=job.steps, epochs=None) if job.steps else training
     if job.batch_times == 1:
         return own
+    if own.tuned_at is not None:
+        raise PacelineError(
+            f"a study of larger batches was asked for, but Training(tuned_at={own.tuned_at}) has"
+            " rules for the batch already",
+            fix="leave tuned_at=… out of the training that is studied, and give its own batch",
+        )
     large = replace(own, batch=job.batch_times * own.batch)
     if job.equal_samples:
-        large = replace(large, steps=_steps_with(own, large.batch), epochs=None)
+        large = replace(large, steps=own.steps_with_equal_samples(large.batch), epochs=None)
         large = _with_each(large, lambda each, every: _hastened(each, own, large, every))
     if job.scale_rate:
         large = _with_each(
@@ -67,29 +66,19 @@ def _hastened(each: Any, own: Training, large: Training, every: int) -> Any:
     schedule, steps = each.schedule, (own.total_steps // every, large.total_steps // every)
     if schedule is None:
         return each
-    return replace(each, schedule=lambda optimizer: _Hastened(schedule(optimizer), *steps))
+    return replace(each, schedule=lambda optimizer: Compressed(schedule(optimizer), *steps))
 
 
 def rate_times(optimizer: torch.optim.Optimizer, batch_times: int) -> float:
     """Return the factor by which an optimizer's learning rate grows with the batch."""
-    if isinstance(optimizer, LINEAR):
-        return float(batch_times)
-    if isinstance(optimizer, SQUARE_ROOT):
-        return math.sqrt(batch_times)
-    known = ", ".join(each.__name__ for each in (*LINEAR, *SQUARE_ROOT))
+    if (family := family_of(optimizer)) is not None:
+        return batch_rule(family, batch_times, 1).rate_times
+    known = ", ".join(each.__name__ for each in FAMILIES)
     raise PacelineError(
         f"lr=scaled was given, but there is no rule to scale the learning rate"
         f" of {type(optimizer).__name__} with the batch",
         fix=f"leave lr=scaled out, or use one of {known}",
     )
-
-
-def _steps_with(own: Training, batch: int) -> int:
-    """Return the steps with this batch that see the same samples as the original steps; the last
-    batch of an epoch may be smaller."""
-    epoch = own.sample_order().samples
-    epochs, steps = divmod(own.total_steps, -(-epoch // own.batch))
-    return epochs * -(-epoch // batch) + -(-min(steps * own.batch, epoch) // batch)
 
 
 def _scaled(
@@ -124,29 +113,3 @@ def _scaled(
         return optimizer
 
     return built
-
-
-class _Hastened(LRScheduler):
-    """A schedule written for `own_steps` steps, compressed into `steps`."""
-
-    def __init__(self, schedule: LRScheduler, own_steps: int, steps: int) -> None:
-        # Skip the base class's __init__, which would set learning rates.
-        self._schedule, self._own_steps, self._steps = schedule, own_steps, steps
-        self._done = 0
-
-    def step(self, epoch: int | None = None) -> None:
-        """Advance the schedule by the number of original steps in one larger step."""
-        del epoch
-        before = round(self._done * self._own_steps / self._steps)
-        self._done += 1
-        for _ in range(round(self._done * self._own_steps / self._steps) - before):
-            self._schedule.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the schedule's state and position."""
-        return {"done": self._done, "schedule": self._schedule.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the schedule's state and position."""
-        self._done = state_dict["done"]
-        self._schedule.load_state_dict(state_dict["schedule"])

@@ -1,6 +1,7 @@
 """The user's description of a training, written once for any number of devices."""
 
 import difflib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from paceline.data.collation.form import BatchForm, Collate, Cut, Size, Split
 from paceline.data.order import Order, Sequential
 from paceline.data.order_choice import order_of
 from paceline.data.streams import Stream, is_stream
+from paceline.learning.critical_batch import samples_times
 from paceline.specs import PacelineError
 from paceline.user.buffer_rules import BufferRules, check_rules
 from paceline.user.data_checks import check_without_index, samples_of
@@ -46,6 +48,12 @@ class Training:
     """Build the optimizer for the given parameters; `.named()` yields them with their names."""
     batch: int
     """Global batch: samples per optimizer step over all workers."""
+    tuned_at: int | None = None
+    """The batch that rate, betas, weight decay, schedule and steps were tuned at, if that is
+    another one: rules then change them for `batch`, and a line says how."""
+    critical_batch: float | None = None
+    """The critical batch, such as a report suggests: with `tuned_at`, it says how many more samples
+    a larger batch gets, and where SGD's rate levels off."""
     epochs: int | None = None
     """Number of passes over the data. Give this or `steps`."""
     steps: int | None = None
@@ -126,7 +134,12 @@ class Training:
             raise PacelineError(
                 f"Training needs epochs=… or steps=…; {given} was given", fix="give one of them"
             )
-        for name in ("batch", "epochs", "steps"):
+        if self.critical_batch is not None and not self.critical_batch > 0:
+            raise PacelineError(
+                f"Training(critical_batch={self.critical_batch!r}) is no number of samples",
+                fix="give the one that a report suggests, or leave critical_batch=… out",
+            )
+        for name in ("batch", "tuned_at", "epochs", "steps"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, int):
                 raise PacelineError(
@@ -201,7 +214,7 @@ class Training:
         if self.has_index:
             return samples_of(self.data)
         if self.steps is not None:
-            return self.steps * self.batch
+            return self.steps * (self.tuned_at or self.batch)
         assert self.stream is not None
         return (self.epochs or 1) * (self.stream.length or 1)
 
@@ -225,12 +238,30 @@ class Training:
     @property
     def total_steps(self) -> int:
         """Number of optimizer steps of this training."""
+        if self.tuned_at is None:
+            return self.tuned_steps
+        steps = self.steps_with_equal_samples(self.batch)
+        if self.critical_batch is None:
+            return steps
+        return math.ceil(steps * samples_times(self.batch, self.tuned_at, self.critical_batch))
+
+    @property
+    def tuned_steps(self) -> int:
+        """The same with the batch that it was tuned at."""
+        batch = self.tuned_at or self.batch
         if self.steps is not None:
             return self.steps
         if not self.has_index:
-            return -(-self.samples // self.batch)
+            return -(-self.samples // batch)
         assert self.epochs is not None
-        return self.epochs * -(-self.sample_order().samples // self.batch)
+        return self.epochs * -(-self.sample_order().samples // batch)
+
+    def steps_with_equal_samples(self, batch: int) -> int:
+        """Return the steps with this batch that see the samples of the tuned ones; the last batch
+        of an epoch may be smaller."""
+        own, epoch = self.tuned_at or self.batch, self.sample_order().samples
+        epochs, steps = divmod(self.tuned_steps, -(-epoch // own))
+        return epochs * -(-epoch // batch) + -(-min(steps * own, epoch) // batch)
 
 
 def _check_fields(given: dict[str, object], *, positional: int) -> None:

@@ -98,7 +98,7 @@ class GradientComputation:
             whole = isinstance(share, float) and share == 1.0  # most often; a tensor stays unread
             return self.scaling.scaled(loss if whole else loss * share)
 
-        norms = self.noise.norms(parallel_model, step, len(parts))
+        norms = self.noise.norms(parallel_model, step, len(parts) * self.layout.data_workers)
         with (
             gathering(self._whole_batch(batch, len(parts), parallel_model.data_group)),
             norms or nullcontext(),

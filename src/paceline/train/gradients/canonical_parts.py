@@ -66,7 +66,7 @@ class CanonicalGradients(GradientComputation):
         weights = _Weights(mine, every, self.training.weight, self.groups)
         losses = torch.zeros(every, device=self.groups.device)
         mode.begin(min(every, batch.global_samples), RunningStatistics(parallel_model.model))
-        norms = self.noise.norms(parallel_model, step, len(mine))
+        norms = self.noise.norms(parallel_model, step, min(every, batch.global_samples))
         with norms or nullcontext():
             for number, part in mine.items():
 

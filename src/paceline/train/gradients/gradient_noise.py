@@ -74,8 +74,11 @@ class GradientNoise:
         self._gathers = 0
 
     def norms(self, parallel_model: ParallelModel, step: int, parts: int) -> PartNorms | None:
-        """Return what sees the gradients of this step's parts; None if it is not measured."""
-        if not self._every or step % self._every or parts * self._layout.data_workers < 2:
+        """Return what sees the gradients of this step's parts; None if it is not measured.
+
+        `parts`: those of all workers, which decide alike.
+        """
+        if not self._every or step % self._every or parts < 2:
             return None
         self._read()
         self._gathers = gather_calls()
@@ -92,16 +95,18 @@ class GradientNoise:
         squares = norms.squares()
         if len(squares) == 1 and len(weights) > 1:
             weights = [sum(weights[1:], weights[0])]
-        if len(squares) != len(weights) or gather_calls() > self._gathers:
-            return  # the parts are not independent, or their gradients were not seen
-        device = self._groups.device
-        weight = torch.stack([torch.as_tensor(each, dtype=torch.float32) for each in weights])
-        weight = weight.to(device, non_blocking=True)
-        share = weight / whole * scale
-        mean = torch.where(share > 0, torch.stack(squares) / (share * scale), 0.0).sum()
+        # Without gradients to see, or with parts that depend on each other, there is no answer; but
+        # all workers take part in the sum.
+        mean = count = torch.full((), math.nan, device=self._groups.device)
+        if len(squares) == len(weights) and gather_calls() == self._gathers:
+            mean = count = torch.zeros((), device=self._groups.device)
+            for square, weight in zip(squares, weights, strict=True):
+                share = torch.as_tensor(weight / whole * scale, device=mean.device)
+                mean = mean + torch.where(share > 0, square / (share * scale), 0.0)
+                count = count + (share > 0)
         # All slices and stages of a replica have the same parts.
-        count = (weight > 0).sum() * self._layout.data_workers / self._layout.workers
-        values = torch.stack([mean, count.float()])
+        count = count * (self._layout.data_workers / self._layout.workers)
+        values = torch.stack([mean, count])
         self._summing = _Sum(step, self._groups.sum_later(values), values, whole)
 
     def waits_for_norm(self, step: int) -> bool:
@@ -133,7 +138,7 @@ class GradientNoise:
             summed.work.wait()
         mean_square, parts = summed.values.tolist()
         found = float(summed.squared_norm), float(summed.weight)
-        if round(parts) < 2 or not math.isfinite(mean_square + found[0]):
+        if not math.isfinite(mean_square + found[0]) or round(parts) < 2:
             return
         variance, signal = variance_and_signal(mean_square, found[0], round(parts), found[1])
         self._unwritten.append((summed.step + 1, found[1], variance, signal))

@@ -14,6 +14,7 @@ from paceline.parallel.phased_model import PhasedModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.specs import Layout, PacelineError, SyncSettings
 from paceline.train.state.fused_updates import fuse_on_accelerator
+from paceline.train.state.tuned_batch import Compressed, apply_rule, in_words, rule_for
 from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase
 from paceline.user.training import Training
@@ -75,7 +76,16 @@ def updates_of(
         optimizer = _checked(of.optimizer(Parameters(parameters)))
         fuse_on_accelerator(optimizer, parallel_model, groups.device)
         OptimizerTrial(of.optimizer, closure).check(parameters, layout, groups)
+        rule = rule_for(optimizer, training)
+        if rule is not None:
+            apply_rule(rule, optimizer)
+            if groups.placement.rank == 0 and groups.placement.roster is None:
+                print(in_words(rule, training), flush=True)
         schedule = of.schedule(optimizer) if of.schedule else None
+        if schedule is not None and rule is not None:
+            every = of.every if isinstance(of, Phase) else 1
+            steps = training.tuned_steps // every, training.total_steps // every
+            schedule = Compressed(schedule, *steps)
         scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
         return Update(name, optimizer, schedule, scaling, of.clip, closure=closure)
 

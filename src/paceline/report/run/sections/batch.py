@@ -44,7 +44,7 @@ class BatchFigures(Spec):
 
 class _Batch(Section[BatchFigures | None]):
     order = 14
-    key = "batch"
+    key = "gradient_noise"
 
     def figures(self, run: ReportedRun) -> BatchFigures | None:
         return batch_figures(run.state)

@@ -1,0 +1,111 @@
+"""A training that was tuned at another batch: rules for its optimizer, schedule and steps."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paceline
+from paceline.specs import Job, Layout, PacelineError
+from paceline.train.state.tuned_batch import apply_rule, in_words, rule_for
+from paceline.train.study_overrides import as_studied
+from ranks import run_ranks
+from train.trainings import classification
+
+
+def _ruled(optimizer: torch.optim.Optimizer, **changes: Any) -> dict[str, Any]:
+    """The settings of an optimizer that was tuned at a batch of 2, for one of 32."""
+    training = classification(batch=32, tuned_at=2, **changes)
+    rule = rule_for(optimizer, training)
+    assert rule is not None
+    apply_rule(rule, optimizer)
+    return optimizer.param_groups[0]
+
+
+def _weight() -> list[nn.Parameter]:
+    return [nn.Parameter(torch.zeros(1))]
+
+
+def test_adam_like_optimizers_go_by_the_square_root() -> None:
+    adam = torch.optim.AdamW(_weight(), lr=0.001, betas=(0.9, 0.99), weight_decay=0.1)
+    found = _ruled(adam)
+    assert found["lr"] == pytest.approx(0.004)
+    assert found["betas"] == pytest.approx((0.9**16, 0.99**16))
+    assert found["weight_decay"] == pytest.approx(0.4)
+    found = _ruled(torch.optim.RMSprop(_weight(), lr=0.001, alpha=0.99))
+    assert found["alpha"] == pytest.approx(0.99**16)
+
+
+def test_sgd_goes_with_the_batch_and_levels_off_at_the_noise() -> None:
+    sgd = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
+    found = _ruled(torch.optim.SGD(_weight(), **sgd))
+    assert found["lr"] == pytest.approx(1.6)
+    assert (found["momentum"], found["weight_decay"]) == (0.9, 0.1)
+    found = _ruled(torch.optim.SGD(_weight(), **sgd), critical_batch=30.0)
+    assert found["lr"] == pytest.approx(0.1 * 16 * (32 / 30) / (62 / 30))
+    assert found["lr"] * found["weight_decay"] == pytest.approx(0.01 * 16)
+
+
+def test_an_optimizer_without_a_rule_is_refused() -> None:
+    with pytest.raises(PacelineError, match="Adagrad, for which no rule") as error:
+        _ruled(torch.optim.Adagrad(_weight()))
+    assert "SGD, Adam, AdamW" in str(error.value)
+
+
+def test_steps_have_the_tuned_samples_or_those_that_the_batch_needs() -> None:
+    tuned = {"batch": 32, "tuned_at": 2}
+    assert classification(200, steps=100, **tuned).total_steps == 7
+    assert classification(200, steps=None, epochs=3, **tuned).total_steps == 3 * 7
+    more = classification(200, steps=100, critical_batch=30.0, **tuned)
+    assert (more.tuned_steps, more.total_steps) == (100, -(-7 * 62 // 32))
+    assert classification(steps=100).total_steps == 100
+    rule = rule_for(torch.optim.Adam(_weight()), more)
+    assert rule is not None
+    assert in_words(rule, more) == (
+        "batch 32, tuned at 2: learning rate × 4, betas to the power of 16, weight decay × 4;"
+        " 14 steps instead of 100 (samples × 1.94 for a critical batch of 30)"
+    )
+
+
+def _rates() -> list[float]:
+    training = classification(
+        320,
+        batch=32,
+        tuned_at=8,
+        steps=40,
+        optimizer=lambda given: torch.optim.Adam(given, lr=0.1),
+        schedule=lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=[2 * group["lr"] for group in optimizer.param_groups], total_steps=40
+        ),
+    )
+    rates = []
+    with paceline.start(training) as trainer:
+        for batch in trainer:
+            rates.append(trainer.optimizer.param_groups[0]["lr"])
+            trainer.step(batch)
+    return rates
+
+
+def test_a_run_goes_through_its_schedule_in_fewer_steps(tmp_path: Path) -> None:
+    adam = torch.optim.Adam(_weight(), lr=0.2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=0.4, total_steps=40)
+    expected = []
+    for _ in range(39):
+        expected.append(adam.param_groups[0]["lr"])
+        adam.step()
+        schedule.step()
+    (rates,) = run_ranks(_rates, 1, tmp_path, layout=Layout())
+    assert rates == pytest.approx(expected[::4][: len(rates)])
+    assert len(rates) == 10
+
+
+def test_what_contradicts_it_is_refused() -> None:
+    with pytest.raises(PacelineError, match=r"tuned_at=0\) trains nothing"):
+        classification(tuned_at=0)
+    with pytest.raises(PacelineError, match="is no number of samples"):
+        classification(tuned_at=8, critical_batch=-1.0)
+    job = Job(name="point", folder=Path("/"), python=Path("/bin/python"), batch_times=4)
+    with pytest.raises(PacelineError, match="has rules for the batch already"):
+        as_studied(classification(tuned_at=8), job)
