@@ -10,7 +10,6 @@ import torch
 
 from paceline.comm.groups import Groups
 from paceline.comm.host_copies import state_copies, wait_for_queued
-from paceline.data.batches import Batches
 from paceline.data.loader import Batch, load
 from paceline.data.streams import Cursor, load_stream
 from paceline.parallel.fitted_layout import everybody_has_all
@@ -30,7 +29,7 @@ from paceline.train.gradients.buffer_settling import BufferSettling
 from paceline.train.gradients.buffers import Buffers
 from paceline.train.gradients.canonical_parts import gradient_computation
 from paceline.train.gradients.divided_batches import divided_batches
-from paceline.train.gradients.gradient_noise import GradientNoise, gradient_noise
+from paceline.train.gradients.gradient_noise import gradient_noise
 from paceline.train.gradients.made_batch import made_batch
 from paceline.train.gradients.metric_objects import check_metrics
 from paceline.train.gradients.same_stream import check_same_stream
@@ -69,7 +68,7 @@ class Stepper:
         """The place in the stream after the last step, if the data is one."""
         self._kept = KeptObjects() if kept is None else kept
         self._clock = telemetry.clock
-        self.batches = self._divided(first_step=0)
+        self.batches = divided_batches(training, layout, groups.placement, sync, first_step=0)
         share = self.batches.largest_local_batch(min(training.batch, self.batches.order.samples))
         # Arrange the model before building the optimizer: sharding replaces the parameters.
         self.parallel_model: ParallelModel = parallelize(
@@ -92,7 +91,9 @@ class Stepper:
         check_metrics(training.validation, layout)
         self.average = weight_average(training.average, self.parallel_model, sync)
         self.mode = self._sync_hook()
-        self._noise: GradientNoise | None = None
+        self._noise = gradient_noise(
+            training, layout, groups, self.mode, self.model, telemetry.write_once
+        )
         self._gradients: list[GradientComputation] = []
         """One per update; set by `begin_at`, after the batches are divided among the workers."""
         self._buffers = Buffers(self.model)
@@ -123,7 +124,8 @@ class Stepper:
 
     def begin_at(self, step: int, updates_done: int = 0) -> None:
         """Divide the batches after a step among the current workers. All call this together."""
-        self.batches = self._divided(first_step=step)
+        common = (self.training, self.layout, self._groups.placement, self.sync)
+        self.batches = divided_batches(*common, first_step=step)
         self._gradients = self._new_gradients()
         self._settling = [self._new_settling() for _ in self.updates]
         self.updates_done = updates_done
@@ -209,9 +211,7 @@ class Stepper:
         waited_seconds = lane.waited_seconds
         self.mode.after_backward(step)
         update.scaling.unscale(update.optimizer)
-        if self._noise is not None and self._noise.waits_for_norm(step - 1):
-            whole = self.monitor.squared_norm
-            self._noise.synchronized(self.parallel_model.squared_norm() if whole is None else whole)
+        self._noise.synchronized(self.parallel_model, self.monitor.squared_norm)
         if update.clip is not None:
             clip(self.parallel_model, update.clip, self.monitor.squared_norm)
         state_copies.let_end()
@@ -289,8 +289,7 @@ class Stepper:
         GIL held and join the group's threads, which may be waiting for the GIL.
         """
         self.mode.close()
-        if self._noise is not None:
-            self._noise.finish()
+        self._noise.finish()
         self.close_abruptly()
 
     def close_abruptly(self) -> None:
@@ -315,17 +314,11 @@ class Stepper:
         where = self.sync, self.layout, self._groups, self.parallel_model
         return sync_hook(*where, optimizer, report)
 
-    def _divided(self, *, first_step: int) -> Batches:
-        common = (self.training, self.layout, self._groups.placement, self.sync)
-        return divided_batches(*common, first_step=first_step)
-
     def _new_gradients(self) -> list[GradientComputation]:
         common = (self.training, self.layout, self._groups, self.mode)
-        if self._noise is not None:
-            self._noise.write()
-        self._noise = noise = gradient_noise(*common, self.model, self._telemetry.write_once)
+        self._noise.begin(self.layout)
         return [
-            gradient_computation(*common, update.scaling, noise, self.batches, update.phase)
+            gradient_computation(*common, update.scaling, self._noise, self.batches, update.phase)
             for update in self.updates
         ]
 

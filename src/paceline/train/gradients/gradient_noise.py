@@ -1,15 +1,15 @@
 """Measures the gradient noise of a training while it runs, from norms of its parts' gradients."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from paceline.comm.groups import Groups
+from paceline.comm.host_copies import DelayedReading
 from paceline.comm.torch_internals import BatchNormLayer
 from paceline.learning.noise_scale import variance_and_signal
 from paceline.parallel.parallel_model import ParallelModel
@@ -22,20 +22,6 @@ from paceline.user.training import Training
 
 MOST_UNWRITTEN = 10
 """Measured steps in an event."""
-
-
-@dataclass
-class _Sum:
-    """A measured step whose sum over the workers is under way."""
-
-    step: int
-    work: "dist.Work | None"
-    values: torch.Tensor
-    """Mean of the parts' squared norms, and the number of parts."""
-    weight: Any
-    """That of the global batch."""
-    squared_norm: torch.Tensor | None = None
-    """Squared norm of the global batch's gradient."""
 
 
 def gradient_noise(
@@ -61,7 +47,7 @@ class GradientNoise:
     """Measures every few steps how much the gradients of a batch's parts differ.
 
     A part is what has a backward of its own: a worker's local batch, or a micro-batch. Each worker
-    adds one number, and reads the sum at the next measured step, so that nothing waits for it.
+    adds one number, and reads the sum some steps later, so that nothing waits for it.
     """
 
     def __init__(
@@ -69,18 +55,30 @@ class GradientNoise:
     ) -> None:
         self._layout, self._groups = layout, groups
         self._every, self._write_once = every, write_once
-        self._summing: _Sum | None = None
+        self._open: tuple[int, DelayedReading, torch.Tensor] | None = None
+        """The step in progress, if it is measured: its number, the sum over the workers of what
+        `learned` says, and the weight of the global batch."""
+        self._on_their_way: deque[tuple[int, DelayedReading, DelayedReading]] = deque()
+        """Measured steps: number, sum, and the whole gradient's squared norm and weight."""
         self._unwritten: list[tuple[int, float, float, float]] = []
         self._gathers = 0
+
+    def begin(self, layout: Layout) -> None:
+        """Begin with the workers of a generation; a sum of earlier ones may never end."""
+        self._layout, self._open = layout, None
+        self._on_their_way.clear()
+        self._write()
 
     def norms(self, parallel_model: ParallelModel, step: int, parts: int) -> PartNorms | None:
         """Return what sees the gradients of this step's parts; None if it is not measured.
 
         `parts`: those of all workers, which decide alike.
         """
+        self._open = None
         if not self._every or step % self._every or parts < 2:
             return None
-        self._read()
+        while self._on_their_way and all(each.is_there for each in self._on_their_way[0][1:]):
+            self._read()
         self._gathers = gather_calls()
         return parallel_model.part_norms()
 
@@ -92,55 +90,63 @@ class GradientNoise:
         `weights` and `whole`: weights of this worker's parts, and of the global batch. `scale`:
         what a gradient of the mean over a part was multiplied by, but for the part's share.
         """
+        device = self._groups.device
         squares = norms.squares()
         if len(squares) == 1 and len(weights) > 1:
             weights = [sum(weights[1:], weights[0])]
         # Without gradients to see, or with parts that depend on each other, there is no answer; but
         # all workers take part in the sum.
-        mean = count = torch.full((), math.nan, device=self._groups.device)
+        mean = count = torch.full((), math.nan, device=device)
         if len(squares) == len(weights) and gather_calls() == self._gathers:
-            mean = count = torch.zeros((), device=self._groups.device)
+            mean = count = torch.zeros((), device=device)
             for square, weight in zip(squares, weights, strict=True):
-                share = torch.as_tensor(weight / whole * scale, device=mean.device)
+                share = _on(device, weight / whole * scale)
                 mean = mean + torch.where(share > 0, square / (share * scale), 0.0)
                 count = count + (share > 0)
         # All slices and stages of a replica have the same parts.
         count = count * (self._layout.data_workers / self._layout.workers)
         values = torch.stack([mean, count])
-        self._summing = _Sum(step, self._groups.sum_later(values), values, whole)
+        summed = DelayedReading(values, self._groups.sum_later(values))
+        self._open = step, summed, _on(device, whole)
 
-    def waits_for_norm(self, step: int) -> bool:
-        """Return whether this step is measured and lacks the norm of the whole gradient."""
-        return self._summing is not None and self._summing.step == step
-
-    def synchronized(self, squared_norm: torch.Tensor) -> None:
-        """Take the squared norm of the global batch's gradient, neither scaled nor clipped."""
-        assert self._summing is not None
-        self._summing.squared_norm = squared_norm.clone()
+    def synchronized(
+        self, parallel_model: ParallelModel, squared_norm: torch.Tensor | None
+    ) -> None:
+        """Take the gradient of the global batch, neither scaled nor clipped, with its squared norm
+        if that is known."""
+        if self._open is None:
+            return
+        (step, summed, weight), self._open = self._open, None
+        square = parallel_model.squared_norm() if squared_norm is None else squared_norm
+        whole = DelayedReading(torch.stack([square, weight]))
+        self._on_their_way.append((step, summed, whole))
 
     def finish(self) -> None:
         """Write all that was measured; the workers of the last step are still there."""
-        self._read()
-        self.write()
+        while self._on_their_way:
+            self._read()
+        self._write()
 
-    def write(self) -> None:
-        """Write what was measured, but for a step whose sum is under way: its group may be gone."""
+    def _read(self) -> None:
+        step, summed, whole = self._on_their_way.popleft()
+        mean_square, parts = summed.values().tolist()
+        squared_norm, weight = whole.values().tolist()
+        if not math.isfinite(mean_square + squared_norm) or round(parts) < 2:
+            return
+        noise = variance_and_signal(mean_square, squared_norm, round(parts), weight)
+        self._unwritten.append((step + 1, weight, *noise))
+        if len(self._unwritten) >= MOST_UNWRITTEN:
+            self._write()
+
+    def _write(self) -> None:
         if self._unwritten:
             steps, samples, variance, signal = map(list, zip(*self._unwritten, strict=True))
             self._write_once(Noise, steps=steps, samples=samples, variance=variance, signal=signal)
             self._unwritten = []
 
-    def _read(self) -> None:
-        summed, self._summing = self._summing, None
-        if summed is None or summed.squared_norm is None:
-            return
-        if summed.work is not None:
-            summed.work.wait()
-        mean_square, parts = summed.values.tolist()
-        found = float(summed.squared_norm), float(summed.weight)
-        if not math.isfinite(mean_square + found[0]) or round(parts) < 2:
-            return
-        variance, signal = variance_and_signal(mean_square, found[0], round(parts), found[1])
-        self._unwritten.append((summed.step + 1, found[1], variance, signal))
-        if len(self._unwritten) >= MOST_UNWRITTEN:
-            self.write()
+
+def _on(device: torch.device, number: float | torch.Tensor) -> torch.Tensor:
+    """Return a number as a tensor of a device, without a copy from the host, which might wait."""
+    if isinstance(number, torch.Tensor):
+        return number.float()
+    return torch.full((), number, device=device)
