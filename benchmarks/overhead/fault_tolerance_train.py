@@ -35,14 +35,14 @@ def prepared(step: int) -> bool:
 
 
 def _take_turns() -> None:
-    learned, stepped = Monitor.learned, Monitor.stepped
+    learned, check = Monitor.learned, Monitor.check
 
     def maybe_learned(self: Monitor, step: int, parallel_model: Any, learn: Any) -> Any:
         return learned(self, step, parallel_model, learn) if prepared(step) else learn()
 
-    def maybe_stepped(self: Monitor, step: int) -> None:
+    def maybe_check(self: Monitor, step: int) -> None:
         if prepared(step):
-            stepped(self, step)
+            check(self, step)
         if step == STEPS:
             _tell_control_seconds()
 
@@ -51,7 +51,7 @@ def _take_turns() -> None:
         return prepared(step) and step % COPY_EVERY == COPY_AT
 
     Monitor.learned = maybe_learned  # type: ignore[method-assign]
-    Monitor.stepped = maybe_stepped  # type: ignore[method-assign]
+    Monitor.check = maybe_check  # type: ignore[method-assign]
     PeerCopies.is_due = is_due  # type: ignore[method-assign]
 
 

@@ -12,6 +12,7 @@ from paceline.learning.noise_scale import variance_and_signal
 from paceline.schedulers.task_placement import run_folder
 from paceline.specs import Layout, Noise, Run, SyncSettings, event_adapter
 from paceline.sync.modes.canonical import Canonical
+from paceline.user.parameters import Parameters
 from ranks import new_run, run_ranks
 from trainings.comparison import plain_steps, seeded_model, stacked
 
@@ -54,14 +55,14 @@ def _by_hand(sizes: list[int]) -> Measured:
     """Train plainly; measure from the gradients of the parts of each batch, one after another."""
     training = _training({})
     model = seeded_model(training)
-    optimizer = training.optimizer(model.parameters())
+    optimizer = training.optimizer(Parameters(model.named_parameters()))
     found: Measured = []
     for step, samples in enumerate(plain_steps(training), start=1):
         text, target = stacked(samples)
         gradients = []
         for part in torch.split(torch.arange(len(text)), sizes):
             model.zero_grad()
-            training.loss(model(text[part], text[part]), target[part]).backward()
+            torch.autograd.backward(training.loss(model(text[part], text[part]), target[part]))
             gradients.append(
                 torch.cat(
                     [each.grad.flatten() for each in model.parameters() if each.grad is not None]
@@ -74,7 +75,7 @@ def _by_hand(sizes: list[int]) -> Measured:
         norms = variance_and_signal(mean_square, float(whole @ whole), len(sizes), len(text))
         found.append((step, len(text), *norms))
         model.zero_grad()
-        training.loss(model(text, text), target).backward()
+        torch.autograd.backward(training.loss(model(text, text), target))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         optimizer.step()
     return found

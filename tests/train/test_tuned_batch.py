@@ -39,7 +39,7 @@ def test_adam_like_optimizers_go_by_the_square_root() -> None:
 
 
 def test_sgd_goes_with_the_batch_and_levels_off_at_the_noise() -> None:
-    sgd = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
+    sgd: dict[str, Any] = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
     found = _ruled(torch.optim.SGD(_weight(), **sgd))
     assert found["lr"] == pytest.approx(1.6)
     assert (found["momentum"], found["weight_decay"]) == (0.9, 0.1)

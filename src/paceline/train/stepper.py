@@ -298,16 +298,8 @@ class Stepper:
         del self.parallel_model
 
     def _new_monitor(self) -> Monitor:
-        return Monitor(
-            self.state,
-            self.layout,
-            self._groups,
-            self._telemetry,
-            self._faults,
-            self.updates,
-            self._buffers,
-            self._may_retire,
-        )
+        where = self.layout, self._groups, self._telemetry, self._faults
+        return Monitor(self.state, *where, self.updates, self._buffers, self._may_retire)
 
     def _sync_hook(self) -> Hook:
         optimizer, report = self.updates[0].optimizer, self._telemetry.sync_changed

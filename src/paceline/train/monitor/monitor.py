@@ -88,6 +88,10 @@ class Monitor:
         self._telemetry.stepped(
             learned.losses, learned.weights, batch.global_samples, batch.samples, skipped
         )
+        self.check(step)
+
+    def check(self, step: int) -> None:
+        """Look for stragglers and for replicas that differ."""
         if self._stragglers is not None:
             self._stragglers.stepped(step)
         if self._check_every and step % self._check_every == 0:
