@@ -20,9 +20,10 @@ def fuse_on_accelerator(
     """Choose the fused kernel on an accelerator, unless the user has chosen one."""
     if device.type == "cpu" or can_skip(optimizer) or type(optimizer) not in _FUSED:
         return
-    chosen = ("foreach", "fused", "capturable", "differentiable")
     groups = optimizer.param_groups
-    if any(group.get(name) for group in groups for name in chosen):
+    if any(group.get(name) is not None for group in groups for name in ("foreach", "fused")):
+        return
+    if any(group.get(name) for group in groups for name in ("capturable", "differentiable")):
         return
     if any(each.is_complex() for group in groups for each in group["params"]):
         return
