@@ -171,6 +171,7 @@ def test_an_old_checkpoint_that_others_can_write_does_not_stop_saving(tmp_path: 
     assert checkpoints.told.costs.keys() == {30}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_resume_refuses_checkpoints_elsewhere_that_others_can_write(tmp_path: Path) -> None:
     write_training(tmp_path, BREAKING)

@@ -118,6 +118,7 @@ def test_a_run_refuses_what_would_silently_differ(more: str, says: str, tmp_path
     assert "give --no-check" in said
 
 
+@pytest.mark.nightly
 def test_a_run_without_the_check_or_on_one_worker_trains(tmp_path: Path) -> None:
     write_training(tmp_path, CONTRASTIVE)
     paceline("run", "train.py", "-n", "2", "--no-check", folder=tmp_path)

@@ -60,6 +60,7 @@ def training():
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "layout", ["shards", "tensor", pytest.param("pipeline", marks=pytest.mark.nightly)]
 )

@@ -108,6 +108,7 @@ def test_trained_here_and_resumed_here(tmp_path: Path) -> None:
         _resumes(run, tmp_path, "-n", "2")
 
 
+@pytest.mark.nightly
 @pytest.mark.slurm
 def test_trained_here_and_resumed_on_a_cluster(cluster: str, shared_folder: Path) -> None:
     with _trained_here(shared_folder) as (run, process):
@@ -120,6 +121,7 @@ def test_trained_here_and_resumed_on_a_cluster(cluster: str, shared_folder: Path
         _resumes(run, shared_folder, *there, "--wait")
 
 
+@pytest.mark.nightly
 @pytest.mark.slurm
 @pytest.mark.parametrize("where", ["here", "on the cluster"])
 def test_trained_on_a_cluster_and_resumed(cluster: str, shared_folder: Path, where: str) -> None:

@@ -55,6 +55,7 @@ def _send(name: str, job: str, cluster: str, folder: Path) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_stopped_by_hand_and_resumed_on_fewer_nodes(cluster: str, shared_folder: Path) -> None:
     write_training(shared_folder, SLOW.replace("STEPS", "30"))
     submitted = paceline_json(

@@ -83,6 +83,7 @@ def breaks_on_two():
 """
 
 
+@pytest.mark.nightly
 def test_a_point_that_fails_is_named_and_not_tried_again(tmp_path: Path) -> None:
     write_training(tmp_path, BREAKS_ON_TWO)
     words = (

@@ -67,6 +67,7 @@ def test_the_gpt_example_on_four_nodes(cluster: str, shared_folder: Path) -> Non
     assert "n3" in (shared_folder / "page.html").read_text()
 
 
+@pytest.mark.nightly
 def test_two_workers_per_node(cluster: str, shared_folder: Path) -> None:
     write_training(shared_folder)
     result = paceline_json(
@@ -183,6 +184,7 @@ def test_a_worker_that_dies_at_start_is_named_with_its_log(
     assert "about to die" in said
 
 
+@pytest.mark.nightly
 def test_a_worker_that_raises_is_named_with_its_log(cluster: str, shared_folder: Path) -> None:
     more = "\nimport os\nif os.environ['SLURM_PROCID'] == '0':\n    raise OSError('no disk')\n"
     write_training(shared_folder, more)

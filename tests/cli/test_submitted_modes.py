@@ -28,6 +28,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[str]:
             wait_until(lambda: traces_of(name).is_nothing_left(), "nothing is left")
 
 
+@pytest.mark.nightly
 def test_a_testbed_and_its_jobs_are_the_users_alone(box: str, shared_folder: Path) -> None:
     write_training(shared_folder)
     result = paceline_json(

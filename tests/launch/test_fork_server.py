@@ -87,6 +87,7 @@ def test_workers_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert told == [max(1, len(os.sched_getaffinity(0)) // 2)]
 
 
+@pytest.mark.nightly
 def test_training_goes_on_without_it_and_a_worker_comes_from_another(tmp_path: Path) -> None:
     write_training(tmp_path, SLOW)
     supervisor = started(tmp_path)

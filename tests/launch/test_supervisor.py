@@ -62,6 +62,7 @@ def test_a_run_and_its_folder(alone: dict[str, Any], tmp_path: Path) -> None:
     assert again == result
 
 
+@pytest.mark.nightly
 def test_a_function_with_a_loop_of_its_own(tmp_path: Path) -> None:
     more = """
 def loop():
@@ -97,6 +98,7 @@ def test_a_plan_says_how_many_workers(tmp_path: Path) -> None:
     assert "3 workers were asked for, but plan.toml plans 2" in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_layout_by_options(alone: dict[str, Any], tmp_path: Path) -> None:
     write_training(tmp_path)
     words = ("run", "train.py", "-n", "4", "--shards", "2", "--micro-batch", "3", "--name", "four")
@@ -116,6 +118,7 @@ def test_workers_that_shards_do_not_divide(tmp_path: Path) -> None:
     assert "4 workers were asked for, but the layout plans 2: 1 replicas x 2 shards" in message
 
 
+@pytest.mark.nightly
 def test_recompute_of_a_model_without_blocks(tmp_path: Path) -> None:
     write_training(tmp_path)
     message = said(tmp_path, "--recompute", "block", expect=2)

@@ -164,6 +164,7 @@ class TestMemory:
         assert block.activations >= BLOCKS * stream + one_block - 4 * stream
         assert none.peak > block.peak
 
+    @pytest.mark.nightly
     def test_schedules_keep_as_many_micro_batches_as_they_should(self) -> None:
         def kept(schedule: Any, micro_batches: int) -> list[int]:
             layout = Layout(pipeline=4, schedule=schedule, micro_batch=16 // micro_batches)
@@ -199,6 +200,7 @@ LONG = [
 EVERY_DAY = (LONG[3], LONG[4], LONG[7])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "layout",
     [

@@ -199,6 +199,7 @@ def test_a_model_on_a_cluster_of_a_file(
         plan_or_explain(replace(request, device=None, cluster=file, nodes=counts))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @FEWER

@@ -53,6 +53,7 @@ def test_a_run_and_its_resume_are_the_users_alone(mask: int, tmp_path: Path) -> 
     assert len(modes(checkpoints)) > 5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mask", [0o000, 0o077])
 def test_a_shared_run_can_be_read_by_the_group(mask: int, tmp_path: Path) -> None:
     write_training(tmp_path, MORE)

@@ -10,6 +10,7 @@ from torch.utils.data import TensorDataset
 
 import paceline
 from paceline.train.trainer import Trainer
+from train.trainings import recorded_losses
 
 
 class Size(NamedTuple):
@@ -72,7 +73,7 @@ def train(
 ) -> Trained:
     """Train on this worker's device, and save."""
     training = training_of(size, steps, pretrained=pretrained)
-    losses, differ = [], []
+    differ: list[str] = []
     with paceline.start(training) as trainer:
         start_bytes = _peak_bytes(trainer)
         if compare:
@@ -84,8 +85,8 @@ def train(
         for batch in trainer:
             trainer.step(batch)
             trainer.save()
-            losses.append(trainer.progress.loss)
-        return Trained(losses, start_bytes, _peak_bytes(trainer), differ)
+        step_bytes = _peak_bytes(trainer)
+    return Trained(recorded_losses()[-steps:], start_bytes, step_bytes, differ)
 
 
 def _peak_bytes(trainer: Trainer) -> int:

@@ -68,14 +68,13 @@ def test_it_trains_where_no_device_can_hold_it(
     way: str, alone: list[float], tmp_path: Path
 ) -> None:
     layout = Layout(**{way: SMALL_WORKERS})
-    for found in on_small_devices(tmp_path, layout, True, None):
-        assert found.differ == []
-        assert found.losses == pytest.approx(alone, abs=1e-5)
+    found = on_small_devices(tmp_path, layout, True, None)
+    assert [each.differ for each in found] == [[]] * layout.workers
+    assert found[0].losses == pytest.approx(alone, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "way", ["shards", *(pytest.param(each, marks=pytest.mark.nightly) for each in WAYS[1:])]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("way", WAYS)
 def test_a_pretrained_file_is_read_into_parts(way: str, alone: list[float], tmp_path: Path) -> None:
     torch.manual_seed(training_of(SMALL).seed)
     save_file(Stack(SMALL).state_dict(), path := tmp_path / "model.safetensors")
@@ -84,9 +83,8 @@ def test_a_pretrained_file_is_read_into_parts(way: str, alone: list[float], tmp_
     assert found[0].losses == pytest.approx(alone, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "way", ["shards", *(pytest.param(each, marks=pytest.mark.nightly) for each in WAYS[1:])]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("way", WAYS)
 def test_a_checkpoint_is_read_into_parts(way: str, tmp_path: Path) -> None:
     layout = Layout(**{way: SMALL_WORKERS})
     run = planned(tmp_path, layout)
@@ -102,7 +100,7 @@ def test_a_checkpoint_is_read_into_parts(way: str, tmp_path: Path) -> None:
             limit_bytes=SMALL_DEVICE_BYTES,
             seconds=200,
         )
-        losses += found[0].losses
+        losses = found[0].losses
     through: list[Trained] = run_ranks(train, 1, tmp_path / "alone", SMALL, 4)
     assert losses == pytest.approx(through[0].losses, abs=1e-5)
 

@@ -73,6 +73,7 @@ def test_it_trains_the_example(tmp_path: Path, having: dict[str, Any]) -> None:
     assert found["final_loss"] < 1.0
 
 
+@pytest.mark.nightly
 def test_a_stopped_run_resumes(tmp_path: Path, having: dict[str, Any]) -> None:
     write_training(tmp_path, SLOW)
     command = [*PACELINE, "run", "train.py", "--quiet", "-n", "2", "--sync", "outside-mode"]

@@ -44,6 +44,7 @@ def plain() -> Trained:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_it_equals_a_plain_loop(layout: str, plain: Trained, tmp_path: Path) -> None:
     under_paceline(lora, LAYOUTS[layout], tmp_path).check_equals(plain)

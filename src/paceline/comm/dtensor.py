@@ -7,9 +7,14 @@ replicas need not spend.
 import torch
 
 
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Return whether this worker holds only a shard of a tensor."""
+    return hasattr(tensor, "to_local")
+
+
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return this worker's shard of a tensor, or the tensor itself if it is not sharded."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,8 @@ from scipy import stats
 from paceline.specs.base import Spec
 
 CONFIDENCE = 0.9
+MOST_SAMPLES = 1e15
+"""No training has more, so that a larger noise scale is no number but a lower bound."""
 
 Number = TypeVar("Number")
 """A float, or a tensor that nobody reads yet."""
@@ -73,8 +75,8 @@ class NoiseSums(Spec):
             samples=math.fsum(samples for samples, _, _ in rows),
             variance=math.fsum(variance for _, variance, _ in rows),
             signal=math.fsum(signal for _, _, signal in rows),
-            variance_squares=math.fsum(variance**2 for _, variance, _ in rows),
-            signal_squares=math.fsum(signal**2 for _, _, signal in rows),
+            variance_squares=math.fsum(variance * variance for _, variance, _ in rows),
+            signal_squares=math.fsum(signal * signal for _, _, signal in rows),
             products=math.fsum(variance * signal for _, variance, signal in rows),
         )
 
@@ -97,7 +99,11 @@ class NoiseSums(Spec):
         half = math.sqrt(max(0.0, b * b - a * c))
         low, high = (b - half) / a, (b + half) / a
         return NoiseScale(
-            value=variance / signal if signal > 0 else None,
-            low=1 / high if high > 0 else 0.0,
-            high=1 / low if low > 0 else None,
+            value=_scale(variance, signal),
+            low=_scale(1, high) or (MOST_SAMPLES if high > 0 else 0.0),
+            high=_scale(1, low),
         )
+
+
+def _scale(variance: float, signal: float) -> float | None:
+    return variance / signal if signal * MOST_SAMPLES > variance else None

@@ -238,7 +238,8 @@ class RunState:
     @property
     def metrics(self) -> dict[str, Series]:
         """The training's own metrics by name; of a repeated step, only the later value."""
-        return self._history.metrics.series
+        found = self._history.metrics.series
+        return {name: series for name, series in found.items() if series.step}
 
     @property
     def noise(self) -> list[Noise]:

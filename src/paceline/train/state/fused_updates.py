@@ -7,6 +7,7 @@ every step before it decides; torch's fused kernels read it where it is.
 import torch
 from torch import nn
 
+from paceline.comm.dtensor import is_sharded
 from paceline.comm.torch_internals import can_skip, fuse
 from paceline.parallel.parallel_model import ParallelModel
 
@@ -27,6 +28,10 @@ def fuse_on_accelerator(
         return
     if any(each.is_complex() for group in groups for each in group["params"]):
         return
+    if isinstance(optimizer, torch.optim.SGD) and any(
+        is_sharded(each) for group in groups for each in group["params"]
+    ):
+        return  # torch knows no fused kernel of SGD for shards
     modules = parallel_model.model.modules()
     if any(isinstance(each, nn.Embedding | nn.EmbeddingBag) and each.sparse for each in modules):
         return  # sparse gradients

@@ -17,6 +17,7 @@ from paceline.specs.base import Spec
 WINDOWS = 8
 FEWEST_STEPS = 10
 """Measured steps that a window needs."""
+LARGEST = 1e30
 
 
 class Window(Spec):
@@ -75,13 +76,13 @@ def batch_figures(state: RunState) -> BatchFigures | None:
     if not count:
         return None
     edges = [round(len(rows) * number / count) for number in range(count + 1)]
-    until = list(accumulate(state.samples))
+    until = [0, *accumulate(state.samples)]
     windows = []
     for begin, end in pairwise(edges):
         part = rows[begin:end]
         step = part[-1][0]
         scale = NoiseSums.of(row[1:] for row in part).scale()
-        trained = until[bisect_right(state.step, step) - 1]
+        trained = until[bisect_right(state.step, step)]
         windows.append(Window(step=step, samples=trained, measured_steps=len(part), scale=scale))
     batch = math.fsum(row[1] for row in rows) / len(rows)
     found = [(each.measured_steps, each.scale.value) for each in windows]
@@ -101,8 +102,10 @@ def _measured(state: RunState) -> list[tuple[int, float, float, float]]:
         step: (step, samples, variance, signal)
         for event in state.noise
         for step, samples, variance, signal in zip(
-            event.steps, event.samples, event.variance, event.signal, strict=True
+            event.steps, event.samples, event.variance, event.signal, strict=False
         )
+        # A damaged file can have any numbers.
+        if 0 < samples < LARGEST and abs(variance) < LARGEST and abs(signal) < LARGEST
     }
     return [found[step] for step in sorted(found)]
 
