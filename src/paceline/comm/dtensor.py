@@ -14,7 +14,7 @@ def is_sharded(tensor: torch.Tensor) -> bool:
 
 def local_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return this worker's shard of a tensor, or the tensor itself if it is not sharded."""
-    return tensor.to_local() if is_sharded(tensor) else tensor
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
