@@ -57,6 +57,9 @@ def _run(folder: Path) -> int:
         os.umask(int(umask, 8))
     run = Run.open(folder)
     os.environ["PACELINE_RUN"] = str(run.path)
+    # Asking for CUDA devices then does not start CUDA, which would forbid it to forked processes,
+    # such as the check before a run.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     die_with_launcher()
     allow_most_files()
     # Block an early warning of the time limit until training can act on it.

@@ -11,9 +11,6 @@ _GENTLE = 15
 
 def load_trainer() -> None:
     """Load torch and the trainer."""
-    # Asking for CUDA devices then does not start CUDA, which would forbid it to forked processes,
-    # such as the check before a run.
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     load_torch()
     import paceline.train.fit  # noqa: F401, PLC0415
 
