@@ -1,11 +1,9 @@
 """What is read from a run's folder, and what of it comes into a shell."""
 
 import json
-import os
 import stat
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
+from file_modes import umask
 from paceline.comm.rendezvous import _announced
 from paceline.comm.signed_store import ForgedValue, sign
 from paceline.schedulers.kinds.slurm import SCHEDULER
@@ -23,15 +22,6 @@ from ranks import new_run
 from security.schemas import allowed, spoilt
 
 SECRET = b"s" * 32
-
-
-@contextmanager
-def umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o002, 0o000])

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.comm.collectives import all_gather, reduce_scatter
+from paceline.comm.dtensor import is_sharded
 from paceline.comm.groups import Groups
 from paceline.parallel.branches import blocks_outside_branches
 from paceline.parallel.forward_trace import is_layer
@@ -127,7 +128,7 @@ def _vector_layers(model: nn.Module) -> list[nn.Module]:
         for layer in model.modules()
         if layer is not model
         and is_layer(layer)
-        and all(each.ndim == 1 and not hasattr(each, "to_local") for each in layer.parameters())
+        and all(each.ndim == 1 and not is_sharded(each) for each in layer.parameters())
     ]
 
 

@@ -19,6 +19,7 @@ from torch import nn
 from paceline.comm.torch_internals import BatchNormLayer, tree_leaves
 from paceline.data.loader import Batch, collated
 from paceline.parallel.step.model_calls import call, checked_loss
+from paceline.parallel.step.taken_gradients import taken_gradients
 from paceline.user.training import Training
 
 
@@ -103,9 +104,10 @@ def _try(training: Training, model: nn.Module, batch: Batch) -> _Seen:
     for module in model.modules():
         if isinstance(module, BatchNormLayer):
             module.eval()  # it refuses a single sample
+    used: set[str] = set()
     shapes: dict[str, list[torch.Size]] = {}
     with (
-        _noting_gradients(model) as used,
+        taken_gradients(model, lambda name, gradient: used.add(name)),
         _noting_shapes(model, shapes),
         _counting_backwards(model) as passed,
     ):
@@ -134,26 +136,6 @@ def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     copied.__kwdefaults__ = function.__kwdefaults__
     return copied
-
-
-@contextmanager
-def _noting_gradients(model: nn.Module) -> Iterator[set[str]]:
-    """Collect the names of parameters that get a gradient, and free the gradients."""
-    used: set[str] = set()
-
-    def noting(name: str) -> Callable[[torch.Tensor], None]:
-        def note(parameter: torch.Tensor) -> None:
-            used.add(name)
-            parameter.grad = None
-
-        return note
-
-    with ExitStack() as stack:
-        for name, each in model.named_parameters():
-            if each.requires_grad:
-                hook = each.register_post_accumulate_grad_hook(noting(name))  # type: ignore[no-untyped-call]
-                stack.callback(hook.remove)
-        yield used
 
 
 @contextmanager

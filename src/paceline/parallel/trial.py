@@ -1,12 +1,12 @@
 """Check before training that a model under a layout computes the same as the plain model."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from paceline.parallel.step.taken_gradients import taken_gradients
 from paceline.specs import PacelineError
 from paceline.specs.units import first_few
 
@@ -70,20 +70,7 @@ def _backward(
     take: Callable[[str, torch.Tensor], None],
 ) -> torch.Tensor:
     """Return the loss; pass each gradient on and free it, so that never all are in memory."""
-
-    def taking(name: str) -> Callable[[torch.Tensor], None]:
-        def take_gradient(parameter: torch.Tensor) -> None:
-            assert parameter.grad is not None
-            take(name, parameter.grad)
-            parameter.grad = None
-
-        return take_gradient
-
-    with ExitStack() as stack:
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                hook = parameter.register_post_accumulate_grad_hook(taking(name))  # type: ignore[no-untyped-call]
-                stack.callback(hook.remove)
+    with taken_gradients(model, take):
         value = loss()
         torch.autograd.backward(value)
     return value.detach()

@@ -1,25 +1,18 @@
 """Squared gradient norms of the parts of a batch, before they are added up."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Protocol, Self
+from contextlib import AbstractContextManager
+from typing import Self
 
 import torch
 from torch import nn
 
 
-class PartNorms(Protocol):
+class PartNorms(AbstractContextManager["PartNorms"]):
     """The norms of the parts whose gradients are computed inside its block."""
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
+    @abstractmethod
     def squares(self) -> list[torch.Tensor]:
         """Return this worker's share of the squared norm of each part, after the block.
 
@@ -28,7 +21,7 @@ class PartNorms(Protocol):
         """
 
 
-class NormsByBackward:
+class NormsByBackward(PartNorms):
     """Sees the gradients of each backward, where every part has one of its own."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -41,13 +34,7 @@ class NormsByBackward:
         self._hooks = [self._watched(parameter) for parameter in self._parameters]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        del kind, error, traceback
+    def __exit__(self, *error: object) -> None:
         for hook in self._hooks:
             hook.remove()
 
@@ -70,7 +57,7 @@ class NormsByBackward:
         return handle
 
 
-class ScatteredNorms:
+class ScatteredNorms(PartNorms):
     """Sees the gradients of a worker's local batch where shards reduce them.
 
     With micro-batches, FSDP2 reduces their sum.
@@ -84,13 +71,7 @@ class ScatteredNorms:
         self._norms, self._watches = [], True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        del kind, error, traceback
+    def __exit__(self, *error: object) -> None:
         self._watches = False
 
     def see(self, gradients: torch.Tensor) -> None:

@@ -16,7 +16,7 @@ from paceline.checkpoints.manifest import Contents, Manifest, Scalar
 from paceline.checkpoints.storage import Readable
 from paceline.checkpoints.tensor_extent import Extent, Piece
 from paceline.checkpoints.tensor_loading import fill
-from paceline.comm.dtensor import local_tensor
+from paceline.comm.dtensor import is_sharded, local_tensor
 from paceline.comm.torch_internals import foreach_add_, foreach_copy_
 from paceline.data.streams import BEGINNING, Cursor
 from paceline.parallel.parallel_model import ParallelModel, StateTensor
@@ -254,7 +254,7 @@ class TrainingState:
         extent = stored.in_replica if self._own else stored.extent
         if value.shape == stored.tensor.shape:
             return extent
-        if extent.whole == tuple(stored.tensor.shape) and not hasattr(stored.tensor, "to_local"):
+        if extent.whole == tuple(stored.tensor.shape) and not is_sharded(stored.tensor):
             # A parameter that this worker holds whole may have state of any shape.
             return Extent.everything(tuple(value.shape)).among(extent.copies, extent.copy)
         raise PacelineError(

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from paceline.comm.dtensor import local_tensor
+from paceline.comm.dtensor import is_sharded, local_tensor
 from paceline.comm.torch_internals import foreach_copy_
 from paceline.specs import PacelineError
 from paceline.sync.buckets import LocalParameter, even_buckets
@@ -231,7 +231,7 @@ def _gradient(of: LocalParameter) -> torch.Tensor:
 
 def _placed(value: Any, of: LocalParameter) -> Any:
     """Return a tensor in the same placement as the parameter."""
-    if not torch.is_tensor(value) or not hasattr(of.parameter, "to_local"):
+    if not torch.is_tensor(value) or not is_sharded(of.parameter):
         return value
     if value.shape != of.local.shape:
         return value
@@ -255,7 +255,7 @@ def _check_optimizer(
             f"{name} has no `lr`, which --sync stale divides by the number of workers",
             fix="use stale:staleness=0, or an optimizer with a learning rate",
         )
-    sharded = any(hasattr(each.parameter, "to_local") for each in learning)
+    sharded = any(is_sharded(each.parameter) for each in learning)
     if sharded and name not in _BY_ELEMENT:
         raise PacelineError(
             f"--sync stale keeps shards of parameters on servers, where {name} would see parts of"
