@@ -16,6 +16,8 @@ from paceline.specs import Run
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 BOX = "lost-box"
+# Four nodes share the cores of one machine: a node that only waits for a core is not lost.
+PATIENT = ("--faults", "lease_seconds=5")
 PACED = """
 import os, pathlib, signal, time, dataclasses
 quick = training
@@ -63,11 +65,17 @@ def _until(run: Run, regroups: int, step: int, *, status: str = "running") -> Ru
         if far and state.status in (status, "finished"):
             return state
         time.sleep(0.1)
-    raise AssertionError(f"it did not come so far: {reader.refresh()}")
+    state = reader.refresh()
+    logs = "".join(f"\n== {log.name}\n{log.read_text()[-1000:]}" for log in run.logs.glob("*"))
+    raise AssertionError(
+        f"it is {state.status} at step {state.step[-1:]} after {state.regroups}{logs}"
+    )
 
 
 def test_a_worker_and_then_the_first_node_are_lost(box: str, shared_folder: Path) -> None:
-    run, job = _submitted(shared_folder, "--nodes", "3", "--spares", "1", steps=150, killed=[1])
+    run, job = _submitted(
+        shared_folder, "--nodes", "3", "--spares", "1", *PATIENT, steps=150, killed=[1]
+    )
     (first,) = _until(run, 1, 10).regroups
     assert (first.workers, first.lost, first.joined) == (3, [1], [2])  # the spare is there at once
     testbed.link(box, "n1", down=True)  # a node without power says nothing any more
@@ -89,7 +97,7 @@ def test_a_worker_and_then_the_first_node_are_lost(box: str, shared_folder: Path
 def test_too_few_are_left_and_the_job_is_queued_again(box: str, shared_folder: Path) -> None:
     run, _ = _submitted(
         shared_folder,
-        *("--nodes", "3", "--save-every", "5", "--faults", "fewest_workers=3"),
+        *("--nodes", "3", "--save-every", "5", "--faults", "fewest_workers=3,lease_seconds=5"),
         steps=60,
     )
     _until(run, 0, 12)
@@ -104,7 +112,9 @@ def test_too_few_are_left_and_the_job_is_queued_again(box: str, shared_folder: P
 @pytest.mark.nightly
 def test_all_workers_are_killed_and_the_job_is_queued_again(box: str, shared_folder: Path) -> None:
     run, _ = _submitted(
-        shared_folder, "--nodes", "3", "--save-every", "2", steps=60, killed=[0, 1, 2]
+        *(shared_folder, "--nodes", "3", "--save-every", "2", *PATIENT),
+        steps=60,
+        killed=[0, 1, 2],
     )
     state = _until(run, 0, 60, status="finished")
     assert state.status == "finished"

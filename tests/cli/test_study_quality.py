@@ -77,7 +77,7 @@ def test_larger_batches_see_as_many_samples(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--kind", "quality", "--margin", "2"], "--margin 2 is not between 0 and 1"),
-        (["--margin", "0.1"], "--margin 0.1 needs --kind quality, but the kind is strong"),
+        (["--margin", "0.1"], "--margin 0.1 needs --kind quality or batch, but the kind is strong"),
         (["--vary", "lr=scaled"], "is not KEY=A,B with a key that can vary"),
         (["--kind", "quality", "--vary", "lr=big"], "lr=big is neither naive nor scaled"),
         (["--kind", "quality", "--vary", "lr=scaled"], "no point has a larger batch"),

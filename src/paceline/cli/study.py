@@ -40,11 +40,11 @@ def study(
         ),
     ] = None,
     kind: Annotated[
-        Literal["strong", "weak", "quality"],
+        Literal["strong", "weak", "quality", "batch"],
         typer.Option(
             "--kind",
             help="strong: the same global batch on all; weak: the same local batch per worker;"
-            " quality: compare what the model learned.",
+            " quality: compare what the model learned; batch: up to which batch it learns as well.",
         ),
     ] = "strong",
     vary: Annotated[
@@ -53,18 +53,21 @@ def study(
             "--vary",
             metavar="KEY=A,B",
             help="Also vary an option of `run`, the batch, a testbed's link, or for quality"
-            " lr=naive,scaled (repeatable).",
+            " and batch lr=naive,scaled (repeatable).",
         ),
     ] = None,
     repeat: Annotated[
         int | None,
         typer.Option(
-            "--repeat", "--seeds", min=1, help="Runs per point (default: 3; quality: 5 seeds)."
+            "--repeat",
+            "--seeds",
+            min=1,
+            help="Runs per point (default: 3; quality and batch: 5 seeds).",
         ),
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option("--steps", min=2, help="Steps per run (default: 60; quality: all)."),
+        typer.Option("--steps", min=2, help="Steps per run (default: 60; quality and batch: all)."),
     ] = None,
     warm_up: Annotated[
         int, typer.Option("--warm-up", min=1, help="First steps to leave out of the measurement.")
@@ -73,7 +76,8 @@ def study(
         float | None,
         typer.Option(
             "--margin",
-            help="For quality: largest relative difference that counts as equal (default: 0.01).",
+            help="For quality and batch: largest relative difference that counts as equal"
+            " (default: 0.01).",
         ),
     ] = None,
     at_once: Annotated[
@@ -125,6 +129,8 @@ def study(
     Example:  paceline study train.py --nodes 1,2,4,8 --kind strong
 
     Quality:  paceline study train.py --nodes 1,4 --kind quality --seeds 5
+
+    Batch:    paceline study train.py --workers 1 --kind batch --seeds 5
 
     Repeat the command to continue an interrupted study.
     """

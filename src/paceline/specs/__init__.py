@@ -30,6 +30,7 @@ from paceline.specs.measurements.dry_run import (
     RankDryRun,
     Transfer,
 )
+from paceline.specs.measurements.larger_batches import BatchCost, CriticalBatch, LargerBatches
 from paceline.specs.measurements.profile import (
     LayerCost,
     Matmul,
@@ -141,11 +142,13 @@ __all__ = [
     "Answer",
     "AnyEvent",
     "AnySync",
+    "BatchCost",
     "BatchRule",
     "Best",
     "Cluster",
     "CollectiveCost",
     "Comparison",
+    "CriticalBatch",
     "CurvePoint",
     "Damaged",
     "Degraded",
@@ -166,6 +169,7 @@ __all__ = [
     "Interval",
     "Job",
     "Kind",
+    "LargerBatches",
     "Law",
     "LayerCost",
     "Layout",

@@ -34,3 +34,10 @@ def quantile(probability: float, degrees: int) -> float:
     from scipy.special import stdtrit  # noqa: PLC0415  # scipy.stats takes a second to import
 
     return float(stdtrit(degrees, probability))
+
+
+def probability(value: float, degrees: int) -> float:
+    """Return the probability that Student's t is at most this value."""
+    from scipy.special import stdtr  # noqa: PLC0415  # as above
+
+    return float(stdtr(degrees, value))

@@ -20,6 +20,7 @@ from paceline.plan.planner import Predictor
 from paceline.schedulers.scheduler import Scheduler
 from paceline.schedulers.submission import SubmittedJob, check_shared, fit_job
 from paceline.specs import Job, Kind, Layout, Limits, PacelineError, Plan, Point, Run
+from paceline.specs.measurements.study import compares_quality
 from paceline.study.points import LINK, RATE, SCALED
 from paceline.study.runner import Over
 
@@ -50,7 +51,7 @@ class RunSettings:
             arguments=self.target.arguments,
             steps=self.steps or None,
             batch_times=point.batch_times,
-            equal_samples=self.kind == "quality",
+            equal_samples=compares_quality(self.kind),
             scale_rate=point.varied.get(RATE) == SCALED,
             nodes=point.nodes,
             devices_per_node=point.devices_per_node,

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from paceline.specs import Kind, PacelineError, Point, SyncSettings
+from paceline.specs.measurements.study import compares_quality
 
 BATCH = "batch"
 RATE = "lr"
-SCALED = "scaled"
+NAIVE, SCALED = "naive", "scaled"
+LARGER_BATCHES = ("1", "2", "4", "8", "16")
+"""Factors of a batch study, unless others are given."""
 LINK = "link"
 
 
@@ -35,6 +38,13 @@ def varied(options: Sequence[str], allowed: Sequence[str]) -> dict[str, list[str
     return found
 
 
+def with_larger_batches(varying: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Complete what a batch study varies: the batch, with the training's own first, and the rate
+    by the rules."""
+    batches = ["1", *(each for each in varying.get(BATCH, LARGER_BATCHES) if each != "1")]
+    return {**varying, BATCH: batches, RATE: varying.get(RATE, [SCALED])}
+
+
 def points(
     nodes: Sequence[int],
     devices: Sequence[int],
@@ -43,7 +53,7 @@ def points(
 ) -> tuple[Point, ...]:
     """Return all combinations; a weak study multiplies the training's batch by the workers.
 
-    A quality study keeps the given order, since its first point is the base."""
+    A quality or batch study keeps the given order, since its first point is the base."""
     _check_rates(varying)
     found = []
     for values in product(*varying.values()):
@@ -53,12 +63,12 @@ def points(
             times = grown * _times(own.get(BATCH, "1"))
             # With the training's own batch, every scaling rule gives its own learning rate: one
             # point.
-            same = (BATCH, RATE) if kind == "quality" and times == 1 else ()
+            same = (BATCH, RATE) if compares_quality(kind) and times == 1 else ()
             kept = {key: value for key, value in own.items() if key not in same}
             found.append(Point(nodes=count, devices_per_node=each, varied=kept, batch_times=times))
     distinct = [point for number, point in enumerate(found) if point not in found[:number]]
     families = list(dict.fromkeys(point.family for point in distinct))
-    if kind != "quality":
+    if not compares_quality(kind):
         families.sort()
     return tuple(
         sorted(distinct, key=lambda each: (families.index(each.family), each.workers, each.nodes))
@@ -87,7 +97,7 @@ def key(point: Point) -> str:
 
 def _check_rates(varying: Mapping[str, Sequence[str]]) -> None:
     rates = varying.get(RATE, [])
-    unknown = [each for each in rates if each not in ("naive", SCALED)]
+    unknown = [each for each in rates if each not in (NAIVE, SCALED)]
     if unknown:
         raise PacelineError(
             f"--vary lr={unknown[0]} is neither naive nor scaled",

@@ -8,7 +8,8 @@ from statistics import fmean
 from paceline.report import RunState
 from paceline.specs import CurvePoint, Point, PointQuality, Quality, Run, RunQuality, Study
 from paceline.specs.measurements.quality import EVALUATED_LOSS, LOSS
-from paceline.study.equivalence_test import comparisons
+from paceline.study.equivalence_test import Family, comparisons
+from paceline.study.points import NAIVE, RATE
 from paceline.study.study_folder import States, attempts, finished
 
 LAST = 0.1
@@ -26,16 +27,38 @@ def quality(study: Study, states: States) -> Quality:
     points = []
     for number, (point, mine) in enumerate(zip(study.points, runs, strict=True)):
         failed = _failed(study, point, states)
+        among = Family(max(1, len(study.points) - 1), in_order=_is_ordered(study, point))
         points.append(
             PointQuality(
                 runs=tuple(mine),
                 curve=curve([state for _, state in ended[number]]),
                 comparisons=()
                 if number == base
-                else comparisons(mine, runs[base], study.margin, failed=failed),
+                else comparisons(mine, runs[base], study.margin, failed=failed, among=among),
             )
         )
-    return Quality(base=base, margin=study.margin, points=tuple(points))
+    return Quality(base=base, margin=study.margin, points=tuple(_in_order(study, points)))
+
+
+def _is_ordered(study: Study, point: Point) -> bool:
+    """Return whether a point belongs to the batches that a batch study tests from the smallest."""
+    return study.kind == "batch" and point.varied.get(RATE) != NAIVE
+
+
+def _in_order(study: Study, points: Sequence[PointQuality]) -> list[PointQuality]:
+    """Take the verdict "same" from batches above one that is not the same."""
+    found, ended = list(points), set[str]()
+    ordered = [n for n, point in enumerate(study.points) if _is_ordered(study, point)]
+    for number in sorted(ordered, key=lambda n: study.points[n].batch_times):
+        own = [
+            one.model_copy(update={"verdict": "unknown"})
+            if one.verdict == "same" and one.measure in ended
+            else one
+            for one in points[number].comparisons
+        ]
+        ended |= {one.measure for one in own if one.verdict not in ("same", "better")}
+        found[number] = points[number].model_copy(update={"comparisons": tuple(own)})
+    return found
 
 
 def base_of(points: Sequence[Point]) -> int:

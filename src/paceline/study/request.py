@@ -10,8 +10,9 @@ from paceline.jobs.cluster_run import until_over
 from paceline.launch.target import Target
 from paceline.schedulers.scheduler import Scheduler
 from paceline.specs import Kind, PacelineError, Point, Study
+from paceline.specs.measurements.study import compares_quality
 from paceline.study.launchers import ClusterLauncher, LocalLauncher, RunSettings
-from paceline.study.points import BATCH, LINK, RATE, check_rate, points, varied
+from paceline.study.points import BATCH, LINK, RATE, check_rate, points, varied, with_larger_batches
 from paceline.study.study_folder import StudyFolder
 from paceline.testbed import client
 
@@ -64,9 +65,10 @@ class StudyRequest:
 
     def check(self) -> None:
         """Refuse options that do not fit the kind of the study."""
-        if self.kind != "quality" and self.margin is not None:
+        if not self._compares_quality and self.margin is not None:
             raise PacelineError(
-                f"--margin {self.margin:g} needs --kind quality, but the kind is {self.kind}",
+                f"--margin {self.margin:g} needs --kind quality or batch, but the kind is"
+                f" {self.kind}",
                 fix="leave --margin out, or write --kind quality",
             )
         if self.margin is not None and not 0 < self.margin < 1:
@@ -74,7 +76,7 @@ class StudyRequest:
                 f"--margin {self.margin:g} is not between 0 and 1",
                 fix="give a fraction: --margin 0.01 is 1 % of the value on one worker",
             )
-        if self.kind != "quality" and self._steps <= self.warm_up:
+        if not self._compares_quality and self._steps <= self.warm_up:
             raise PacelineError(
                 f"--steps {self._steps} leaves nothing to measure after --warm-up {self.warm_up}",
                 fix=f"give at least --steps {2 * self.warm_up}",
@@ -95,7 +97,7 @@ class StudyRequest:
             arguments=self.target.arguments,
             kind=self.kind,
             points=self._points,
-            repeat=self.repeat or (5 if self.kind == "quality" else 3),
+            repeat=self.repeat or (5 if self._compares_quality else 3),
             steps=self._steps,
             warm_up=self.warm_up,
             margin=self.margin or _DEFAULT_MARGIN,
@@ -105,16 +107,22 @@ class StudyRequest:
         return StudyFolder.begun(folder, study), launcher
 
     @property
+    def _compares_quality(self) -> bool:
+        return compares_quality(self.kind)
+
+    @property
     def _steps(self) -> int:
         """Steps of each run; 0: as many as the training has."""
-        return self.steps or (0 if self.kind == "quality" else _DEFAULT_STEPS)
+        return self.steps or (0 if self._compares_quality else _DEFAULT_STEPS)
 
     @cached_property
     def _points(self) -> tuple[Point, ...]:
-        more = [RATE] if self.kind == "quality" else []
+        more = [RATE] if self._compares_quality else []
         if self.cluster is not None and self.cluster.testbed:
             more.append(LINK)
         varying = varied(self.vary, [*self.layout_options, BATCH, *more])
+        if self.kind == "batch":
+            varying = with_larger_batches(varying)
         if LINK in varying and self.at_once > 1:
             raise PacelineError(
                 f"--at-once {self.at_once} was given, but --vary link changes the links for all"

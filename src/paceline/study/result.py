@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from paceline.report.run.step_breakdown import MEANINGS
+from paceline.report.studies.batch_words import batch_findings
 from paceline.report.studies.quality_words import quality_findings
 from paceline.report.studies.study_tables import limit_of
 from paceline.specs import Limit, PointResult, Reach, StudyResult, units
 from paceline.specs.measurements.study import FARTHEST, families
+from paceline.study.larger_batches import larger_batches
 from paceline.study.measured_points import point_results
 from paceline.study.quality_points import quality
 from paceline.study.scaling_laws import laws, reaches, with_scaling
@@ -39,9 +41,13 @@ def result(folder: StudyFolder) -> StudyResult:
     """Return the result of the runs that have finished so far."""
     study, states = folder.study, folder.states()
     points = with_scaling(point_results(study, states))
-    if study.kind == "quality":
-        learned = StudyResult(study=study, points=points, quality=quality(study, states))
-        return learned.model_copy(update={"findings": tuple(quality_findings(learned))})
+    if study.compares_quality:
+        compared = quality(study, states)
+        larger = larger_batches(study, states, points, compared) if study.kind == "batch" else None
+        learned = StudyResult(study=study, points=points, quality=compared, larger_batches=larger)
+        return learned.model_copy(
+            update={"findings": (*batch_findings(learned), *quality_findings(learned))}
+        )
     fitted = laws(points, study.kind)
     reached = reaches(fitted, points, BOUND)
     return StudyResult(

@@ -94,7 +94,7 @@ class StudyFolder:
     def new_run(self, repetition: Repetition, job: Job, plan: Plan) -> Run:
         """Create the folder of a run."""
         named: dict[str, str | int] = {"name": repetition.name}
-        if self.study.kind == "quality":
+        if self.study.compares_quality:
             named["seed_plus"] = repetition.number - 1
         return Run.create(self.runs, job.model_copy(update=named), plan)
 

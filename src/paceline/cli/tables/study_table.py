@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from paceline.specs import Interval, PointResult, Quality, StudyResult
+    from paceline.specs import Interval, LargerBatches, PointResult, Quality, StudyResult
 
 
 def show(found: "StudyResult") -> None:
@@ -16,6 +16,8 @@ def show(found: "StudyResult") -> None:
     out = console()
     if found.quality is not None:
         out.print(_learned(found, found.quality))
+        if found.larger_batches is not None and found.larger_batches.costs:
+            out.print(_costs(found.larger_batches))
         _say(found, out)
         return
     headings = ["where", "batch", "samples/s", "speed-up", "efficiency", "ms/step", "limit"]
@@ -64,6 +66,17 @@ def _learned(found: "StudyResult", quality: "Quality") -> "Table":
             )
         if not each.comparisons and number != quality.base:
             made.add_row(*lead, *["–"] * 4, "0", "–")
+    return made
+
+
+def _costs(found: "LargerBatches") -> "Table":
+    """Return a table of what each batch takes to the target loss."""
+    from paceline.cli.tables.table import table
+    from paceline.report.studies.batch_costs import HEADINGS, cost_rows
+
+    made = table(*(name.lower() for name in HEADINGS))
+    for row in cost_rows(found):
+        made.add_row(*row)
     return made
 
 

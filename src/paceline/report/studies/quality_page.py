@@ -1,11 +1,13 @@
-"""A quality study as one HTML file: whether each point learns as well as the base."""
+"""A quality or batch study as one HTML file: whether each point learns as well as the base."""
 
 from collections import Counter
 from statistics import fmean
 
 from paceline.report.drawing.brief import Brief, Tile
 from paceline.report.drawing.chart import Chart, drawing_packages
+from paceline.report.drawing.tables import Table
 from paceline.report.drawing.templates import environment, javascript
+from paceline.report.studies.batch_costs import cost_chart, cost_table
 from paceline.report.studies.quality_charts import quality_pictures
 from paceline.report.studies.quality_tables import quality_table
 from paceline.report.studies.quality_words import difference, said, value
@@ -34,6 +36,7 @@ def render_quality(result: StudyResult) -> str:
         said=brief,
         pictures=brief.pictures,
         javascript=javascript(drawing_packages()[1]) if brief.pictures else "",
+        costs=_cost_tables(result),
         points=list(zip(names, result.points, quality.points, strict=True)),
         base_name=names[quality.base],
         failures=[
@@ -55,7 +58,7 @@ def quality_brief(result: StudyResult) -> Brief:
         sentence=_sentence(result),
         tiles=_tiles(result, result.quality),
         pictures=_pictures(result, result.quality),
-        tables=[quality_table(result)],
+        tables=[quality_table(result), *_cost_tables(result)],
         remarks=result.findings,
     )
 
@@ -65,7 +68,14 @@ def _pictures(result: StudyResult, quality: Quality) -> list[Chart]:
     if not any(each.runs for each in quality.points):
         return []
     altair, _ = drawing_packages()
-    return quality_pictures(result, altair)
+    found = result.larger_batches
+    costs = [cost_chart(found, altair)] if found and len(found.costs) > 1 else []
+    return [*costs, *quality_pictures(result, altair)]
+
+
+def _cost_tables(result: StudyResult) -> list[Table]:
+    found = result.larger_batches
+    return [cost_table(found)] if found and found.costs else []
 
 
 def _sentence(result: StudyResult) -> str:

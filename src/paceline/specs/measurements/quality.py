@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.interval import Interval
@@ -39,12 +39,17 @@ class Comparison(Spec):
     difference: Interval
     """Mean of this value minus the base's over the common seeds, with its 95 % interval."""
     within: Interval
-    """The same with its 90 % interval; it lies inside the margin if two one-sided tests at 5 %
-    both reject."""
+    """The same with the interval that must lie inside the margin: of 90 %, as two one-sided tests
+    at 5 % ask for, or of more where several comparisons share the 5 %."""
     margin: NonNegativeFloat
     """Margin in units of the measure."""
     seeds: NonNegativeInt
     """Number of common seeds."""
+    spread: NonNegativeFloat | None = None
+    """Standard deviation of the differences by seed; None for one seed."""
+    seeds_needed: PositiveInt | None = None
+    """Seeds with which a setting that learns as well would be found the same, four times in five;
+    None if unknown, or beyond a thousand."""
     verdict: Verdict
 
 

@@ -9,12 +9,21 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.interval import Interval
+from paceline.specs.measurements.larger_batches import LargerBatches
 from paceline.specs.measurements.quality import Quality
 from paceline.specs.runs.events import Part
 
-Kind = Literal["strong", "weak", "quality"]
+Kind = Literal["strong", "weak", "quality", "batch"]
 """`strong`: the same batch on more workers. `weak`: the batch grows with the workers. `quality`:
-not speed, but how well the training learns from the same number of samples."""
+not speed, but how well the training learns from the same number of samples. `batch`: up to which
+batch it learns as well."""
+
+
+def compares_quality(kind: Kind) -> bool:
+    """Return whether studies of this kind compare how well the training learns."""
+    return kind in ("quality", "batch")
+
+
 Limit = Literal["compute", "data", "network", "slow worker", "uneven steps", "checkpoints", "other"]
 """The largest cost of a step besides compute; `compute` if no other part takes a tenth of it.
 `uneven steps`: workers wait for each other, for a different one each time."""
@@ -74,6 +83,11 @@ class Study(Spec):
     """For quality: largest relative difference that counts as equal."""
     cluster: str
     """Where the study runs, in words: `here`, the scheduler, `the testbed NAME`."""
+
+    @property
+    def compares_quality(self) -> bool:
+        """Whether it compares how well the training learns, rather than how fast it is."""
+        return compares_quality(self.kind)
 
 
 class Measured(Spec):
@@ -199,6 +213,8 @@ class StudyResult(Spec):
     laws: tuple[Law, ...] = ()
     reaches: tuple[Reach, ...] = ()
     quality: Quality | None = None
-    """Result of a quality study."""
+    """Comparisons of a quality or batch study."""
+    larger_batches: LargerBatches | None = None
+    """Result of a batch study."""
     findings: tuple[str, ...] = ()
     """Sentences on how well the training scales, its limits and remedies."""
