@@ -33,3 +33,25 @@ def test_every_worker_knows_itself(tmp_path: Path) -> None:
         {"rank": 0, "main": True, "printed": "once-2\n"} | common,
         {"rank": 1, "main": False, "printed": ""} | common,
     ]
+
+
+def losses_of(interrupted: bool) -> list[float]:
+    """Return the loss of every step; `interrupted`: it looks ahead, breaks, starts anew."""
+    losses = []
+    with paceline.start(classification(40, batch=16, steps=6)) as trainer:
+        if interrupted:
+            next(iter(trainer))  # a look at the first batch
+            for batch in trainer:
+                losses.append(float(trainer.step(batch).loss))
+                if len(losses) == 2:
+                    break
+        losses += [float(trainer.step(batch).loss) for batch in trainer]
+    return losses
+
+
+def test_a_second_loop_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+    """It ended at once, without a word."""
+    (whole,) = run_ranks(losses_of, 1, tmp_path / "whole", False)
+    (again,) = run_ranks(losses_of, 1, tmp_path / "again", True)
+    assert len(whole) == 6
+    assert again == whole

@@ -1,6 +1,6 @@
 """What a user asks of a study, and the study that follows from it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -120,7 +120,9 @@ class StudyRequest:
         more = [RATE] if self._compares_quality else []
         if self.cluster is not None and self.cluster.testbed:
             more.append(LINK)
-        varying = varied(self.vary, [*self.layout_options, BATCH, *more])
+        varying: Mapping[str, Sequence[str]] = varied(
+            self.vary, [*self.layout_options, BATCH, *more]
+        )
         if self.kind == "batch":
             varying = with_larger_batches(varying)
         if LINK in varying and self.at_once > 1:

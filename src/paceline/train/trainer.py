@@ -137,11 +137,11 @@ class Trainer(WorkerView):
     def __iter__(self) -> Iterator[Batch]:
         """Yield the local batch of each step, until the end or until asked to stop."""
         check_iterable(self.training)
-        batches: Iterator[Batch] = iter(())
+        batches: Iterator[Batch] | None = None
         while not (self.progress.stopped or self._after_step.stops_early):
             self._save_if_due()
             with self._clock.during("data"):
-                if self._handed is not self._stepper.batches:
+                if batches is None or self._handed is not self._stepper.batches:
                     self._handed = self._stepper.batches
                     batches = self._stepper.loaded(self._done, self.training.loaders)
                 batch = next(batches, None)

@@ -74,7 +74,7 @@ def _costs(found: "LargerBatches") -> "Table":
     from paceline.cli.tables.table import table
     from paceline.report.studies.batch_costs import HEADINGS, cost_rows
 
-    made = table(*(name.lower() for name in HEADINGS))
+    made = table(*(name.lower() for name in HEADINGS), words=())
     for row in cost_rows(found):
         made.add_row(*row)
     return made
