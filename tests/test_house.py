@@ -129,7 +129,7 @@ def test_help_comes_at_once() -> None:
 
 
 def test_the_surface_of_the_library() -> None:
-    assert paceline.__all__ == sorted(paceline.__all__)
+    assert paceline.__all__ == sorted(paceline.__all__, key=lambda name: (not name.isupper(), name))
     for name in paceline.__all__:
         assert getattr(paceline, name).__module__.startswith("paceline.")
     with pytest.raises(AttributeError, match="no attribute 'fitt'"):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from paceline.train.fit import fit, start
     from paceline.train.step_output import StepOutput
     from paceline.train.trainer import Trainer
+    from paceline.user.layerwise import LAMB, LARS
     from paceline.user.parameters import Parameters
     from paceline.user.phase import Phase
     from paceline.user.pretrained import Pretrained
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "LAMB",
+    "LARS",
     "Batch",
     "PacelineError",
     "Parameters",
@@ -39,6 +42,8 @@ __all__ = [
 
 _HOME = {
     "Batch": "paceline.data.loader",
+    "LAMB": "paceline.user.layerwise",
+    "LARS": "paceline.user.layerwise",
     "PacelineError": "paceline.specs",
     "Parameters": "paceline.user.parameters",
     "Phase": "paceline.user.phase",

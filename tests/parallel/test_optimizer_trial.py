@@ -14,8 +14,9 @@ from torch.utils.data import TensorDataset
 import paceline
 from paceline.comm.groups import Groups
 from paceline.data.loader import Batch
-from paceline.parallel.check.optimizer_trial import ELEMENTWISE, OptimizerTrial
+from paceline.parallel.check.optimizer_trial import ELEMENTWISE, LAYERWISE, OptimizerTrial
 from paceline.parallel.parallelize import parallelize
+from paceline.parallel.part_sums import give_whole_norms
 from paceline.specs import Layout, PacelineError
 from ranks import run_ranks
 
@@ -37,7 +38,11 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     if isinstance(kind, type)
     and issubclass(kind, torch.optim.Optimizer)
     and name not in ("Optimizer", "SparseAdam")  # which takes sparse gradients only
-} | {"transformers' Adafactor": of_transformers}
+} | {
+    "transformers' Adafactor": of_transformers,
+    "paceline.LAMB": lambda parameters: paceline.LAMB(parameters, lr=0.01),
+    "paceline.LARS": lambda parameters: paceline.LARS(parameters, lr=0.01, trust=1.0),
+}
 
 
 def training(
@@ -104,8 +109,10 @@ def is_right(
         return loss
 
     steps(build(plain.parameters()), learn_plainly, closure=closure)
+    optimizer = build(divided.parameters())
+    give_whole_norms(optimizer, divided, layout, groups)
     try:
-        steps(build(divided.parameters()), learn_divided, closure=closure)
+        steps(optimizer, learn_divided, closure=closure)
     except RuntimeError:
         return False
     found, expected = dict(divided.weights()), plain.state_dict()
@@ -149,10 +156,10 @@ def test_the_trial_refuses_what_a_real_training_gets_wrong(
     wrong = {name for name, (_, right) in found[layout].items() if not right}
     refused = {name for name, (why, _) in found[layout].items() if why}
     assert refused == wrong
-    assert not refused & set(ELEMENTWISE)
+    assert not refused & {*ELEMENTWISE, *LAYERWISE}
     why, _ = found[layout]["Adafactor"]
     assert why.startswith(f"Adafactor was given together with {layout}=2: its ")
-    assert all(name in why for name in ELEMENTWISE)
+    assert all(name in why for name in (*ELEMENTWISE, *LAYERWISE))
     assert {"transformers' Adafactor", "LBFGS"} <= refused
 
 

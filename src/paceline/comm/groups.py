@@ -44,6 +44,7 @@ class Groups:
         self._mesh: DeviceMesh | None = None
         self._replicas: dist.ProcessGroup | None = None
         self._copy: dist.ProcessGroup | None = None
+        self._parts: dist.ProcessGroup | None = None
         if rendezvous is not None:
             self._join(rendezvous, placement.generation)
 
@@ -142,6 +143,28 @@ class Groups:
                 for replica in range(layout.replicas)
             )
 
+    def join_parts(self, layout: Layout) -> None:
+        """Create the groups of workers that hold the parts of the same weights: the shards and
+        tensor-parallel slices of one stage in one replica. All workers call this together."""
+        inside = layout.shards * layout.tensor
+        if self._parts is not None or inside == 1:
+            return
+        if inside == layout.workers:
+            self._parts = dist.group.WORLD
+        elif inside in (layout.shards, layout.tensor):
+            self._parts = self.mesh(layout).get_group("shards" if layout.shards > 1 else "tensor")
+        else:
+            self._parts = self._own_of(
+                list(range(first, first + inside)) for first in range(0, layout.workers, inside)
+            )
+
+    def sum_over_parts(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum over the workers that hold the parts of the same weights, in place."""
+        if self._parts is not None:
+            with self.health.communicating():
+                dist.all_reduce(values, group=self._parts)
+        return values
+
     def replicas(self) -> "dist.ProcessGroup | None":
         """Return the group of workers that hold the same part of the model in each replica."""
         return self._replicas
@@ -234,7 +257,8 @@ class Groups:
         if self._store is not None:
             if dist.is_initialized():
                 dist.destroy_process_group()
-            self._store = self._proof = self._mesh = self._replicas = self._copy = None
+            self._store = self._proof = self._mesh = None
+            self._replicas = self._copy = self._parts = None
 
     def rejoin(self, placement: Placement, rendezvous: Rendezvous) -> None:
         """Join another generation's process groups, after `leave`."""

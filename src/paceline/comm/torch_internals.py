@@ -62,9 +62,14 @@ __all__ = [
 
 # One call for many tensors, as in torch's own optimizers: a loop launches a kernel per tensor.
 foreach_add_ = torch._foreach_add_
+foreach_addcmul_ = torch._foreach_addcmul_
 foreach_copy_ = torch._foreach_copy_
+foreach_div = torch._foreach_div
+foreach_div_ = torch._foreach_div_
+foreach_lerp_ = torch._foreach_lerp_
 foreach_mul_ = torch._foreach_mul_
 foreach_norm = torch._foreach_norm
+foreach_sqrt_ = torch._foreach_sqrt_
 foreach_sub_ = torch._foreach_sub_
 
 check_finite_ = torch._amp_foreach_non_finite_check_and_unscale_

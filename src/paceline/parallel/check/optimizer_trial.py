@@ -8,6 +8,7 @@ and its update would silently differ.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,19 +16,33 @@ from torch import nn
 
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
+from paceline.parallel.part_sums import give_sums
 from paceline.specs import Layout, PacelineError
 from paceline.user.parameters import Parameters
 
 ELEMENTWISE = ("AdamW", "Adam", "SGD", "RMSprop", "Adagrad", "NAdam", "RAdam")
 """Some of torch's optimizers that any layout can divide."""
+LAYERWISE = ("paceline.LARS", "paceline.LAMB")
+"""Optimizers that get the norms of whole weights from the layout."""
 
 _STEPS = 3
-_WIDTH = 4
+_DIFFERENT = "its weights would differ from those of one worker"
 _TOLERANCE = 0.02
 """Relative to the change of the weights: Muon computes in bf16. A wrong update is far off."""
 
-Divide = Callable[[torch.Tensor], torch.Tensor]
-"""Return this worker's part of a whole tensor."""
+
+@dataclass(frozen=True)
+class _Division:
+    """One of the ways in which a layout divides parameters."""
+
+    how: str
+    divide: Callable[[torch.Tensor], torch.Tensor]
+    """Return this worker's part of a whole tensor."""
+    prepare: Callable[[torch.optim.Optimizer], None]
+    """Give an optimizer what it gets in training."""
+
+
+_WHOLE = _Division("whole", lambda each: each, lambda optimizer: None)
 
 
 @dataclass(frozen=True)
@@ -51,51 +66,58 @@ class OptimizerTrial:
         rows = 2 * layout.shards * layout.tensor + 1  # shards of unequal size
         kinds = {each.ndim: name for name, each in named if each.ndim}
         whole = {
-            name: _numbers((rows, *[_WIDTH] * (ndim - 1)), groups.device, _STEPS)
+            name: _numbers((rows, *[2 * layout.tensor + 2] * (ndim - 1)), groups.device, _STEPS)
             for ndim, name in kinds.items()
         }
         with torch.random.fork_rng(devices=[]):
             before = torch.random.get_rng_state()
             try:
-                optimizer, expected = self._trained(whole, lambda each: each)
+                optimizer, expected = self._trained(whole, _WHOLE)
             except Exception:  # the user's function may accept only the model's own parameters
                 return
             if not torch.equal(before, torch.random.get_rng_state()):
                 return  # random updates differ by nature
-            for how, divide in _divisions(layout, groups):
-                why = self._difference(whole, expected, divide)
+            for division in _divisions(layout, groups):
+                why = self._difference(whole, expected, division)
                 wrong = torch.tensor(float(why is not None), device=groups.device)
                 if float(groups.sum(wrong)):
                     raise PacelineError(
-                        f"{type(optimizer).__name__} was given together with {how}: {why}",
+                        f"{type(optimizer).__name__} was given together with {division.how}:"
+                        f" {why or _DIFFERENT}",
                         fix="use an optimizer that treats each element of a parameter alone, such"
-                        f" as {', '.join(ELEMENTWISE)}, or replicas only",
+                        f" as {', '.join(ELEMENTWISE)}, or {' or '.join(LAYERWISE)}, or replicas"
+                        " only",
                     )
 
     def _difference(
-        self, whole: dict[str, torch.Tensor], expected: list[torch.Tensor], divide: Divide
+        self,
+        whole: dict[str, torch.Tensor],
+        expected: list[torch.Tensor],
+        division: _Division,
     ) -> str | None:
         try:
-            _, found = self._trained(whole, divide)
+            _, found = self._trained(whole, division)
         except Exception as error:  # whatever the optimizer's own code raises
             said = (str(error).strip().splitlines() or [""])[0]
             return f"its step fails with {type(error).__name__}: {said}"
         for initial, one, each in zip(whole.values(), expected, found, strict=True):
-            change = local_tensor(divide(one - initial))
-            difference = local_tensor(each) - local_tensor(divide(one))
+            change = local_tensor(division.divide(one - initial))
+            difference = local_tensor(each) - local_tensor(division.divide(one))
             if difference.norm() > _TOLERANCE * change.norm():
-                return "its weights would differ from those of one worker"
+                return _DIFFERENT
         return None
 
     def _trained(
-        self, whole: dict[str, torch.Tensor], divide: Divide
+        self, whole: dict[str, torch.Tensor], division: _Division
     ) -> tuple[torch.optim.Optimizer, list[torch.Tensor]]:
-        named = {name: nn.Parameter(divide(each.clone())) for name, each in whole.items()}
+        named = {name: nn.Parameter(division.divide(each.clone())) for name, each in whole.items()}
         parameters = list(named.values())
         optimizer: Any = self.build(Parameters(named.items()))
+        division.prepare(optimizer)
         for step in range(_STEPS):
             gradients = [
-                divide(_numbers(tuple(each.shape), each.device, step)) for each in whole.values()
+                division.divide(_numbers(tuple(each.shape), each.device, step))
+                for each in whole.values()
             ]
 
             def evaluate(gradients: list[torch.Tensor] = gradients) -> torch.Tensor:
@@ -113,13 +135,36 @@ def _numbers(shape: tuple[int, ...], device: torch.device, seed: int) -> torch.T
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device)
 
 
-def _divisions(layout: Layout, groups: Groups) -> Iterator[tuple[str, Divide]]:
-    if layout.tensor > 1:
-        how, half = f"tensor={layout.tensor}", _WIDTH // 2
-        yield how, lambda each: each[: len(each) // layout.tensor].clone()
-        yield how, lambda each: each[..., :half].clone() if each.ndim > 1 else each
+def _divisions(layout: Layout, groups: Groups) -> Iterator[_Division]:
+    """Yield rows and columns of tensor-parallel slices, and shards."""
+    position, ways = layout.position(groups.placement.rank), layout.tensor
+
+    def row(each: torch.Tensor) -> torch.Tensor:
+        return each.tensor_split(ways)[position.slice].clone()
+
+    def column(each: torch.Tensor) -> torch.Tensor:
+        if each.ndim == 1:
+            return each
+        return each.tensor_split(ways, dim=-1)[position.slice].clone()
+
+    def sums(
+        counts: Callable[[torch.Tensor], bool],
+    ) -> Callable[[torch.optim.Optimizer], None]:
+        return partial(give_sums, layout=layout, groups=groups, counts=counts)
+
+    first_shard, first_slice = position.shard == 0, position.slice == 0
+    if ways > 1:
+        how = f"tensor={ways}"
+        yield _Division(how, row, sums(lambda part: first_shard))
+        yield _Division(
+            how, column, sums(lambda part: first_shard and (first_slice or part.ndim > 1))
+        )
     if layout.shards > 1:
-        yield f"shards={layout.shards}", lambda each: _shard(each, layout, groups)
+        yield _Division(
+            f"shards={layout.shards}",
+            lambda each: _shard(each, layout, groups),
+            sums(lambda part: first_slice),
+        )
 
 
 def _shard(whole: torch.Tensor, layout: Layout, groups: Groups) -> torch.Tensor:

@@ -10,6 +10,7 @@ from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import can_skip
 from paceline.parallel.check.optimizer_trial import OptimizerTrial
 from paceline.parallel.parallel_model import ParallelModel
+from paceline.parallel.part_sums import give_whole_norms
 from paceline.parallel.phased_model import PhasedModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.specs import Layout, PacelineError, SyncSettings
@@ -75,6 +76,7 @@ def updates_of(
         parameters = list(named)
         optimizer = _checked(of.optimizer(Parameters(parameters)))
         fuse_on_accelerator(optimizer, parallel_model, groups.device)
+        give_whole_norms(optimizer, parallel_model, layout, groups)
         OptimizerTrial(of.optimizer, closure).check(parameters, layout, groups)
         rule = rule_for(optimizer, training)
         if rule is not None:
