@@ -3,12 +3,14 @@
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from paceline.learning.rules import batch_rule
 from paceline.report import ReportedRun, render
 from paceline.report.run.sections.batch import batch_figures
-from paceline.specs import Noise, Run
+from paceline.specs import Noise, RuleApplied, Run
 from report.folders import BATCH, empty_run, finished, say, started, steps
 
 
@@ -47,6 +49,23 @@ def test_it_says_what_a_larger_batch_would_take(tmp_path: Path) -> None:
     assert "critical batch of 9" in page
     assert "Samples to the same loss" in page
     assert run.to_dict()["gradient_noise"]["critical"] == found.critical
+
+
+def test_it_shows_the_rule_beside_the_rates_used(tmp_path: Path) -> None:
+    """The rule was printed once, and no report had it."""
+    run = empty_run(tmp_path)
+    say(run, started(0, steps=625))
+    rule = batch_rule("square root", 256, 16)
+    common: dict[str, Any] = {"time": time.time(), "node": "n1", "generation": 0}
+    applied = {"optimizer": "AdamW", "rates": [0.004], "steps": 625, "tuned_steps": 10_000}
+    say(run, RuleApplied(**common, **applied, rule=rule))
+    say(run, steps(1, [1.0] * 625))
+    say(run, finished(625))
+    read = ReportedRun.read(run)
+    assert read.to_dict()["gradient_noise"]["rules"][0]["rule"]["rate_times"] == 4
+    page = render(run)
+    assert "AdamW: batch 256, tuned at 16: learning rate × 4, betas to the power of 16" in page
+    assert "Learning rate 0.004 instead of 0.001." in page
 
 
 def test_a_signal_lost_in_noise_gives_a_lower_bound(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from paceline.data.batches import Batches
-from paceline.specs import Job, PacelineError
-from paceline.train.study_overrides import as_studied, rate_times
+from paceline.specs import Job
+from paceline.train.study_overrides import as_studied
 from paceline.user.parameters import Parameters
 from paceline.user.training import Training
 from train.trainings import classification
@@ -78,14 +78,16 @@ def rates_of(training: Training, steps: int) -> list[float]:
     return found
 
 
-def test_a_scaled_rate_grows_from_the_trainings_own() -> None:
-    own = classification(
-        36 * 32, optimizer=lambda given: torch.optim.SGD(given, lr=0.1), batch=8, steps=36 * 4
-    )
+def test_a_scaled_rate_goes_by_the_rules_of_a_tuned_batch() -> None:
+    """Studies had a rule of their own, without betas, weight decay and the schedule's warm-up."""
+    own = classification(36 * 32, batch=8, steps=144)
     scaled = as_studied(own, job(batch_times=4, equal_samples=True, scale_rate=True))
-    assert rates_of(scaled, 5) == pytest.approx([0.1, 0.25, 0.4, 0.4, 0.4])
+    assert (scaled.batch, scaled.tuned_at, scaled.total_steps) == (32, 8, 36)
+    as_many_steps = as_studied(own, job(batch_times=4, scale_rate=True))
+    assert (as_many_steps.batch, as_many_steps.tuned_at, as_many_steps.total_steps) == (32, 8, 144)
     naive = as_studied(own, job(batch_times=4, equal_samples=True))
-    assert rates_of(naive, 3) == pytest.approx([0.1] * 3)
+    assert naive.tuned_at is None
+    assert rates_of(naive, 3) == pytest.approx([0.2] * 3)
 
 
 def test_a_schedule_is_led_through_by_fewer_steps() -> None:
@@ -103,15 +105,3 @@ def test_a_schedule_is_led_through_by_fewer_steps() -> None:
     every = rates_of(own, 40)
     large = as_studied(own, job(batch_times=4, equal_samples=True))
     assert rates_of(large, large.total_steps) == pytest.approx(every[::4])
-    scaled = as_studied(own, job(batch_times=4, equal_samples=True, scale_rate=True))
-    times = [1.0] + [4.0] * 9
-    expected = [rate * by for rate, by in zip(every[::4], times, strict=True)]
-    assert rates_of(scaled, 10) == pytest.approx(expected)
-
-
-def test_the_rule_is_the_optimizers() -> None:
-    assert rate_times(torch.optim.SGD(parameters(), lr=0.1), 9) == 9
-    assert rate_times(torch.optim.AdamW(parameters(), lr=0.1), 9) == 3
-    with pytest.raises(PacelineError, match="no rule to scale the learning rate of LBFGS") as error:
-        rate_times(torch.optim.LBFGS(parameters()), 9)
-    assert "leave lr=scaled out" in str(error.value)

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import paceline
+from paceline.learning.rules import in_words
 from paceline.specs import Job, Layout, PacelineError
-from paceline.train.state.tuned_batch import apply_rule, in_words, rule_for
+from paceline.train.state.tuned_batch import apply_rule, refuse_dependent_samples, rule_for
 from paceline.train.study_overrides import as_studied
 from ranks import run_ranks
 from train.trainings import classification
@@ -54,6 +55,22 @@ def test_an_optimizer_without_a_rule_is_refused() -> None:
     assert "SGD, Adam, AdamW" in str(error.value)
 
 
+def test_samples_that_depend_on_each_other_have_no_rule() -> None:
+    """With batch normalization or `paceline.gather`, another batch was another computation."""
+    training = classification(batch=32, tuned_at=2)
+    adam = torch.optim.Adam(_weight())
+    with pytest.raises(PacelineError, match="normalizes over the batch in 1: another") as error:
+        refuse_dependent_samples(training, nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), adam)
+    assert "nn.GroupNorm" in str(error.value)
+    model = nn.Linear(2, 2)
+    refuse_dependent_samples(training, model, adam)
+    adam.step()
+    refuse_dependent_samples(training, model, adam)
+    paceline.gather(torch.zeros(4, 2))
+    with pytest.raises(PacelineError, match="compares the samples of a batch"):
+        adam.step()
+
+
 def test_steps_have_the_tuned_samples_or_those_that_the_batch_needs() -> None:
     tuned = {"batch": 32, "tuned_at": 2}
     assert classification(200, steps=100, **tuned).total_steps == 7
@@ -63,7 +80,7 @@ def test_steps_have_the_tuned_samples_or_those_that_the_batch_needs() -> None:
     assert classification(steps=100).total_steps == 100
     rule = rule_for(torch.optim.Adam(_weight()), more)
     assert rule is not None
-    assert in_words(rule, more) == (
+    assert in_words(rule, more.total_steps, more.tuned_steps) == (
         "batch 32, tuned at 2: learning rate × 4, betas to the power of 16, weight decay × 4;"
         " 14 steps instead of 100 (samples × 1.94 for a critical batch of 30)"
     )

@@ -44,3 +44,22 @@ def gain(times: float, tuned_at: float, noise_scale: float | None) -> float:
     if noise_scale is None:
         return times
     return times * (1 + tuned_at / noise_scale) / (1 + times * tuned_at / noise_scale)
+
+
+def in_words(rule: BatchRule, steps: int, tuned_steps: int) -> str:
+    """Return what a rule changes, in one line."""
+    changes = [f"learning rate × {rule.rate_times:.3g}"]
+    if rule.betas_power != 1:
+        changes.append(f"betas to the power of {rule.betas_power:.3g}")
+    if rule.decay_times != 1:
+        changes.append(f"weight decay × {rule.decay_times:.3g}")
+    samples = (
+        "as many samples, since the critical batch is not known"
+        if rule.critical_batch is None
+        else f"samples × {rule.samples_times:.3g} for a critical batch of"
+        f" {rule.critical_batch:,.0f}"
+    )
+    return (
+        f"batch {rule.batch:,}, tuned at {rule.tuned_at:,}: {', '.join(changes)};"
+        f" {steps:,} steps instead of {tuned_steps:,} ({samples})"
+    )

@@ -92,7 +92,6 @@ from paceline.specs.runs.events import (
     Finished,
     GpuUsage,
     Logged,
-    Noise,
     NotSaved,
     Outcome,
     Part,
@@ -122,6 +121,7 @@ from paceline.specs.runs.fault_events import (
     SurvivedFault,
 )
 from paceline.specs.runs.job import Job, Limits
+from paceline.specs.runs.learning_events import Noise, RuleApplied
 from paceline.specs.runs.placement import Placement
 from paceline.specs.runs.roster import JOINS, Member, Roster, worker_in_words
 from paceline.specs.runs.run import BATCH_ALIVE_SECONDS, Run
@@ -207,6 +207,7 @@ __all__ = [
     "Restored",
     "Resumed",
     "Roster",
+    "RuleApplied",
     "Run",
     "RunFailed",
     "RunFolderGone",

@@ -78,7 +78,9 @@ class Stepper:
             given, says = Pretrained.of(training.pretrained), groups.placement.rank == 0
             load_pretrained(given, self.parallel_model, says=says)
         self.model = self.parallel_model.model
-        self.updates = updates_of(training, self.parallel_model, layout, groups, sync)
+        self.updates = updates_of(
+            training, self.parallel_model, layout, groups, sync, telemetry.write_once
+        )
         """The updates of a step: one, or one per phase."""
         self.updates_done = 0
         """Updates of the next step that are done: an interrupted step continues after them."""

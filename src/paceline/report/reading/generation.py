@@ -26,6 +26,7 @@ from paceline.specs import (
     Regrouped,
     Restored,
     Resumed,
+    RuleApplied,
     Saved,
     SickDevice,
     Slow,
@@ -167,8 +168,8 @@ class Generation:
     evaluations: list[Evaluated] = field(default_factory=list)
     metrics: MetricSeries = field(default_factory=MetricSeries)
     """Logged metrics, and those of evaluations."""
-    noise: list[Noise] = field(default_factory=list)
-    """Measured gradient noise."""
+    learning: list[Noise | RuleApplied] = field(default_factory=list)
+    """Measured gradient noise, and settings that were changed for the batch."""
     finished: Finished | None = None
     ended: Ended | None = None
     _resumed: int | None = field(default=None, repr=False)
@@ -242,7 +243,7 @@ class Generation:
                     self._worker(rank, event.node, heard_at)
             case Steps():
                 self.columns.add(event)
-            case SyncChanged() | Evaluated() | Logged() | Noise() | Traced():
+            case SyncChanged() | Evaluated() | Logged() | Noise() | RuleApplied() | Traced():
                 self._take_found(event)
             case Failed() | Finished() | Ended():
                 self._take_end(event)
@@ -255,7 +256,9 @@ class Generation:
             for worker in self.workers.values():
                 worker.begin = self._begin
 
-    def _take_found(self, event: SyncChanged | Evaluated | Logged | Noise | Traced) -> None:
+    def _take_found(
+        self, event: SyncChanged | Evaluated | Logged | Noise | RuleApplied | Traced
+    ) -> None:
         if isinstance(event, SyncChanged):
             self.sync_changes.append(event)
         elif isinstance(event, Evaluated):
@@ -263,8 +266,8 @@ class Generation:
             self.metrics.add(event)
         elif isinstance(event, Logged):
             self.metrics.add(event)
-        elif isinstance(event, Noise):
-            self.noise.append(event)
+        elif isinstance(event, Noise | RuleApplied):
+            self.learning.append(event)
         else:
             self.traced.append(event)
 

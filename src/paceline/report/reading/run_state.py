@@ -33,6 +33,7 @@ from paceline.specs import (
     Plan,
     Regrouped,
     Restored,
+    RuleApplied,
     Saved,
     Started,
     SurvivedFault,
@@ -242,9 +243,9 @@ class RunState:
         return {name: series for name, series in found.items() if series.step}
 
     @property
-    def noise(self) -> list[Noise]:
-        """Measured gradient noise, in all starts."""
-        return [each for start in self._all for each in start.noise]
+    def learning(self) -> list[Noise | RuleApplied]:
+        """Measured gradient noise, and settings changed for the batch, in all starts."""
+        return [each for start in self._all for each in start.learning]
 
     @property
     def trained_seconds(self) -> float:

@@ -7,7 +7,7 @@ worker 0. Each node writes its own values, such as its workers' state.
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
-from pydantic import AliasChoices, Field, NonNegativeFloat, TypeAdapter
+from pydantic import AliasChoices, Field, TypeAdapter
 
 from paceline.specs.base import Spec
 from paceline.specs.plans.sync import AnySync
@@ -21,6 +21,7 @@ from paceline.specs.runs.fault_events import (
     SickDevice,
     Slow,
 )
+from paceline.specs.runs.learning_events import Noise, RuleApplied
 
 Outcome = Literal["finished", "stopped", "interrupted", "preempted"]
 """`stopped`: a user asked for it, and the run ended at a step boundary. `interrupted`: the time
@@ -86,19 +87,6 @@ class Logged(Event):
     """Steps after which they were logged."""
     metrics: dict[str, list[float | None]]
     """Means over the workers, weighted by their samples; None where a metric was not logged."""
-
-
-class Noise(Event):
-    """Gradient noise; every list has one entry per measured step. From worker 0's node."""
-
-    kind: Literal["noise"] = "noise"
-    steps: list[Whole]
-    samples: list[NonNegativeFloat]
-    """Samples in the global batch; with a weight function, their weight."""
-    variance: list[float]
-    """Variance of one sample's gradient, summed over all parameters: an estimate of one step."""
-    signal: list[float]
-    """Squared norm of the mean gradient: an estimate of one step, often negative."""
 
 
 class WorkerState(Spec):
@@ -293,6 +281,7 @@ AnyEvent = Annotated[
     | Steps
     | Logged
     | Noise
+    | RuleApplied
     | Workers
     | Usage
     | Saved

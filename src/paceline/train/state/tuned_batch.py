@@ -3,9 +3,12 @@
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from paceline.comm.torch_internals import BatchNormLayer
 from paceline.learning.rules import Family, batch_rule
+from paceline.parallel.step.whole_batch import gather_calls
 from paceline.specs import BatchRule, PacelineError
 from paceline.user.training import Training
 
@@ -39,6 +42,38 @@ def rule_for(optimizer: torch.optim.Optimizer, training: Training) -> BatchRule 
     return batch_rule(family, training.batch, training.tuned_at, training.critical_batch)
 
 
+def refuse_dependent_samples(
+    training: Training, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    """Refuse rules for a model or a loss in which the samples of a batch depend on each other.
+
+    A loss that calls `paceline.gather` is known only once it has: before the first update.
+    """
+    alone = "leave tuned_at=… out and set the rate yourself"
+    layer = next(
+        (name for name, each in model.named_modules() if isinstance(each, BatchNormLayer)), None
+    )
+    if layer is not None:
+        raise PacelineError(
+            f"Training(tuned_at={training.tuned_at}) was given for a model that normalizes over the"
+            f" batch in {layer}: another batch changes what it computes, and no rule covers that",
+            fix=f"normalize over features instead (nn.GroupNorm, nn.LayerNorm), or {alone}",
+        )
+    before = gather_calls()
+
+    def check(*_: object) -> None:
+        handle.remove()
+        if gather_calls() > before:
+            raise PacelineError(
+                f"Training(tuned_at={training.tuned_at}) was given for a loss that compares the"
+                " samples of a batch (paceline.gather): another batch makes another loss, and no"
+                " rule covers that",
+                fix=alone,
+            )
+
+    handle = optimizer.register_step_pre_hook(check)
+
+
 def apply_rule(rule: BatchRule, optimizer: torch.optim.Optimizer) -> None:
     """Change an optimizer that has taken no step, before its schedule is built."""
     for group in optimizer.param_groups:
@@ -49,25 +84,6 @@ def apply_rule(rule: BatchRule, optimizer: torch.optim.Optimizer) -> None:
             group["alpha"] = group["alpha"] ** rule.betas_power
         if "weight_decay" in group:
             group["weight_decay"] = group["weight_decay"] * rule.decay_times
-
-
-def in_words(rule: BatchRule, training: Training) -> str:
-    """Return what the rule changes, in one line."""
-    changes = [f"learning rate × {rule.rate_times:.3g}"]
-    if rule.betas_power != 1:
-        changes.append(f"betas to the power of {rule.betas_power:.3g}")
-    if rule.decay_times != 1:
-        changes.append(f"weight decay × {rule.decay_times:.3g}")
-    samples = (
-        "as many samples, since the critical batch is not known"
-        if rule.critical_batch is None
-        else f"samples × {rule.samples_times:.3g} for a critical batch of"
-        f" {rule.critical_batch:,.0f}"
-    )
-    return (
-        f"batch {rule.batch:,}, tuned at {rule.tuned_at:,}: {', '.join(changes)};"
-        f" {training.total_steps:,} steps instead of {training.tuned_steps:,} ({samples})"
-    )
 
 
 class Compressed(LRScheduler):

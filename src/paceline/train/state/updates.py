@@ -1,6 +1,6 @@
 """The optimizers of a training: a single one, or one per phase."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -8,14 +8,20 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import can_skip
+from paceline.learning.rules import in_words
 from paceline.parallel.check.optimizer_trial import OptimizerTrial
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.part_sums import give_whole_norms
 from paceline.parallel.phased_model import PhasedModel
 from paceline.parallel.step.loss_scaling import LossScaling
-from paceline.specs import Layout, PacelineError, SyncSettings
+from paceline.specs import Layout, PacelineError, RuleApplied, SyncSettings
 from paceline.train.state.fused_updates import fuse_on_accelerator
-from paceline.train.state.tuned_batch import Compressed, apply_rule, in_words, rule_for
+from paceline.train.state.tuned_batch import (
+    Compressed,
+    apply_rule,
+    refuse_dependent_samples,
+    rule_for,
+)
 from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase
 from paceline.user.training import Training
@@ -64,6 +70,7 @@ def updates_of(
     layout: Layout,
     groups: Groups,
     sync: SyncSettings,
+    write_once: Callable[..., None],
 ) -> list[Update]:
     """Build the optimizers of a training, in the order of its phases."""
 
@@ -80,9 +87,20 @@ def updates_of(
         OptimizerTrial(of.optimizer, closure).check(parameters, layout, groups)
         rule = rule_for(optimizer, training)
         if rule is not None:
+            refuse_dependent_samples(training, parallel_model.model, optimizer)
             apply_rule(rule, optimizer)
+            steps, tuned_steps = training.total_steps, training.tuned_steps
             if groups.placement.rank == 0 and groups.placement.roster is None:
-                print(in_words(rule, training), flush=True)
+                print(in_words(rule, steps, tuned_steps), flush=True)
+            write_once(
+                RuleApplied,
+                phase=name,
+                optimizer=type(optimizer).__name__,
+                rule=rule,
+                rates=[float(group["lr"]) for group in optimizer.param_groups],
+                steps=steps,
+                tuned_steps=tuned_steps,
+            )
         schedule = of.schedule(optimizer) if of.schedule else None
         if schedule is not None and rule is not None:
             every = of.every if isinstance(of, Phase) else 1

@@ -7,13 +7,16 @@ from types import ModuleType
 
 from paceline.learning.critical_batch import critical_batch, samples_times
 from paceline.learning.noise_scale import NoiseScale, NoiseSums
+from paceline.learning.rules import in_words
 from paceline.report.drawing.brief import Content
 from paceline.report.drawing.chart import BLUE, HEIGHT_PIXELS, VERMILION, Chart, finish
 from paceline.report.drawing.tables import Table
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.section import ReportedRun, Section
+from paceline.specs import BatchRule, Noise, RuleApplied
 from paceline.specs.base import Spec
 
+TITLE = "Batch and learning rate"
 WINDOWS = 8
 FEWEST_STEPS = 10
 """Measured steps that a window needs."""
@@ -31,16 +34,31 @@ class Window(Spec):
     scale: NoiseScale
 
 
+class AppliedRule(Spec):
+    """How an optimizer's settings were changed for the batch."""
+
+    phase: str
+    optimizer: str
+    rule: BatchRule
+    rates: list[float]
+    """Learning rates that were used, of each group of parameters, before any schedule."""
+    steps: int
+    tuned_steps: int
+
+
 class BatchFigures(Spec):
-    """The gradient noise of a run, and the batch that it used."""
+    """The gradient noise of a run, the batch that it used, and what was changed for it."""
 
     batch: float
     """Mean over the measured steps, in samples or in the unit of `weight=`."""
-    windows: list[Window]
-    critical: float | None
+    windows: tuple[Window, ...] = ()
+    """Empty if too few steps were measured."""
+    critical: float | None = None
     """The critical batch that the noise scales suggest; None where the signal is not resolved."""
-    at_least: float
+    at_least: float = 0.0
     """Its lower bound: the mean of the windows' lower bounds."""
+    rules: tuple[AppliedRule, ...] = ()
+    """What was changed for the batch, with `tuned_at`: one rule, or one for each phase."""
 
 
 class _Batch(Section[BatchFigures | None]):
@@ -57,9 +75,12 @@ class _Batch(Section[BatchFigures | None]):
         def charts(altair: ModuleType) -> list[Chart]:
             return [_chart(figures, altair)]
 
+        words = [_rule_in_words(each) for each in figures.rules]
+        if not figures.windows:
+            return Content(title=TITLE, words=words)
         return Content(
-            title="Batch and learning rate",
-            words=[_sentence(figures)],
+            title=TITLE,
+            words=[_sentence(figures), *words],
             tables=[_table(figures)] if figures.critical else [],
             charts=charts,
             rows=[("Gradient noise scale", _in_words(figures.windows[-1].scale))],
@@ -70,11 +91,12 @@ SECTION = _Batch()
 
 
 def batch_figures(state: RunState) -> BatchFigures | None:
-    """Return the noise scales of a run, or None if it measured too few."""
+    """Return noise scales and rules of a run; None if it measured too few and changed nothing."""
     rows = _measured(state)
+    rules = _rules(state)
     count = min(WINDOWS, len(rows) // FEWEST_STEPS)
     if not count:
-        return None
+        return BatchFigures(batch=rules[0].rule.batch, rules=rules) if rules else None
     edges = [round(len(rows) * number / count) for number in range(count + 1)]
     until = [0, *accumulate(state.samples)]
     windows = []
@@ -90,17 +112,34 @@ def batch_figures(state: RunState) -> BatchFigures | None:
     lows = [(each.measured_steps, each.scale.low) for each in windows]
     return BatchFigures(
         batch=batch,
-        windows=windows,
+        windows=tuple(windows),
         critical=critical_batch(known, batch) if len(known) == len(found) else None,
         at_least=critical_batch(lows, batch),
+        rules=rules,
     )
+
+
+def _rules(state: RunState) -> tuple[AppliedRule, ...]:
+    """Return the rules of the last start."""
+    found = {each.phase: each for each in state.learning if isinstance(each, RuleApplied)}
+    fields = set(AppliedRule.model_fields)
+    return tuple(AppliedRule(**each.model_dump(include=fields)) for each in found.values())
+
+
+def _rule_in_words(applied: AppliedRule) -> str:
+    rule, phase = applied.rule, f"Phase {applied.phase}, " if applied.phase else ""
+    changed = in_words(rule, applied.steps, applied.tuned_steps)
+    used = ", ".join(f"{each:.3g}" for each in applied.rates)
+    tuned = ", ".join(f"{each / rule.rate_times:.3g}" for each in applied.rates)
+    return f"{phase}{applied.optimizer}: {changed}. Learning rate {used} instead of {tuned}."
 
 
 def _measured(state: RunState) -> list[tuple[int, float, float, float]]:
     """Return step, samples, variance and signal in step order; of a repeated step, the later."""
     found = {
         step: (step, samples, variance, signal)
-        for event in state.noise
+        for event in state.learning
+        if isinstance(event, Noise)
         for step, samples, variance, signal in zip(
             event.steps, event.samples, event.variance, event.signal, strict=False
         )
