@@ -21,8 +21,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(500)]
 LONG_PAGES = (
-    *("checkpoints.md", "data.md", "layouts.md", "listeners.md", "plan.md", "probe.md"),
-    *("study.md", "sync.md", "trace.md"),
+    *("checkpoints.md", "data.md", "first-run.md", "layouts.md", "listeners.md", "plan.md"),
+    *("probe.md", "study.md", "sync.md", "trace.md"),
 )
 """What they say is tried nightly as they say it; what is behind it has quick tests of its own."""
 BLOCK = re.compile(r"<!-- (run|file|append)(?:: (\S+))? -->\n```\w+\n(.*?)```", re.DOTALL)

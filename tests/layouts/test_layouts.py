@@ -82,13 +82,8 @@ QUICK = {
     "2 slices x 2 shards",
 }
 """Together they have nearly every field and mixture of two; the others are tried nightly."""
-QUICK_FOR_EVERY_MODEL = {
-    "2 replicas of unequal speed",
-    "2 x 2, micro-batches, recompute",
-    "2 x 2 stages, interleaved",
-    "2 slices x 2 shards",
-}
-"""One of each family; the other quick ones are tried with the first model only, but nightly."""
+QUICK_FOR_EVERY_MODEL = {"2 replicas of unequal speed", "2 x 2 stages, interleaved"}
+"""The other quick ones are tried with the first model only, but nightly."""
 
 
 def _case(name: str, model: str) -> Any:
@@ -145,7 +140,14 @@ def alone_in(
     return request.param, result("gpt", layout, tmp_path_factory.mktemp("alone"))
 
 
-@pytest.mark.parametrize("layout", LOWER, ids=["replicas", "shards", "both"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(LOWER[0], marks=pytest.mark.nightly, id="replicas"),
+        pytest.param(LOWER[1], marks=pytest.mark.nightly, id="shards"),
+        pytest.param(LOWER[2], id="both"),
+    ],
+)
 def test_lower_precision_follows_one_process_in_it(
     layout: Layout, alone_in: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -71,7 +71,13 @@ class TestAgainstArithmetic:
 
     @pytest.mark.parametrize(
         ("precision", "replicas"),
-        [("bf16", 2), *(pytest.param("fp16", each, marks=pytest.mark.nightly) for each in (1, 2))],
+        [
+            ("bf16", 1),
+            *(
+                pytest.param(*each, marks=pytest.mark.nightly)
+                for each in (("bf16", 2), ("fp16", 1), ("fp16", 2))
+            ),
+        ],
     )
     def test_shards_send_half_the_bytes_in_lower_precision(
         self, precision: Any, replicas: int
