@@ -9,6 +9,7 @@ import pytest
 
 from paceline.learning.rules import batch_rule
 from paceline.report import ReportedRun, render
+from paceline.report.run.learning import learning_of
 from paceline.report.run.sections.batch import batch_figures
 from paceline.specs import Noise, RuleApplied, Run
 from report.folders import BATCH, empty_run, finished, say, started, steps
@@ -49,6 +50,13 @@ def test_it_says_what_a_larger_batch_would_take(tmp_path: Path) -> None:
     assert "critical batch of 9" in page
     assert "Samples to the same loss" in page
     assert run.to_dict()["gradient_noise"]["critical"] == found.critical
+    learning = learning_of(run.run, run.state)
+    assert learning is not None
+    assert learning.critical == found.critical
+    assert learning.critical is not None
+    assert learning.high is not None
+    assert learning.low < learning.critical < learning.high
+    assert [each.samples for each in learning.growth] == [each.samples for each in found.windows]
 
 
 def test_it_shows_the_rule_beside_the_rates_used(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def weights(optimizer: str, layout: Layout, folder: Path, steps: int = STEPS) ->
     # On a busy machine, a worker that is late is not lost.
     run = new_run(folder, layout.workers, layout, faults=Faults(regroup=False))
     arguments = (optimizer, steps, str(folder))
-    found = run_ranks(on_ranks, layout.workers, folder, *arguments, run=run, seconds=200)[0]
+    found = run_ranks(on_ranks, layout.workers, folder, *arguments, run=run, seconds=280)[0]
     return torch.tensor(found["weights"])
 
 
@@ -88,7 +88,8 @@ def test_it_is_the_formula_of_its_paper(optimizer: str) -> None:
     weights["zero"] = torch.zeros(4, 4, dtype=torch.float64)
     expected = {name: each.clone() for name, each in weights.items()}
     parameters = {name: nn.Parameter(each.clone()) for name, each in weights.items()}
-    taken, states = build(list(parameters.values())), {name: {} for name in weights}
+    taken = build(list(parameters.values()))
+    states: dict[str, dict[str, Any]] = {name: {} for name in weights}
     for _ in range(5):
         for name, parameter in parameters.items():
             if name == "unused":

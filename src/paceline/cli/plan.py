@@ -9,6 +9,7 @@ from paceline.cli.console import Json, Quiet, print_json, say
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 
 if TYPE_CHECKING:
+    from paceline.launch.target import Target
     from paceline.plan.planner import FinishedRun
     from paceline.specs import Answer
 
@@ -100,7 +101,7 @@ def plan(
             "--critical-batch",
             min=1,
             help="Critical batch size in samples: the training needs twice the samples there"
-            " (default: unknown).",
+            " (default: that of --calibrate, or unknown).",
             rich_help_panel=LENGTH,
         ),
     ] = None,
@@ -161,7 +162,8 @@ def plan(
         typer.Option(
             "--calibrate",
             metavar="RUN",
-            help="Fit the prediction to this run's step times (repeatable).",
+            help="Fit the prediction to this run's step times, and take its critical batch"
+            " (repeatable).",
             rich_help_panel=RESULT,
         ),
     ] = None,
@@ -192,8 +194,12 @@ def plan(
     from paceline.plan.inputs import PlanRequest
     from paceline.plan.planner import make_plan
 
+    runs = [_finished_run(path) for path in calibrate or []]
+    target = None if train is None else Target.parse(train, script_arguments(context))
+    if critical_batch is None and target is not None:
+        critical_batch = _critical_batch(target, calibrate or [], quiet=json or quiet)
     request = PlanRequest(
-        train=None if train is None else Target.parse(train, script_arguments(context)),
+        train=target,
         model=model,
         profile=profile,
         cluster=cluster,
@@ -210,7 +216,6 @@ def plan(
         sync=sync,
         measure=measure,
     )
-    runs = [_finished_run(path) for path in calibrate or []]
     with progress_bar("profile", show=not (json or quiet)) as advance:
         planned = make_plan(request, runs, advance)
     for note in planned.notes:
@@ -234,6 +239,26 @@ def _seconds(text: str | None) -> float | None:
 
     minutes = minutes_of(text) if text else None
     return None if minutes is None else 60.0 * minutes
+
+
+def _critical_batch(target: "Target", runs: list[Path], *, quiet: bool) -> float | None:
+    """Return the critical batch of the target's longest run that resolved it, and say so."""
+    from paceline.cli.tables.learning_table import in_words
+    from paceline.report import RunReader
+    from paceline.report.run.learning import learning_of
+    from paceline.specs import Run
+
+    opened = [Run.open_to_read(path) for path in runs]
+    own = [
+        run for run in opened if (run.job.train, run.job.function) == (target.file, target.function)
+    ]
+    found = [learning_of(run, RunReader(run).refresh()) for run in own]
+    resolved = [each for each in found if each is not None and each.critical is not None]
+    if not resolved:
+        return None
+    longest = max(resolved, key=lambda each: each.growth[-1].samples)
+    say(in_words(longest), unless=quiet)
+    return longest.critical
 
 
 def _finished_run(path: Path) -> "FinishedRun":

@@ -1,7 +1,7 @@
 """`paceline probe`: measure devices and links, on this machine or a cluster."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from paceline.cli.options.train_command import TrainCommand, script_arguments
 from paceline.jobs.user_messages import short_path
 from paceline.observe.progress_bar import progress_bar
 
+if TYPE_CHECKING:
+    from paceline.launch.target import Target
+
 
 def probe(
     context: typer.Context,
@@ -31,6 +34,17 @@ def probe(
     profile: Annotated[
         Path, typer.Option("--profile", metavar="FILE", help="With TRAIN: profile to write.")
     ] = Path("profile.toml"),
+    learning: Annotated[
+        bool,
+        typer.Option(
+            "--learning",
+            help="With TRAIN: measure its critical batch here instead, and write learning.toml"
+            " beside the cluster file.",
+        ),
+    ] = False,
+    steps: Annotated[
+        int, typer.Option("--steps", min=20, help="With --learning: steps to train for.")
+    ] = 300,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -57,6 +71,10 @@ def probe(
 
     Example:  paceline probe --nodes 4
     """
+    if learning:
+        target = _learning_target(train, script_arguments(context), nodes, testbed, scheduler)
+        _probe_learning(target, output, steps, workers or 1, Path(runs), json=json, quiet=quiet)
+        return
     from paceline.cli.tables.probe_table import show
     from paceline.jobs.cluster_run import ClusterRequest
     from paceline.jobs.probe_run import ProbeRequest
@@ -96,6 +114,56 @@ def probe(
             f"probed in {found.seconds:.0f} s: {short_path(output.absolute())}; all times in"
             f" {short_path(found.run.path)}"
         )
+
+
+def _learning_target(
+    train: str | None,
+    arguments: tuple[str, ...],
+    nodes: int | None,
+    testbed: str | None,
+    scheduler: str | None,
+) -> "Target":
+    """Return the training whose learning is probed; refuse nodes of a cluster."""
+    from paceline.launch.target import Target
+    from paceline.specs import PacelineError
+
+    if train is None:
+        raise PacelineError(
+            "--learning was given without a training", fix="write paceline probe TRAIN --learning"
+        )
+    if nodes is not None or testbed is not None or scheduler is not None:
+        raise PacelineError(
+            "--learning was given with nodes of a cluster, but it trains on this machine",
+            fix="leave --nodes, --scheduler and --testbed out: one device is enough",
+        )
+    return Target.parse(train, arguments)
+
+
+def _probe_learning(
+    target: "Target",
+    output: Path,
+    steps: int,
+    workers: int,
+    runs: Path,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    from paceline.cli.tables.learning_table import show
+    from paceline.jobs.learning_probe import probe_learning
+
+    _refuse_folder(output)
+    file = output.with_name("learning.toml")
+    found = probe_learning(target, steps, workers, runs, messages(quiet=quiet or json))
+    found.learning.write(file)
+    if json:
+        print_json(
+            {"file": str(file), "run": str(found.run.path)}
+            | {"learning": found.learning.model_dump(mode="json")}
+        )
+    elif not quiet:
+        show(found.learning)
+        say(f"{short_path(file.absolute())}; the run is in {short_path(found.run.path)}")
 
 
 def _refuse_folder(output: Path) -> None:

@@ -31,6 +31,7 @@ from paceline.specs.measurements.dry_run import (
     Transfer,
 )
 from paceline.specs.measurements.larger_batches import BatchCost, CriticalBatch, LargerBatches
+from paceline.specs.measurements.learning import Learning, NoisePoint
 from paceline.specs.measurements.profile import (
     LayerCost,
     Matmul,
@@ -173,6 +174,7 @@ __all__ = [
     "Law",
     "LayerCost",
     "Layout",
+    "Learning",
     "Limit",
     "Limits",
     "Link",
@@ -185,6 +187,7 @@ __all__ = [
     "Memory",
     "ModelTimes",
     "Noise",
+    "NoisePoint",
     "NotSaved",
     "Origin",
     "Outcome",

@@ -1,4 +1,4 @@
-"""Overrides of a training in a study: steps, global batch, seed and learning rate."""
+"""Overrides of a training in a study or a probe: steps, batch, seed, learning rate, noise."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,6 +15,8 @@ def as_studied(training: Training, job: Job) -> Training:
     training's original steps, advances faster."""
     if job.seed_plus:
         training = replace(training, seed=training.seed + job.seed_plus)
+    if job.noise_every:
+        training = replace(training, noise_every=job.noise_every)
     own = replace(training, steps=job.steps, epochs=None) if job.steps else training
     if job.batch_times == 1:
         return own

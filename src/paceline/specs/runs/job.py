@@ -40,6 +40,8 @@ class Job(Spec):
     """Whether to count steps in batches of the training's own size: a larger batch takes fewer."""
     scale_rate: bool = False
     """Whether the learning rate grows with the batch, by the optimizer's rule."""
+    noise_every: int | None = Field(default=None, ge=1)
+    """Steps between measurements of gradient noise, set by a probe; None: the training's own."""
     seed_plus: int = Field(default=0, ge=0)
     """Offset added to the training's seed, for a quality study with several seeds."""
     nodes: int = Field(default=1, ge=1)
