@@ -55,7 +55,7 @@ def steps(*chosen: Layout, shape: Decoder = SMALL, batch: int = 1024) -> Steps:
         cluster=cluster(),
         precision="bf16",
         engine=Engine(),
-        layouts=Layouts.of(chosen),
+        layouts=Layouts.of(chosen, batch),
         batch=np.full(len(chosen), float(batch)),
     )
 

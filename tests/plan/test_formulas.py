@@ -61,7 +61,7 @@ def test_saved_activations(tensor: int, sequence: bool, recompute: str, expected
     layout = Layout.model_validate(
         {"tensor": tensor, "sequence": sequence, "recompute": recompute, "micro_batch": 1}
     )
-    held = memory(decoder(GPT3), Layouts.of([layout]), 1.0, Engine())
+    held = memory(decoder(GPT3), Layouts.of([layout], 1), 1.0, Engine())
     embedding = 2048 * 12288 / (tensor if sequence else 1)  # dropout's mask
     layers = (held.activations[0] - embedding) / 96
     assert layers / (2048 * 12288) == pytest.approx(expected, rel=1e-9)
@@ -69,7 +69,7 @@ def test_saved_activations(tensor: int, sequence: bool, recompute: str, expected
 
 def test_korthikanti_selective() -> None:
     """The same with Megatron's selective recomputation and sequence parallelism: 34/t."""
-    layouts = Layouts.of([Layout(tensor=8, sequence=True, micro_batch=1)])
+    layouts = Layouts.of([Layout(tensor=8, sequence=True, micro_batch=1)], 1)
     mode = np.array([float(RECOMPUTE.index("attention"))])
     held = memory(decoder(GPT3), replace(layouts, recompute=mode), 1.0, Engine())
     layer = (held.activations[0] - 2048 * 12288 / 8) / 96 / (2048 * 12288)
@@ -79,7 +79,7 @@ def test_korthikanti_selective() -> None:
 @pytest.mark.parametrize(("divided", "expected"), [(0.0, 18.0), (1.0, 6 + 12 / 64)])
 def test_bytes_of_a_parameter(divided: float, expected: float) -> None:
     """Megatron: 18, or 6 + 12/d with a distributed optimizer."""
-    layouts = Layouts.of([Layout(replicas=64, micro_batch=1)])
+    layouts = Layouts.of([Layout(replicas=64, micro_batch=1)], 64)
     layouts = replace(layouts, optimizer_shards=np.array([divided]))
     held = memory(decoder(SMALL), layouts, 64.0, MEGATRON)
     states = held.weights + held.gradients + held.optimizer
@@ -92,7 +92,7 @@ def test_micro_batches_under_way() -> None:
     (Megatron), ((v-1)p + 1)/v on the last."""
     plain = Layout(pipeline=4, micro_batch=1)
     twice = plain.model_copy(update={"schedule": "interleaved"})
-    layouts = Layouts.of([plain, twice])
+    layouts = Layouts.of([plain, twice], 64)
     first = stage(decoder(SMALL), layouts, 64.0, Engine(), last=False).activations
     last = stage(decoder(SMALL), layouts, 64.0, Engine(), last=True).activations
     assert first[0] / last[0] == pytest.approx(4)

@@ -18,6 +18,7 @@ DAILY = [
     Layout(replicas=4, micro_batch=8),
     Layout(shards=4, micro_batch=8, precision="bf16"),
     Layout(pipeline=4, micro_batch=2, precision="bf16"),
+    Layout(shards=4),  # without micro-batches, the planner had taken them to be of one sample
 ]
 NIGHTLY = [
     Layout.model_validate({**layout, "precision": precision})
@@ -44,7 +45,9 @@ def test_the_peak_is_that_of_the_engine(layout: Layout, monkeypatch: pytest.Monk
     training = training_of(Path(folder / "train.py"), "training")
     profile = profile_of(training, "gpt", layout)
     engine = Engine.of_paceline(profile, cluster(), layout.precision)
-    predicted = memory(profile, Layouts.of([layout]), float(training.batch), engine).total[0]
+    predicted = memory(
+        profile, Layouts.of([layout], training.batch), float(training.batch), engine
+    ).total[0]
     held = dry_run(training, layout, devices_per_node=layout.workers)
     peak = max(each.memory.peak for each in held.ranks)
     assert 0.8 < predicted / peak < 1.1

@@ -231,7 +231,7 @@ def test_layouts_as_the_closed_form_has_them() -> None:
         cluster=cluster(),
         precision="bf16",
         engine=Engine(),
-        layouts=Layouts.of(LAYOUTS),
+        layouts=Layouts.of(LAYOUTS, 512),
         batch=np.full(len(LAYOUTS), 512.0),
     )
     numbers = Coefficients.prior()

@@ -96,7 +96,7 @@ def steps(where: Cluster, sync: SyncSettings, layout: Layout | None = None) -> S
         cluster=where,
         precision="bf16",
         engine=Engine.of_paceline(GPT, where, "bf16", sync),
-        layouts=Layouts.of([chosen], micro_batch=BATCH // chosen.data_workers),
+        layouts=Layouts.of([chosen], BATCH),
         batch=np.array([float(BATCH)]),
     )
 
@@ -220,7 +220,7 @@ def test_compression_and_rarer_exchanges_shorten_a_step_on_a_slow_network() -> N
 
 
 def test_synchronization_takes_memory() -> None:
-    layouts = Layouts.of([Layout(replicas=4), Layout(replicas=2, shards=2)], micro_batch=16)
+    layouts = Layouts.of([Layout(replicas=4), Layout(replicas=2, shards=2)], 64)
     held = {
         words: memory(
             GPT,

@@ -116,7 +116,7 @@ def test_1_gb_of_weights_on_devices_of_256_mb(way: str, tmp_path: Path) -> None:
         train,
         layout.workers,
         tmp_path,
-        LARGE,
+        *(LARGE, 1),
         run=planned(tmp_path, layout),
         limit_bytes=LARGE_DEVICE_BYTES,
         seconds=3000,
@@ -126,7 +126,7 @@ def test_1_gb_of_weights_on_devices_of_256_mb(way: str, tmp_path: Path) -> None:
     dry = dry_run(training, layout, devices_per_node=layout.workers)
     profile = profile_of(training, "stack", layout)
     engine = Engine.of_paceline(profile, cluster(), layout.precision)
-    plan = memory(profile, Layouts.of([layout]), float(LARGE.batch), engine).total[0]
+    plan = memory(profile, Layouts.of([layout], LARGE.batch), float(LARGE.batch), engine).total[0]
     held = max(each.memory.peak for each in dry.ranks)
     print(f"{way}: device {measured:,} B, dry run {held:,} B, plan {plan:,.0f} B")
     assert measured == pytest.approx(held, rel=0.15)

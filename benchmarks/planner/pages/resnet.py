@@ -72,7 +72,7 @@ class Scenario:
             replicas=cluster.devices, micro_batch=min(share, MOST_IMAGES), precision="fp16"
         )
         model = StepModel(RESNET, cluster, "fp16", Engine(), numbers)
-        return model.times(Layouts.of([layout]), float(batch)).total / batch
+        return model.times(Layouts.of([layout], batch), float(batch)).total / batch
 
     def efficiency(self, nodes: int, numbers: Coefficients) -> Array:
         """Return the throughput per node, relative to that of one node."""
@@ -119,7 +119,7 @@ def single_nodes() -> str:
             layout = Layout(replicas=devices, micro_batch=MOST_IMAGES, precision=precision)
             batch = float(MOST_IMAGES * devices)
             steps = Steps(
-                RESNET, cluster, precision, Engine(), Layouts.of([layout]), np.array([batch])
+                RESNET, cluster, precision, Engine(), Layouts.of([layout], batch), np.array([batch])
             )
             took = estimates(from_priors(), steps, precision)[0].step_seconds
             lines.append(

@@ -187,7 +187,7 @@ def bare_communication(found: Found, estimate: Estimate) -> float:
     steps = found.steps
     engine = steps.engine.model_copy(update={"overlap_data": False})
     model = StepModel(steps.profile, steps.cluster, "bf16", engine, from_priors().numbers)
-    return float(model.times(Layouts.of([estimate.layout]), float(BATCH)).data[0])
+    return float(model.times(Layouts.of([estimate.layout], BATCH), float(BATCH)).data[0])
 
 
 def others(found: dict[int, Found]) -> str:
@@ -220,7 +220,9 @@ def measured_7b() -> str:
     for devices, measured in MEASURED.items():
         layout = Layout(shards=devices, micro_batch=MPT_MICRO_BATCH, precision="bf16")
         batch = float(devices * MPT_MICRO_BATCH)
-        steps = Steps(MPT, h100s(devices), "bf16", MOSAIC, Layouts.of([layout]), np.array([batch]))
+        steps = Steps(
+            MPT, h100s(devices), "bf16", MOSAIC, Layouts.of([layout], batch), np.array([batch])
+        )
         took = estimates(from_priors(), steps, "bf16")[0].step_seconds
         tokens = MPT_MICRO_BATCH * MPT_SEQ
         rows.append(

@@ -151,11 +151,11 @@ class Predictor:
             cluster=cluster,
             precision=layout.precision,
             engine=Engine.of_paceline(profile, cluster, layout.precision),
-            layouts=Layouts.of([layout], micro_batch=-(-batch // layout.data_workers)),
+            layouts=Layouts.of([layout], batch),
             batch=np.array([float(batch)]),
         )
         (estimate,) = estimates(self._found, steps, layout.precision)
-        alone = replace(steps, layouts=Layouts.of([Layout()], micro_batch=batch))
+        alone = replace(steps, layouts=Layouts.of([Layout()], batch))
         said = estimate.step_seconds
         return Row(
             case=case,

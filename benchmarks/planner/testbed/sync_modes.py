@@ -93,7 +93,7 @@ class Predictor:
             cluster=self._cluster,
             precision=layout.precision,
             engine=Engine.of_paceline(profile, self._cluster, layout.precision, sync),
-            layouts=Layouts.of([layout], micro_batch=-(-batch // NODES)),
+            layouts=Layouts.of([layout], batch),
             batch=np.array([float(batch)]),
         )
 

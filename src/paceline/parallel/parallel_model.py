@@ -174,16 +174,3 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[Any
     """Return a context manager for the layout's precision; run forward and loss inside it."""
     dtype = DTYPES.get(layout.precision)
     return torch.autocast(device.type, dtype=dtype) if dtype else nullcontext()
-
-
-def micro_batches(layout: Layout, largest_local_batch: int) -> int:
-    """Return the number of micro-batches per local batch, the same on every worker.
-
-    A pipeline uses a multiple of its number of workers, by default four per worker where the local
-    batch is large enough. This keeps workers idle for less than a fifth of the time.
-    """
-    if layout.micro_batch is not None:
-        count = -(-largest_local_batch // layout.micro_batch)
-    else:
-        count = 1 if layout.pipeline == 1 else min(largest_local_batch, 4 * layout.pipeline)
-    return -(-max(count, layout.pipeline) // layout.pipeline) * layout.pipeline

@@ -20,7 +20,6 @@ from paceline.parallel.parallel_model import (
     PreparedModel,
     autocast,
     evaluating,
-    micro_batches,
 )
 from paceline.parallel.phased_model import PhasedModel, check_forward, check_phases_fit
 from paceline.parallel.sample_trial import SampleTrial, try_samples
@@ -69,7 +68,7 @@ def parallelize(
             sync=sync,
             clock=clock or Clock(),
             trial=try_samples(training, model, groups.device) if tries else SampleTrial(),
-            micro_batches=max(micro_batches(layout, largest_local_batch), sync.batch_parts or 1),
+            micro_batches=max(layout.micro_batches(largest_local_batch), sync.batch_parts or 1),
         )
 
         if layout.pipeline > 1 and setting.trial.branches:

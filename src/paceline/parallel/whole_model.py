@@ -22,7 +22,6 @@ from paceline.parallel.parallel_model import (
     aliases,
     autocast,
     evaluating,
-    micro_batches,
     state_dict_tensors,
 )
 from paceline.parallel.step.model_calls import call, checked_loss
@@ -106,7 +105,7 @@ class WholeModel:
 
     def parts(self, batch: Batch, largest_local_batch: int) -> list[Batch]:
         """Split a local batch into micro-batches."""
-        count = micro_batches(self._layout, largest_local_batch)
+        count = self._layout.micro_batches(largest_local_batch)
         return [batch] if count == 1 else list(batch.micro(count))
 
     def learn(

@@ -29,7 +29,6 @@ from paceline.parallel.parallel_model import (
     aliases,
     autocast,
     evaluating,
-    micro_batches,
     state_dict_tensors,
 )
 from paceline.parallel.pipeline.stages import Cut, Stage, let_go
@@ -102,7 +101,7 @@ class PipelinedModel:
 
     def parts(self, batch: Batch, largest_local_batch: int) -> list[Batch]:
         """Split a local batch into micro-batches of one size, as the stages' buffers need."""
-        count = micro_batches(self._layout, largest_local_batch)
+        count = self._layout.micro_batches(largest_local_batch)
         return list(batch.micro(count, rows=-(-largest_local_batch // count)))
 
     def learn(

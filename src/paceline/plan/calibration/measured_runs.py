@@ -42,7 +42,7 @@ def rows(runs: Sequence[Ran], cluster: Cluster) -> list[Steps]:
             ),
             precision=run.layout.precision,
             engine=Engine.of_paceline(run.profile, cluster, run.layout.precision, run.sync),
-            layouts=Layouts.of([run.layout], micro_batch=-(-run.batch // run.layout.data_workers)),
+            layouts=Layouts.of([run.layout], run.batch),
             batch=np.array([float(run.batch)]),
             seconds=np.array([run.step_seconds]),
         )

@@ -1,5 +1,6 @@
 """A table of layouts as arrays, for the cost model."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -74,15 +75,16 @@ class Layouts:
         return self.take(first), place
 
     @classmethod
-    def of(cls, layouts: Sequence[Layout], micro_batch: int = 1) -> "Layouts":
-        """Return Paceline layouts as a table; `micro_batch` replaces unset ones."""
+    def of(cls, layouts: Sequence[Layout], batch: float) -> "Layouts":
+        """Return Paceline layouts as a table; unset micro-batches are those into which Paceline
+        divides a global batch of `batch` samples."""
         columns = [
             (
                 each.replicas,
                 each.shards,
                 each.tensor,
                 each.pipeline,
-                each.micro_batch or micro_batch,
+                each.micro_batch or _divided(each, batch),
                 RECOMPUTE.index(each.recompute),
                 each.stages // each.pipeline if each.pipeline > 1 else 1,
                 each.sequence,
@@ -108,3 +110,8 @@ class Layouts:
             reshard=bool(self.reshard[index]),
             precision=precision,
         )
+
+
+def _divided(layout: Layout, batch: float) -> int:
+    local = math.ceil(batch / layout.data_workers)
+    return math.ceil(local / layout.micro_batches(local))

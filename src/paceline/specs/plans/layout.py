@@ -37,7 +37,8 @@ class Layout(Spec):
     reshard: bool = True
     """With shards: free the gathered weights after forward and gather them again for backward."""
     micro_batch: int | None = Field(default=None, ge=1)
-    """Most samples in one forward of a worker; None: its whole local batch."""
+    """Most samples in one forward of a worker; None: its whole local batch, divided for a
+    pipeline."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Precision of matrix products; weights and optimizer state stay in fp32."""
     recompute: Literal["none", "selective", "block"] = "none"
@@ -76,6 +77,18 @@ class Layout(Spec):
     def stages(self) -> int:
         """Number of pipeline stages: two per worker with interleaved and zero-bubble schedules."""
         return self.pipeline * (2 if self.schedule in ("interleaved", "zero-bubble") else 1)
+
+    def micro_batches(self, largest_local_batch: int) -> int:
+        """Return the number of micro-batches per local batch, the same on every worker.
+
+        A pipeline uses a multiple of its number of workers, by default four per worker where the
+        local batch is large enough. This keeps workers idle for less than a fifth of the time.
+        """
+        if self.micro_batch is not None:
+            count = -(-largest_local_batch // self.micro_batch)
+        else:
+            count = 1 if self.pipeline == 1 else min(largest_local_batch, 4 * self.pipeline)
+        return -(-max(count, self.pipeline) // self.pipeline) * self.pipeline
 
     def check(self) -> None:
         """Refuse settings that conflict with each other."""
