@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import struct
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from paceline.comm.mesh_proof import Stranger
 from paceline.comm.torch_internals import TCPStore
 from paceline.report import RunReader
 from paceline.schedulers.task_placement import placement, run_folder
-from paceline.specs import Run
+from paceline.specs import Layout, Run
 from paceline.train.elastic.joined_groups import joined
 from ranks import run_ranks
 from testbeds.boxes import wait_until
@@ -117,6 +118,26 @@ class _OtherSecret:
 def test_a_process_that_speaks_gloo_but_lacks_the_secret_is_refused(tmp_path: Path) -> None:
     honest, _ = run_ranks(_joined_with_own_secret, 2, tmp_path)
     assert "gives a wrong answer" in honest
+
+
+def _joined_late() -> str:
+    """Create a mesh; worker 1 comes much later than a proof may take."""
+    folder = run_folder()
+    assert folder is not None
+    mesh_proof.PROOF_SECONDS = 0.5
+    here = placement()
+    try:
+        with joined(Run.open(folder), here, torch.device("cpu"), None) as groups:
+            time.sleep(1.5 * here.rank)
+            groups.mesh(Layout(shards=2))
+            return "joined"
+    except PeerLost as error:
+        return str(error)
+
+
+def test_a_worker_that_builds_its_model_longer_is_no_stranger(tmp_path: Path) -> None:
+    """Failed before: "a worker does not answer within 20 s", with 1 GB of weights."""
+    assert run_ranks(_joined_late, 2, tmp_path) == ["joined", "joined"]
 
 
 TRAIN = """

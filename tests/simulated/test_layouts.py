@@ -2,6 +2,7 @@
 
 Failed before: a pipeline's first stages kept their losses on the CPU, and a tied weight was untied.
 Local steps that overlap communication hung: two threads started collectives of two communicators.
+Parameter servers, which communicate by Gloo, did not start.
 """
 
 from pathlib import Path
@@ -65,6 +66,7 @@ def test_it_follows_one_process(name: str, alone: dict[int, Any], tmp_path: Path
     ("layout", "words"),
     [
         (Layout(replicas=2), "diloco:every=2,overlap=1"),
+        (Layout(replicas=2), "stale:staleness=0"),
         *(
             pytest.param(layout, words, marks=pytest.mark.nightly)
             for layout in (Layout(replicas=2, shards=2), Layout(replicas=2, tensor=2))
@@ -73,7 +75,7 @@ def test_it_follows_one_process(name: str, alone: dict[int, Any], tmp_path: Path
     ],
     ids=lambda each: each if isinstance(each, str) else f"{each.workers} workers",
 )
-def test_local_steps_are_those_of_gloo(layout: Layout, words: str, tmp_path: Path) -> None:
+def test_synchronization_is_that_of_gloo(layout: Layout, words: str, tmp_path: Path) -> None:
     expected = result(layout, tmp_path / "gloo", words, cpu=True, steps=QUICK_STEPS)
     found = result(layout, tmp_path / "simccl", words, steps=QUICK_STEPS)
     assert_same(found, expected)

@@ -112,11 +112,11 @@ class Groups:
             for slice_number in range(layout.tensor)
         )
 
-    def join_replicas(self, layout: Layout, *, backend: str | None = None) -> None:
+    def join_replicas(self, layout: Layout, *, on_host: bool = False) -> None:
         """Create the groups that synchronize replicas, and the groups of each replica's workers.
 
         They are separate from the engine's groups, because a separate thread communicates in them.
-        `backend` replaces the device's default backend between replicas. All workers call this
+        With `on_host`, replicas communicate from host memory, by Gloo. All workers call this
         together.
         """
         inside = layout.shards * layout.tensor
@@ -131,7 +131,7 @@ class Groups:
                     for stage in range(layout.pipeline)
                     for within in range(inside)
                 ),
-                backend,
+                on_host=on_host,
             )
         if layout.replicas < layout.workers:
             self._copy = self._own_of(
@@ -267,9 +267,12 @@ class Groups:
         self.authenticate()
 
     def _own_of(
-        self, every: Iterable[list[int]], backend: str | None = None
+        self, every: Iterable[list[int]], *, on_host: bool = False
     ) -> "dist.ProcessGroup | None":
         """Create groups, on all workers in the same order; return this worker's group, if any."""
+        # torch asks every group for a backend of the device that the workers are bound to.
+        replaces = on_host and self.device.type != "cpu"
+        backend = f"cpu:gloo,{self.device.type}:gloo" if replaces else None
         with self.health.connecting() as opened:
             made = [(ranks, dist.new_group(ranks, backend=backend)) for ranks in every]
         own = [group for ranks, group in made if self.placement.rank in ranks]
@@ -301,5 +304,10 @@ class Groups:
                 device_id=None if self.device.type == "cpu" else self.device,
             )
         self._proof = MeshProof(
-            self._store, rendezvous.store.port, rendezvous.secret, self.placement, self.device
+            self._store,
+            rendezvous.store.port,
+            rendezvous.secret,
+            self.placement,
+            self.device,
+            self.health.is_over,
         )

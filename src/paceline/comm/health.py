@@ -42,13 +42,17 @@ class GroupHealth:
         self.state_is_spoiled = False
         """Whether an update of the weights may have used what aborted collectives left."""
 
+    def is_over(self) -> bool:
+        """Return whether the groups were aborted, or membership has ended their generation."""
+        return self.connections.shut_down or self._ended()
+
     def check(self, device: torch.device) -> None:
         """Raise `GroupAborted` if the groups of an accelerator were aborted; never waits.
 
         Its aborted collectives raise nothing: they leave partial sums. So what was computed from
         them counts only if the groups still stand afterwards.
         """
-        if device.type != "cpu" and (self.connections.shut_down or self._ended()):
+        if device.type != "cpu" and self.is_over():
             raise GroupAborted("the process groups were aborted during the step")
 
     def check_arrived(self, device: torch.device) -> None:
@@ -133,7 +137,7 @@ class GroupHealth:
         """Return the failure of a process group that explains an error; None without evidence."""
         if isinstance(error, torch.OutOfMemoryError | torch.AcceleratorError):
             return None
-        if self.connections.shut_down or self._ended():
+        if self.is_over():
             return GroupAborted(str(error))
         if isinstance(error, dist.DistError) or self.connections.broken or self._ends_soon():
             return PeerLost(str(error))
@@ -142,7 +146,7 @@ class GroupHealth:
     def explain(self, error: Exception) -> None:
         """Raise `GroupAborted` if an error may come from values of an aborted collective."""
         aborts_silently = dist.is_initialized() and dist.get_backend() != "gloo"
-        if aborts_silently and (self.connections.shut_down or self._ended()):
+        if aborts_silently and self.is_over():
             raise GroupAborted(f"{type(error).__name__}: {error}") from error
 
     def _ends_soon(self) -> bool:

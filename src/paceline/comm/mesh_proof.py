@@ -10,7 +10,8 @@ import hashlib
 import hmac
 import json
 import sys
-from collections.abc import Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 
 import torch
@@ -18,13 +19,15 @@ import torch.distributed as dist
 
 from paceline.comm.collectives import all_gather
 from paceline.comm.connections import Endpoints
-from paceline.comm.group_errors import PeerLost
+from paceline.comm.group_errors import GroupAborted, PeerLost
 from paceline.comm.signing import MAC_BYTES, new_nonce
 from paceline.comm.torch_internals import Store
 from paceline.specs import Placement
 
 PROOF_SECONDS = 20.0
 """Time limit of each round: a stranger may be silent."""
+ARRIVAL_SECONDS = 1800.0
+"""Time limit of the wait for a group's workers before: one may build its model much longer."""
 _NAMING_SECONDS = 2.0
 
 
@@ -42,8 +45,10 @@ class MeshProof:
         secret: bytes,
         placement: Placement,
         device: torch.device,
+        is_over: Callable[[], bool],
     ) -> None:
         self._store, self._store_port = store, store_port
+        self._is_over = is_over
         self._secret, self._placement, self._device = secret, placement, device
         self._rounds = 0
 
@@ -60,7 +65,24 @@ class MeshProof:
         self._store.set(self._endpoints_key(self._placement.rank), json.dumps([*opened]))
         for group in groups:
             if dist.get_world_size(group) > 1:
+                self._await_workers(group)
                 self._prove(group, opened)
+
+    def _await_workers(self, group: dist.ProcessGroup) -> None:
+        """Wait until all workers of a group are here: the time limit of a proof is for strangers.
+
+        The counter is not signed; who changes it can only disturb the start, as before.
+        """
+        key = f"arrived/{self._placement.generation}/{self._rounds}/{group.group_name}"
+        begin, arrived = time.monotonic(), self._store.add(key, 1)
+        while arrived < dist.get_world_size(group):
+            waited = time.monotonic() - begin
+            if self._is_over():
+                raise GroupAborted("the generation ended before all workers were there")
+            if waited > ARRIVAL_SECONDS:
+                raise PeerLost(f"a worker does not arrive within {ARRIVAL_SECONDS:.0f} s")
+            time.sleep(min(max(0.01, waited / 10), 0.5))
+            arrived = self._store.add(key, 0)
 
     def _prove(self, group: dist.ProcessGroup, opened: Collection[Endpoints]) -> None:
         try:
@@ -103,9 +125,11 @@ def _exchange(own: bytes, group: dist.ProcessGroup, device: torch.device) -> lis
     connects pairs when they first communicate: an all-gather connects no more than others do.
     """
     workers = dist.get_world_size(group)
+    by_gloo = "gloo" in dist.get_backend(group)
+    device = torch.device("cpu") if by_gloo else device
     mine = torch.frombuffer(bytearray(own), dtype=torch.uint8).to(device)
     theirs = torch.empty((workers, MAC_BYTES), dtype=torch.uint8, device=device)
-    if dist.get_backend(group) == "gloo":
+    if by_gloo:
         everyone = mine.expand(workers, -1).contiguous()
         work = dist.all_to_all_single(theirs, everyone, group=group, async_op=True)
     else:

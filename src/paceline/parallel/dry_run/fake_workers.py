@@ -164,9 +164,9 @@ class FakeGroups(Groups):
         return self._mesh
 
     def _own_of(
-        self, every: Iterable[list[int]], backend: str | None = None
+        self, every: Iterable[list[int]], *, on_host: bool = False
     ) -> "dist.ProcessGroup | None":
-        del backend
+        del on_host
         mine = next((ranks for ranks in every if self.placement.rank in ranks), None)
         with in_reality():
             return None if mine is None else dist.new_group(mine)

@@ -28,7 +28,7 @@ def sync_hook(
         sync.check_shared_weights(type(parallel_model.model).__name__)
     if not sync.by_engine:
         # Servers keep their part of the weights in host memory and communicate from there.
-        groups.join_replicas(layout, backend="gloo" if sync.has_servers else None)
+        groups.join_replicas(layout, on_host=sync.has_servers)
     transport = Transport(
         groups.replicas,
         groups.device,
