@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from paceline.conformance.session import Session
 
-State = Literal["passed", "failed", "not applicable"]
+State = Literal["passed", "failed", "not resolved", "not applicable"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ def passed(figure: str, **figures: Any) -> Outcome:
 def failed(figure: str, **figures: Any) -> Outcome:
     """Return the outcome of a check that failed."""
     return Outcome("failed", figure, figures)
+
+
+def not_resolved(figure: str, **figures: Any) -> Outcome:
+    """Return the outcome of a check whose measurement is too noisy to decide."""
+    return Outcome("not resolved", figure, figures)
 
 
 def not_applicable(why: str) -> Outcome:

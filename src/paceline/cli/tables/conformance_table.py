@@ -9,7 +9,12 @@ if TYPE_CHECKING:
 
     from paceline.conformance.report import ConformanceReport
 
-_COLORS = {"passed": "green", "failed": "red", "not applicable": "yellow"}
+_COLORS = {
+    "passed": "green",
+    "failed": "red",
+    "not resolved": "yellow",
+    "not applicable": "yellow",
+}
 
 
 def show(report: "ConformanceReport") -> None:
