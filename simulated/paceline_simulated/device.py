@@ -31,5 +31,9 @@ generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_s
 # `module.to` on CUDA keeps each parameter and exchanges its data, which a device of a package
 # cannot (`has_compatible_shallow_copy_type` in c10/core/TensorImpl.h): it would untie weights.
 torch.__future__.set_swap_module_params_on_conversion(True)
+# torch has no meta kernel for these, and an operator without one waits here, but not on CUDA.
+_meta_kernels = torch.library.Library("aten", "IMPL", "Meta")
+for _name in ("_fused_sgd_", "_fused_sgd_.tensor_lr"):
+    _meta_kernels.impl(_name, lambda *_arguments, **_more: None)
 # Stream threads must not ask for the GIL of an interpreter that ends.
 atexit.register(core.halt_all, _PATIENCE_AT_EXIT_MS)

@@ -85,9 +85,8 @@ def test_no_step_counts_whose_sums_an_abort_cut_off(
 ) -> None:
     """The survivor waits in an all-reduce, which the abort ends without an error."""
     run, survived = _trained(tmp_path / "b", "--save-every", "0", VICTIM="1")
-    (regrouped,) = regroups(run)
-    assert (regrouped.lost, regrouped.workers, regrouped.steps_again) == ([1], 1, 0)
-    assert regrouped.source == "members"
+    first = regroups(run)[0]  # on a slow machine the worker's replacement joins, too
+    assert (first.lost, first.steps_again, first.source) == ([1], 0, "members")
     torch.testing.assert_close(survived, undisturbed, rtol=0, atol=1e-6)
 
 

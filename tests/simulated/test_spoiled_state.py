@@ -40,6 +40,7 @@ def exchange(optimizer, *_):
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     if rank == last:
         if len(STEPS) == 7 and "KILLS" in os.environ:
+            torch.accelerator.synchronize()  # the others have its gradient
             os.kill(os.getpid(), signal.SIGKILL)
         dist.send(torch.zeros_like(gradient), 0)
     elif rank == 0:

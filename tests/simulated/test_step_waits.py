@@ -40,8 +40,9 @@ class Case(NamedTuple):
 CASES = {
     "one device": Case(Layout()),
     "replicas": Case(Layout(replicas=2)),
-    "replicas without copies": Case(
-        Layout(replicas=2), copy_every=None, waits=("host_copies.py, wait_for_queued",)
+    "replicas without copies": Case(Layout(replicas=2), copy_every=None),
+    "replicas without copies, fp16, averaged": Case(
+        Layout(replicas=2, precision="fp16"), changes={"average": 0.9}, copy_every=None
     ),
     "replicas, clipped, accumulated": Case(
         Layout(replicas=2, micro_batch=4), changes={"clip": 1.0}

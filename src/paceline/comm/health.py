@@ -16,10 +16,13 @@ import torch.distributed as dist
 
 from paceline.comm.connections import Connections
 from paceline.comm.group_errors import CommunicationError, GroupAborted, PeerLost
+from paceline.comm.update_gate import UpdateGate
 
 _POLL_SECONDS = 0.01
 _UPDATE_SECONDS = 1.0
-"""Maximum time for which an abort waits for a queued update."""
+"""Maximum time for which an abort waits for a queued update that would spoil the state."""
+_GATED_SECONDS = 0.1
+"""The same, for one that the gate would only make a worker repeat."""
 
 
 class GroupHealth:
@@ -39,6 +42,8 @@ class GroupHealth:
         """The end of the last update of the weights, on the device."""
         self._is_updating = False
         self._lock = threading.Lock()
+        self.gate = UpdateGate()
+        """Closed for queued updates before the groups are aborted."""
         self.state_is_spoiled = False
         """Whether an update of the weights may have used what aborted collectives left."""
 
@@ -69,36 +74,50 @@ class GroupHealth:
                 self.check(device)
                 self._is_updating = True
 
-    def end_update(self, device: torch.device) -> None:
-        """Note that an update was queued. One that failed on the way stays begun."""
+    def end_update(self, device: torch.device) -> torch.Event | None:
+        """Note that an update was queued, and return the event that ends it on an accelerator.
+
+        An update that failed on the way stays begun.
+        """
         if device.type != "cpu":
             self._update = torch.accelerator.current_stream(device).record_event()
             self._is_updating = False
+        return self._update
 
     def begin_abort(self) -> None:
         """Prepare to abort the groups, from any thread: from here on, no update begins.
 
-        An update that is still queued at the abort runs on partial sums, so the state is spoiled.
-        One that does not depend on a lost peer ends soon.
+        An update that is still queued at the abort runs on partial sums, unless it reads the gate:
+        the state is taken for spoiled. One that does not depend on a lost peer ends soon.
         """
         with self._lock:
             self.connections.shut_down = True
-        deadline = time.monotonic() + _UPDATE_SECONDS
-        while self._is_updating or not self._is_update_done():
+        seconds = _GATED_SECONDS if self.gate.is_used else _UPDATE_SECONDS
+        deadline = time.monotonic() + seconds
+        while not self._is_update_done():
             if time.monotonic() > deadline:
-                self.state_is_spoiled = True
+                with self._lock:
+                    if not self._is_update_done():
+                        self.gate.close()
+                        self.state_is_spoiled = True
                 return
             time.sleep(_POLL_SECONDS)
 
     def _is_update_done(self) -> bool:
         try:
-            return self._update is None or self._update.query()
+            return not self._is_updating and (self._update is None or self._update.query())
         except torch.AcceleratorError:  # the device has failed, which the training meets itself
             return False
 
+    def forget_updates(self) -> None:
+        """Forget the updates so far: the device has done all, and skipped those of partial sums."""
+        with self._lock:
+            self._update, self._is_updating, self.state_is_spoiled = None, False, False
+
     def begin_generation(self) -> None:
-        """Forget the updates of earlier generations, whose state was restored."""
-        self._update, self._is_updating, self.state_is_spoiled = None, False, False
+        """Begin to train with a restored state."""
+        self.forget_updates()
+        self.gate.open()
 
     def communicating(self) -> AbstractContextManager[None]:
         """Run a part of a step that contains user code.

@@ -200,6 +200,11 @@ def found_inf(scaler: Any, optimizer: torch.optim.Optimizer) -> list[torch.Tenso
     return list(scaler._found_inf_per_device(optimizer).values())
 
 
+def scale_tensors(scaler: Any) -> list[torch.Tensor]:
+    """Return the tensors that a GradScaler changes when it has stepped."""
+    return [scaler._scale, scaler._growth_tracker]
+
+
 def fuse(optimizer: torch.optim.Optimizer) -> None:
     """Let an optimizer that has a fused kernel use it from now on."""
     for group in optimizer.param_groups:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paceline.comm.groups import Groups
-from paceline.comm.host_copies import state_copies, wait_for_queued
+from paceline.comm.host_copies import state_copies
 from paceline.data.loader import Batch, load
 from paceline.data.streams import Cursor, load_stream
 from paceline.parallel.fitted_layout import everybody_has_all
@@ -39,6 +39,7 @@ from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.state.closure import ClosureUpdates
 from paceline.train.state.kept_objects import KeptObjects
 from paceline.train.state.pretrained_weights import load_pretrained
+from paceline.train.state.queued_updates import QueuedUpdates
 from paceline.train.state.training_state import TrainingState
 from paceline.train.state.updates import updates_of
 from paceline.train.state.weight_average import weight_average
@@ -102,9 +103,11 @@ class Stepper:
         self._settling: list[BufferSettling] = []
         """One per update; set by `begin_at`."""
         self._faults, self._may_retire = faults, may_retire
-        self._is_only_copy = faults.regroup and self.keeps_state and not faults.copy_every
-        """Whether survivors of a lost worker continue with their own state, and have no other: no
-        update may be queued behind a sum that the lost worker never joins."""
+        self.queued = QueuedUpdates(
+            *(self.updates, groups, self.cursor, self.average),
+            regroups=faults.regroup and self.keeps_state,
+            has_other_copy=bool(faults.copy_every),
+        )
         self.monitor = self._new_monitor()
         self._open = False
         """Whether a step is in progress."""
@@ -171,7 +174,7 @@ class Stepper:
         if self.cursor is not None and batch.place is not None:
             self.cursor.place = batch.place
         if self.average is not None:
-            self.average.update()
+            self.average.update(unless=self.queued.gate)
         return self._learned.get(self._reported) or nothing_learned(self._groups.device)
 
     @property
@@ -217,16 +220,19 @@ class Stepper:
         if update.clip is not None:
             clip(self.parallel_model, update.clip, self.monitor.squared_norm)
         state_copies.let_end()
-        if self._is_only_copy and self.layout.workers > 1:
-            wait_for_queued(self._groups.device)
-        self._groups.health.begin_update(self._groups.device)
+        # A batch that the loop made is gone, and so is what the loop did with its own objects.
+        repeatable = self.training.data is not None and not self._kept.any_of_user
+        done = (step - 1) * len(self.updates) + self._current
+        self.queued.begin(update, done, repeatable=repeatable)
+        if self.queued.gate is not None:
+            self._buffers.restore_where(self.queued.gate)
         if self.mode.before_step(step):
-            update.scaling.step(update.optimizer, self.monitor.skip)
+            update.scaling.step(update.optimizer, self.queued.skip(self.monitor.skip))
         update.optimizer.zero_grad()
         if update.schedule is not None:
             update.schedule.step()
         self.mode.after_step(step)
-        self._groups.health.end_update(self._groups.device)
+        self.queued.end()
         self._clock.waited(lane.waited_seconds - waited_seconds)
         self._open = False
         self._clock.turn("other")
@@ -304,9 +310,8 @@ class Stepper:
         return Monitor(self.state, *where, self.updates, self._buffers, self._may_retire)
 
     def _sync_hook(self) -> Hook:
-        optimizer, report = self.updates[0].optimizer, self._telemetry.sync_changed
         where = self.sync, self.layout, self._groups, self.parallel_model
-        return sync_hook(*where, optimizer, report)
+        return sync_hook(*where, self.updates[0].optimizer, self._telemetry.sync_changed)
 
     def _new_gradients(self) -> list[GradientComputation]:
         common = (self.training, self.layout, self._groups, self.mode)

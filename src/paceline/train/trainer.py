@@ -199,8 +199,7 @@ class Trainer(WorkerView):
         several files. Plain PyTorch: `model.load_state_dict(safetensors.torch.load_file(path))`.
         """
         self._check_open()
-        to = Export(Path(path), format, file_bytes)
-        self._persist(lambda: self._exported(to))
+        self._persist(lambda: self._exported(Export(Path(path), format, file_bytes)))
 
     def conclude(self) -> Outcome:
         """Save the last state, wait until it is on disk, and return how the training ended.
@@ -227,6 +226,7 @@ class Trainer(WorkerView):
         }
         with stepper.shared_weights(), stepper.parallel_model.evaluating():
             weights = stepper.parallel_model.weights()
+            self._groups.health.check_arrived(self._groups.device)
             export(weights, to, stepper.model, settings, writes=self.is_main)
 
     def _reach(self, step: int, batch: Any) -> None:
@@ -280,7 +280,7 @@ class Trainer(WorkerView):
             if not self._regroup.possible or self._regroup.is_stuck:
                 raise error
             drop_frames(error)
-        why = "a worker joins" if error is None else str(error)
+        why = None if error is None else str(error)
         self._stepper, self._done = self._regroup.recovered(self._stepper, self._done, why)
         self._unsettled = self._after_step.is_due(self._stepper, self._done)
 

@@ -3,7 +3,7 @@
 import torch
 
 from paceline.comm.groups import Groups
-from paceline.comm.torch_internals import found_inf, step_unless
+from paceline.comm.torch_internals import found_inf, scale_tensors, step_unless
 from paceline.specs import Layout
 
 
@@ -55,10 +55,21 @@ class LossScaling:
 
     def step(self, optimizer: torch.optim.Optimizer, unless: torch.Tensor | None = None) -> None:
         """Update the weights, unless a gradient overflowed, or `unless` is 1 on the device."""
-        if self._enabled:
-            self._scaler.step(optimizer)
-            self._scaler.update()
+        if self._enabled and unless is not None:
+            scale = scale_tensors(self._scaler)
+            before = [each.clone() for each in scale]
+            for found in found_inf(self._scaler, optimizer):
+                torch.maximum(found, unless, out=found)
+            self._step_and_scale(optimizer)
+            for now, was in zip(scale, before, strict=True):  # it was no overflow
+                now.copy_(torch.where(unless > 0, was, now))
+        elif self._enabled:
+            self._step_and_scale(optimizer)
         elif unless is not None:
             step_unless(unless, optimizer)
         else:
             optimizer.step()
+
+    def _step_and_scale(self, optimizer: torch.optim.Optimizer) -> None:
+        self._scaler.step(optimizer)
+        self._scaler.update()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from paceline.comm.group_errors import CommunicationError, drop_frames
 from paceline.comm.groups import Groups
+from paceline.comm.host_copies import wait_for_queued
 from paceline.comm.torch_internals import clear_sharding_cache
 from paceline.membership.service import Begin
 from paceline.parallel.fitted_layout import everybody_has_all, fitted
@@ -112,8 +113,14 @@ class Regroup:
         """Wait to join a running training; return the stepper and its step."""
         return self._next("a worker joins")
 
-    def recovered(self, stepper: Stepper, done: int, why: str) -> tuple[Stepper, int]:
-        """Regroup with the current members; return the stepper and its step."""
+    def recovered(self, stepper: Stepper, done: int, why: str | None) -> tuple[Stepper, int]:
+        """Regroup with the current members; return the stepper and its step.
+
+        `why`: what failed; None if nothing did, and a worker joins.
+        """
+        if why is None:
+            wait_for_queued(self._groups.device)  # or the steps on their way would be cut off
+            why = "a worker joins"
         updates = done * len(stepper.updates) + stepper.updates_done
         self._whole = updates if stepper.keeps_state else -1
         self._reached = done
@@ -121,7 +128,8 @@ class Regroup:
         self._stepper = stepper
         before = self._members
         found = self._next(why)
-        self._fruitless = self._fruitless + 1 if self._members == before and found[1] == done else 0
+        no_progress = self._members == before and found[1] == self._reached
+        self._fruitless = self._fruitless + 1 if no_progress else 0
         return found
 
     @property
@@ -145,7 +153,7 @@ class Regroup:
         while True:
             agent.interrupt()  # including background communication threads
             if self._groups.health.state_is_spoiled:
-                self._whole = -1
+                self._settle_updates()
             if self._stepper is not None:
                 self._stepper.release_groups()
             copies = agent.copies
@@ -171,6 +179,19 @@ class Regroup:
             self._write_events(before, begin, restored, time.perf_counter() - began)
             self.got_on()
             return restored.stepper, restored.done
+
+    def _settle_updates(self) -> None:
+        """Find the updates that happened although the groups were aborted behind them."""
+        stepper, self._whole = self._stepper, -1
+        if stepper is None or not stepper.keeps_state:
+            return
+        settled = stepper.queued.settled()
+        if settled is None:
+            return
+        self._reached = settled.updates // len(stepper.updates)
+        if settled.is_whole:
+            self._groups.health.forget_updates()
+            self._whole = settled.updates
 
     def _restore(self, layout: Layout, begin: Begin) -> _Restored:
         training = begin.roster.names[: begin.roster.training]

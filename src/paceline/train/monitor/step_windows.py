@@ -95,10 +95,11 @@ class Unreported:
         for mine, theirs in zip(self._columns(), earlier._columns(), strict=True):
             mine[:0] = theirs
 
-    def forget(self, count: int) -> None:
-        """Drop the first `count` steps, which have been reported."""
+    def keep(self, begin: int, end: int) -> None:
+        """Drop the steps before `begin`, which were reported, and those from `end` on, which do not
+        count."""
         for column in self._columns():
-            del column[:count]
+            column[:] = column[begin : max(begin, end)]
 
     def _columns(self) -> "tuple[list[Any], ...]":
         return self.losses, self.weights, self.samples, self.seconds, self.logged, self.skipped

@@ -150,7 +150,7 @@ class Telemetry:
         while self._summing:
             self._open.put_before(self._summing.pop().steps)
         known = progress.steps + len(self._open)
-        self._open.forget(reported["steps"] - progress.steps)
+        self._open.keep(reported["steps"] - progress.steps, done - progress.steps)
         progress.steps, progress.samples = reported["steps"], reported["samples"]
         progress.seconds, progress.loss = reported["seconds"], reported["loss"]
         self._window_steps = reported["window_steps"]

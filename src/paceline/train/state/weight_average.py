@@ -24,18 +24,25 @@ class WeightAverage:
         self._by_parameter = {
             id(each): average for each, average in zip(learning, self._averages, strict=True)
         }
+        self._decay = decay
         self._average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
 
     def of(self, parameter: torch.Tensor) -> torch.Tensor | None:
         """Return the average of a parameter; None if it does not learn."""
         return self._by_parameter.get(id(parameter))
 
-    def update(self) -> None:
-        """Add the weights after a step; those of the first step begin the average."""
+    @torch.no_grad()
+    def update(self, unless: torch.Tensor | None = None) -> None:
+        """Add the weights after a step, unless `unless` is 1 on the device; those of the first step
+        begin the average."""
         if not self._averages:
             return
         if self.updates == 0:
             foreach_copy_(self._averages, self._weights)
+        elif unless is not None:
+            weight = (1 - unless) * (1 - self._decay)
+            for average, now in zip(self._averages, self._weights, strict=True):
+                average.lerp_(now, weight.to(average.dtype))
         else:
             self._average(self._averages, self._weights, self.updates)
         self.updates += 1
