@@ -45,6 +45,7 @@ class _Steps:
         from paceline.data.streams import Cursor
         from paceline.parallel.step.loss_scaling import LossScaling
         from paceline.specs import Layout
+        from paceline.train.state.kept_objects import KeptObjects
         from paceline.train.state.queued_updates import QueuedUpdates
         from paceline.train.state.updates import Update
         from paceline.train.state.weight_average import WeightAverage
@@ -66,7 +67,10 @@ class _Steps:
         self.average = WeightAverage(0.9, self.model)  # type: ignore[arg-type]
         self.cursor = Cursor()
         self.queued = QueuedUpdates(
-            [self.update], groups, self.cursor, self.average, regroups=True, has_other_copy=False
+            *([self.update], groups, self.cursor, self.average, KeptObjects()),
+            regroups=True,
+            has_other_copy=False,
+            can_repeat=True,
         )
         self.done = 0
 
@@ -75,7 +79,7 @@ class _Steps:
         loss = self.model(torch.full((4, 3), 0.1 * self.done + 0.1, device=self.device)).sum()
         self.update.scaling.scaled(loss).backward()  # type: ignore[no-untyped-call]
         self.update.scaling.unscale(self.update.optimizer)
-        self.queued.begin(self.update, self.done, repeatable=True)
+        self.queued.begin(self.update, self.done)
         if inside is not None:
             inside()
         self.update.scaling.step(self.update.optimizer, self.queued.skip(None))

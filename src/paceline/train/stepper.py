@@ -104,9 +104,10 @@ class Stepper:
         """One per update; set by `begin_at`."""
         self._faults, self._may_retire = faults, may_retire
         self.queued = QueuedUpdates(
-            *(self.updates, groups, self.cursor, self.average),
+            *(self.updates, groups, self.cursor, self.average, self._kept),
             regroups=faults.regroup and self.keeps_state,
             has_other_copy=bool(faults.copy_every),
+            can_repeat=training.data is not None,
         )
         self.monitor = self._new_monitor()
         self._open = False
@@ -220,10 +221,7 @@ class Stepper:
         if update.clip is not None:
             clip(self.parallel_model, update.clip, self.monitor.squared_norm)
         state_copies.let_end()
-        # A batch that the loop made is gone, and so is what the loop did with its own objects.
-        repeatable = self.training.data is not None and not self._kept.any_of_user
-        done = (step - 1) * len(self.updates) + self._current
-        self.queued.begin(update, done, repeatable=repeatable)
+        self.queued.begin(update, (step - 1) * len(self.updates) + self._current)
         if self.queued.gate is not None:
             self._buffers.restore_where(self.queued.gate)
         if self.mode.before_step(step):

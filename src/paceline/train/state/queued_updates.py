@@ -16,6 +16,7 @@ import torch
 from paceline.comm.groups import Groups
 from paceline.comm.host_copies import wait_for_queued
 from paceline.data.streams import Cursor
+from paceline.train.state.kept_objects import KeptObjects
 from paceline.train.state.updates import Update
 from paceline.train.state.weight_average import WeightAverage
 
@@ -81,31 +82,35 @@ class QueuedUpdates:
         groups: Groups,
         cursor: Cursor | None,
         average: WeightAverage | None,
+        kept: KeptObjects,
         *,
         regroups: bool,
         has_other_copy: bool,
+        can_repeat: bool,
     ) -> None:
         """`regroups`: survivors of a lost worker continue with their own state; `has_other_copy`:
-        or with one that was copied before."""
+        or with one that was copied before; `can_repeat`: an earlier batch can be had again."""
         self._groups, self._cursor, self._average = groups, cursor, average
         self._regroups, self._has_other_copy = regroups, has_other_copy
-        self._can_skip = regroups and all(each.can_skip for each in updates)
+        self._can_skip = can_repeat and all(each.can_skip for each in updates)
+        self._kept = kept
         self._queue = deque[_Queued]()
         self.gate: torch.Tensor | None = None
         """1 on the device if it is to skip the current update; None if it need not know."""
 
-    def begin(self, update: Update, done: int, *, repeatable: bool) -> None:
+    def begin(self, update: Update, done: int) -> None:
         """Begin the update after `done` others, if the process groups still stand.
 
-        `repeatable`: an earlier step could be taken again without a loss. If not, or if only the
-        host can skip the update, the host waits for the sums that the update is computed from.
+        If an earlier step could not be taken again without a loss, or if only the host can skip the
+        update, the host waits for the sums that the update is computed from.
         """
         device, health = self._groups.device, self._groups.health
         self.gate = None
         if device.type == "cpu":
             return
         together = self._regroups and self._groups.placement.workers > 1
-        skips = together and self._can_skip and repeatable
+        # What the user's loop did with its own objects after a step is not repeated.
+        skips = together and self._can_skip and not self._kept.any_of_user
         if together and not skips and not self._has_other_copy:
             wait_for_queued(device)
         health.begin_update(device)
