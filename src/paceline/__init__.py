@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from paceline.train.fit import fit, start
     from paceline.train.step_output import StepOutput
     from paceline.train.trainer import Trainer
+    from paceline.user.growing_batch import grow
     from paceline.user.layerwise import LAMB, LARS
     from paceline.user.parameters import Parameters
     from paceline.user.phase import Phase
@@ -37,6 +38,7 @@ __all__ = [
     "Validation",
     "fit",
     "gather",
+    "grow",
     "start",
 ]
 
@@ -54,6 +56,7 @@ _HOME = {
     "Validation": "paceline.user.validation",
     "fit": "paceline.train.fit",
     "gather": "paceline.parallel.step.whole_batch",
+    "grow": "paceline.user.growing_batch",
     "start": "paceline.train.fit",
 }
 

@@ -45,9 +45,8 @@ def test_the_peak_is_that_of_the_engine(layout: Layout, monkeypatch: pytest.Monk
     training = training_of(Path(folder / "train.py"), "training")
     profile = profile_of(training, "gpt", layout)
     engine = Engine.of_paceline(profile, cluster(), layout.precision)
-    predicted = memory(
-        profile, Layouts.of([layout], training.batch), float(training.batch), engine
-    ).total[0]
+    batch = training.first_batch
+    predicted = memory(profile, Layouts.of([layout], batch), float(batch), engine).total[0]
     held = dry_run(training, layout, devices_per_node=layout.workers)
     peak = max(each.memory.peak for each in held.ranks)
     assert 0.8 < predicted / peak < 1.1

@@ -11,7 +11,7 @@ from paceline.learning.rules import batch_rule
 from paceline.report import ReportedRun, render
 from paceline.report.run.learning import learning_of
 from paceline.report.run.sections.batch import batch_figures
-from paceline.specs import Noise, RuleApplied, Run
+from paceline.specs import Grew, Noise, RuleApplied, Run
 from report.folders import BATCH, empty_run, finished, say, started, steps
 
 
@@ -89,3 +89,15 @@ def test_few_measured_steps_say_nothing(tmp_path: Path) -> None:
     run = ReportedRun.read(_run(tmp_path, scale=960, noise=0.1, measured=9))
     assert batch_figures(run.state) is None
     assert "Batch and learning rate" not in render(run.run)
+
+
+def test_a_batch_that_grew_is_told_with_the_steps_that_are_left(tmp_path: Path) -> None:
+    run = _run(tmp_path, scale=960, noise=0.1)
+    event = {"step": 200, "samples": 200 * BATCH, "batch": 2 * BATCH, "steps": 300}
+    say(run, Grew(time=time.time(), node="n1", generation=0, **event))
+    reported = ReportedRun.read(run)
+    assert reported.state.planned_steps == 300
+    assert reported.to_dict()["gradient_noise"]["grew"] == [
+        {"step": 200, "samples": 200 * BATCH, "batch": 2 * BATCH}
+    ]
+    assert f"the batch grew to {2 * BATCH:,} after {200 * BATCH:,} samples" in render(run)

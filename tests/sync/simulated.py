@@ -33,7 +33,7 @@ class Replicas:
                     self.training.data,
                     Batches(
                         order=self.training.sample_order(),
-                        batch=self.training.batch,
+                        batch=self.training.first_batch,
                         steps=self.training.total_steps,
                         workers=count,
                         rank=rank,

@@ -25,7 +25,7 @@ def seen(training: Training) -> int:
     """Samples in all its steps."""
     batches = Batches(
         order=training.sample_order(),
-        batch=training.batch,
+        batch=training.first_batch,
         steps=training.total_steps,
         workers=1,
         rank=0,

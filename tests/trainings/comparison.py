@@ -77,7 +77,7 @@ def plain_steps(training: paceline.Training) -> Iterator[list[Any]]:
     """
     batches = Batches(
         order=training.sample_order(),
-        batch=training.batch,
+        batch=training.first_batch,
         steps=training.total_steps,
         workers=1,
         rank=0,

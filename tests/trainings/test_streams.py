@@ -74,7 +74,7 @@ def plain() -> Trained:
         training,
         lambda model: torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9),
         classified,
-        steps=[list(islice(stream, training.batch)) for _ in range(training.total_steps)],
+        steps=[list(islice(stream, training.first_batch)) for _ in range(training.total_steps)],
     )
 
 

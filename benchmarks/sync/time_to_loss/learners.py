@@ -116,7 +116,9 @@ class Solo:
         self._optimizer = training.optimizer(Parameters(self._model.named_parameters()))
         order = training.sample_order()
         rank = groups.placement.rank if ranks > 1 else 0
-        batches = Batches(order, training.batch, MOST_STEPS, workers=ranks, rank=rank, seed=seed)
+        batches = Batches(
+            order, training.first_batch, MOST_STEPS, workers=ranks, rank=rank, seed=seed
+        )
         self._batches = load(training.data, batches, groups.device, training.form, processes=0)
 
     def step(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 
+from paceline.data.batch_stages import BatchStages
 from paceline.data.order import Order
 from paceline.specs import PacelineError
 from paceline.specs.even_division import slice_of
@@ -32,7 +33,8 @@ class Batches:
     """
 
     order: Order
-    batch: int
+    batch: int | BatchStages
+    """The global batch, or its stages where it changes."""
     steps: int
     workers: int
     rank: int
@@ -47,39 +49,51 @@ class Batches:
     None: the samples themselves are divided over the workers."""
 
     def __post_init__(self) -> None:
-        if self.batch < self.workers:
+        batch = self.stages.smallest
+        if batch < self.workers:
             raise PacelineError(
-                f"the global batch is {self.batch}, but there are {self.workers} workers:"
+                f"the global batch is {batch}, but there are {self.workers} workers:"
                 " some would get no samples",
-                fix=f"use at most {self.batch} workers, or a batch of at least {self.workers}",
+                fix=f"use at most {batch} workers, or a batch of at least {self.workers}",
             )
-        if self.batch < (self.parts or 0):
+        if batch < (self.parts or 0):
             raise PacelineError(
-                f"the global batch is {self.batch}, but it is divided into {self.parts}"
+                f"the global batch is {batch}, but it is divided into {self.parts}"
                 " parts: some would get no samples",
-                fix=f"use parts={self.batch} or fewer, or a batch of at least {self.parts}",
+                fix=f"use parts={batch} or fewer, or a batch of at least {self.parts}",
             )
 
     @cached_property
-    def steps_per_epoch(self) -> int:
-        """Steps in one pass over the data."""
-        return -(-self.order.samples // self.batch)
+    def stages(self) -> BatchStages:
+        """The batch of every step."""
+        if isinstance(self.batch, BatchStages):
+            return self.batch
+        return BatchStages.constant(self.batch, self.order.samples)
 
     def epoch(self, step: int) -> int:
         """Return the epoch of a step, from 0."""
-        return step // self.steps_per_epoch
+        return self.stages.extent(step)[0]
+
+    def epochs_ended(self, step: int) -> int:
+        """Return how many passes over the data this many steps are; 0 in the middle of one."""
+        epoch, begin, _ = self.stages.extent(step)
+        return 0 if begin else epoch
+
+    def begin(self, step: int) -> int:
+        """Return the position in its epoch at which a step's global batch begins."""
+        return self.stages.extent(step)[1]
 
     def counts(self, step: int) -> Counts:
         """Return the sizes of the local and the global batch; steps count from 0."""
-        _, global_samples = self._extent(step)
+        _, _, global_samples = self.stages.extent(step)
         return Counts(len(self._own_slice(global_samples)), global_samples)
 
     def indices(self, step: int) -> list[int]:
         """Return a step's samples: at least one, so that every worker has a gradient."""
-        begin, global_samples = self._extent(step)
+        epoch, begin, global_samples = self.stages.extent(step)
         mine = self._own_slice(global_samples) or range(1)
         positions = range(begin + mine.start, begin + mine.stop)
-        indices: list[int] = self.order.at(self.epoch(step), positions).tolist()
+        indices: list[int] = self.order.at(epoch, positions).tolist()
         return indices
 
     def largest_local_batch(self, global_samples: int) -> int:
@@ -101,11 +115,15 @@ class Batches:
         return self._divided(self.parts, self.rank)
 
     def _own_slice(self, global_samples: int) -> range:
-        return self._whole_slice if global_samples == self.batch else self._slice(global_samples)
+        found = self._slices.get(global_samples)
+        if found is None:
+            found = self._slices[global_samples] = self._slice(global_samples)
+        return found
 
     @cached_property
-    def _whole_slice(self) -> range:
-        return self._slice(self.batch)
+    def _slices(self) -> dict[int, range]:
+        """This worker's slices of batches, by their size: one per stage, and ends of epochs."""
+        return {}
 
     def _slice(self, global_samples: int, rank: int | None = None) -> range:
         rank = self.rank if rank is None else rank
@@ -122,26 +140,21 @@ class Batches:
             return slice_of(things, self.workers, rank)
         return slices_by_speed(things, self.speeds)[rank]
 
-    def _extent(self, step: int) -> tuple[int, int]:
-        begin = step % self.steps_per_epoch * self.batch
-        return begin, min(self.batch, self.order.samples - begin)
-
     def __iter__(self) -> Iterator[list[int]]:
-        step = self.first_step
+        step, at_once = self.first_step, max(1, _AT_ONCE // self.stages.largest)
         while step < self.steps:
-            left = self.steps_per_epoch - step % self.steps_per_epoch
-            count = min(max(1, _AT_ONCE // self.batch), left, self.steps - step)
+            epoch_end = self.stages.step_from((self.epoch(step) + 1) * self.order.samples)
+            count = min(at_once, epoch_end - step, self.steps - step)
             yield from [self.indices(step)] if count == 1 else self._several(step, count)
             step += count
 
     def _several(self, first: int, count: int) -> Iterator[list[int]]:
         """Yield the samples of several steps of one epoch, whose positions form one range."""
-        begin, _ = self._extent(first)
-        last_begin, last_samples = self._extent(first + count - 1)
-        positions = range(begin, last_begin + last_samples)
-        ordered: list[int] = self.order.at(self.epoch(first), positions).tolist()
+        epoch, begin, _ = self.stages.extent(first)
+        _, last_begin, last_samples = self.stages.extent(first + count - 1)
+        ordered: list[int] = self.order.at(epoch, range(begin, last_begin + last_samples)).tolist()
         for step in range(first, first + count):
-            offset, global_samples = self._extent(step)
+            _, offset, global_samples = self.stages.extent(step)
             mine = self._own_slice(global_samples) or range(1)
             yield ordered[offset - begin + mine.start : offset - begin + mine.stop]
 

@@ -119,7 +119,7 @@ class _LocalBatches(IterableDataset[Any]):
     def __iter__(self) -> Iterator[tuple[Any, Place, int | None]]:
         batches, reader = self._batches, Reader(self._stream, self._place)
         for step, positions in enumerate(batches, batches.first_step):
-            begin = step * batches.batch
+            begin = batches.begin(step)
             mine = range(positions[0], positions[-1] + 1)
             hashed = hashlib.blake2b(digest_size=4) if step == batches.first_step else None
             kept = []

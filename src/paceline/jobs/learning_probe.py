@@ -34,7 +34,7 @@ def probe_learning(
     messages: Messages = SILENT,
 ) -> LearningResult:
     """Train for a few steps on this machine, and return the critical batch that they suggest."""
-    batch = load_training(target).batch
+    batch = load_training(target).first_batch
     parts = {"micro_batch": -(-batch // PARTS)} if workers == 1 else {}
     request = TrainingRequest(
         target, layout=parts, saving={"every_steps": 0}, name="learning", runs=runs

@@ -46,13 +46,18 @@ def gain(times: float, tuned_at: float, noise_scale: float | None) -> float:
     return times * (1 + tuned_at / noise_scale) / (1 + times * tuned_at / noise_scale)
 
 
-def in_words(rule: BatchRule, steps: int, tuned_steps: int) -> str:
-    """Return what a rule changes, in one line."""
+def changes_in_words(rule: BatchRule) -> str:
+    """Return what a rule changes in an optimizer."""
     changes = [f"learning rate × {rule.rate_times:.3g}"]
     if rule.betas_power != 1:
         changes.append(f"betas to the power of {rule.betas_power:.3g}")
     if rule.decay_times != 1:
         changes.append(f"weight decay × {rule.decay_times:.3g}")
+    return ", ".join(changes)
+
+
+def in_words(rule: BatchRule, steps: int, tuned_steps: int) -> str:
+    """Return what a rule changes, in one line."""
     samples = (
         "as many samples, since the critical batch is not known"
         if rule.critical_batch is None
@@ -60,6 +65,6 @@ def in_words(rule: BatchRule, steps: int, tuned_steps: int) -> str:
         f" {rule.critical_batch:,.0f}"
     )
     return (
-        f"batch {rule.batch:,}, tuned at {rule.tuned_at:,}: {', '.join(changes)};"
+        f"batch {rule.batch:,}, tuned at {rule.tuned_at:,}: {changes_in_words(rule)};"
         f" {steps:,} steps instead of {tuned_steps:,} ({samples})"
     )

@@ -43,7 +43,7 @@ def measured(
             forward,
             step,
             device=device,
-            sizes=_sizes(min(training.batch, LARGEST_MICRO_BATCH)),
+            sizes=_sizes(min(training.largest_batch, LARGEST_MICRO_BATCH)),
             budget_seconds=budget_seconds,
         )
 
@@ -58,7 +58,7 @@ def uncounted_measured(
         times = uncounted_times(
             *_on_device(training, layout, device),
             device=device,
-            sizes=_sizes(min(training.batch, LARGEST_MICRO_BATCH)),
+            sizes=_sizes(min(training.largest_batch, LARGEST_MICRO_BATCH)),
             budget_seconds=budget_seconds,
         )
         return times, matmul_rate(device, precision[layout.precision])

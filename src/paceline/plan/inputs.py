@@ -99,6 +99,8 @@ class ModelInput:
     steps: int | None
     source: Path | None = None
     """The file with measured times, if any."""
+    note: str | None = None
+    """What a reader must know of the batch."""
 
 
 def cluster_file(request: PlanRequest) -> Path | None:
@@ -184,12 +186,16 @@ def _training_input(
     assert target is not None
     timed = _timed_profile(request.profile, target, cluster)
     profiles: Mapping[Precision, Profile]
+    note = None
     if timed is not None:
         has = {each: timed.precisions[each] for each in precisions if each in timed.precisions}
         profiles, batch, steps = has or timed.precisions, timed.batch, timed.steps
     else:
         training = load_training(target)
-        batch, steps = training.batch, training.total_steps
+        batch, steps = training.largest_batch, training.steps_in_plans
+        if training.grows:
+            first = training.first_batch
+            note = f"the batch grows from {first:,} to {batch:,}: planned for the largest one"
         made = TrainingProfiles(cluster, measure=request.measure)
         profiles = found = {}
         for number, each in enumerate(precisions):
@@ -201,6 +207,7 @@ def _training_input(
         wanted,
         request.steps or equivalent_steps(wanted, batch, steps, request.critical_batch),
         source=(request.profile or DEFAULT_PROFILE) if timed is not None else None,
+        note=note if request.batch is None else None,
     )
 
 

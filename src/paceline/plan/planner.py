@@ -65,6 +65,7 @@ def make_plan(
     counts = requested_node_counts(request, cluster)
     model = requested_model(request, cluster, advance)
     notes = [f"times of the model: {model.source}"] if model.source else []
+    notes += [model.note] if model.note else []
     found = _calibrated(runs, cluster)
     file = cluster_file(request)
     if runs and file is not None:
@@ -103,7 +104,7 @@ class Predictor:
             layout=plan.layout,
             nodes=nodes,
             devices_per_node=devices_per_node,
-            batch=load_training(self._target).batch * batch_times,
+            batch=load_training(self._target).largest_batch * batch_times,
             step_seconds=1.0,  # unused: nothing is fitted
             sync=plan.sync,
         )

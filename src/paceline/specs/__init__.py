@@ -122,7 +122,7 @@ from paceline.specs.runs.fault_events import (
     SurvivedFault,
 )
 from paceline.specs.runs.job import Job, Limits
-from paceline.specs.runs.learning_events import Noise, RuleApplied
+from paceline.specs.runs.learning_events import Grew, Noise, RuleApplied
 from paceline.specs.runs.placement import Placement
 from paceline.specs.runs.roster import JOINS, Member, Roster, worker_in_words
 from paceline.specs.runs.run import BATCH_ALIVE_SECONDS, Run
@@ -165,6 +165,7 @@ __all__ = [
     "Finished",
     "FittedNumber",
     "GpuUsage",
+    "Grew",
     "HeldParameters",
     "Help",
     "Interval",

@@ -57,8 +57,8 @@ class AfterStep:
         """Return whether a validation after a step is still due."""
         if self.validator is None:
             return False
-        last, every = self._training.total_steps, stepper.batches.steps_per_epoch
-        return self.validator.is_due(step, every, last)
+        batches = stepper.batches
+        return self.validator.is_due(step, batches.epochs_ended(step), batches.steps)
 
     def run(self, stepper: Stepper, step: int) -> None:
         """Validate and save, as far as that is due after a step."""

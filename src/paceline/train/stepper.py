@@ -20,15 +20,11 @@ from paceline.parallel.phased_model import PhasedModel
 from paceline.parallel.whole_model import WholeModel
 from paceline.specs import Faults, Layout, SyncSettings
 from paceline.sync.hook import Hook
-from paceline.train.gradients.accumulation import (
-    BatchLoss,
-    GradientComputation,
-    nothing_learned,
-)
+from paceline.train.gradients.accumulation import BatchLoss, GradientComputation, nothing_learned
+from paceline.train.gradients.batch_plan import BatchPlan
 from paceline.train.gradients.buffer_settling import BufferSettling
 from paceline.train.gradients.buffers import Buffers
 from paceline.train.gradients.canonical_parts import gradient_computation
-from paceline.train.gradients.divided_batches import divided_batches
 from paceline.train.gradients.gradient_noise import gradient_noise
 from paceline.train.gradients.made_batch import made_batch
 from paceline.train.gradients.metric_objects import check_metrics
@@ -69,8 +65,10 @@ class Stepper:
         """The place in the stream after the last step, if the data is one."""
         self._kept = KeptObjects() if kept is None else kept
         self._clock = telemetry.clock
-        self.batches = divided_batches(training, layout, groups.placement, sync, first_step=0)
-        share = self.batches.largest_local_batch(min(training.batch, self.batches.order.samples))
+        self.batch_plan = BatchPlan(training, groups, telemetry.write_once)
+        self._kept.keep_with_weights("batch", self.batch_plan)
+        self.batches = self.batch_plan.divided(layout, groups.placement, sync, done=0)
+        share = self.batches.largest_local_batch(self.batch_plan.largest)
         # Arrange the model before building the optimizer: sharding replaces the parameters.
         self.parallel_model: ParallelModel = parallelize(
             training, layout, groups, largest_local_batch=share, sync=sync, clock=self._clock
@@ -79,9 +77,7 @@ class Stepper:
             given, says = Pretrained.of(training.pretrained), groups.placement.rank == 0
             load_pretrained(given, self.parallel_model, says=says)
         self.model = self.parallel_model.model
-        self.updates = updates_of(
-            training, self.parallel_model, layout, groups, sync, telemetry.write_once
-        )
+        self.updates = updates_of(self.batch_plan, self.parallel_model, layout, groups, sync)
         """The updates of a step: one, or one per phase."""
         self.updates_done = 0
         """Updates of the next step that are done: an interrupted step continues after them."""
@@ -94,9 +90,7 @@ class Stepper:
         check_metrics(training.validation, layout)
         self.average = weight_average(training.average, self.parallel_model, sync)
         self.mode = self._sync_hook()
-        self._noise = gradient_noise(
-            training, layout, groups, self.mode, self.model, telemetry.write_once
-        )
+        self._noise = gradient_noise(self.batch_plan, layout, groups, self.mode, self.model)
         self._gradients: list[GradientComputation] = []
         """One per update; set by `begin_at`, after the batches are divided among the workers."""
         self._buffers = Buffers(self.model)
@@ -125,13 +119,14 @@ class Stepper:
         assert isinstance(self.parallel_model, WholeModel)
         self.layout = layout
         self.parallel_model.rejoin(layout)
+        self._noise.begin(layout)  # others may never join its sums, which a state would wait for
         self.mode = self._sync_hook()
         self.monitor = self._new_monitor()
 
     def begin_at(self, step: int, updates_done: int = 0) -> None:
         """Divide the batches after a step among the current workers. All call this together."""
-        common = (self.training, self.layout, self._groups.placement, self.sync)
-        self.batches = divided_batches(*common, first_step=step)
+        where = self.layout, self._groups.placement, self.sync
+        self.batches = self.batch_plan.divided(*where, done=step)
         self._gradients = self._new_gradients()
         self._settling = [self._new_settling() for _ in self.updates]
         self.updates_done = updates_done
@@ -176,6 +171,8 @@ class Stepper:
             self.cursor.place = batch.place
         if self.average is not None:
             self.average.update(unless=self.queued.gate)
+        if self.batch_plan.advanced(step):
+            self.begin_at(step)
         return self._learned.get(self._reported) or nothing_learned(self._groups.device)
 
     @property

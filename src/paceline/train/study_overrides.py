@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.specs import Job, PacelineError
-from paceline.train.state.tuned_batch import Compressed
+from paceline.train.state.tuned_batch import Compressed, evenly
 from paceline.user.training import Training
 
 
@@ -26,11 +26,16 @@ def as_studied(training: Training, job: Job) -> Training:
             " rules for the batch already",
             fix="leave tuned_at=… out of the training that is studied, and give its own batch",
         )
-    batch = job.batch_times * own.batch
+    if own.grows:
+        raise PacelineError(
+            "a study of larger batches was asked for, but Training(batch=…) grows",
+            fix=f"give the training that is studied one batch, such as batch={own.first_batch}",
+        )
+    batch = job.batch_times * own.first_batch
     if job.scale_rate:
         # By the rules of `learning/rules.py`, which count steps in the batch that was tuned.
         times = 1 if job.equal_samples else job.batch_times
-        large = replace(own, batch=batch, tuned_at=own.batch)
+        large = replace(own, batch=batch, tuned_at=own.first_batch)
         return large if times == 1 else replace(large, steps=times * own.total_steps, epochs=None)
     large = replace(own, batch=batch)
     if job.equal_samples:
@@ -46,7 +51,8 @@ def _hastened(large: Training, own: Training) -> Training:
         schedule, steps = each.schedule, (own.total_steps // every, large.total_steps // every)
         if schedule is None:
             return each
-        return replace(each, schedule=lambda optimizer: Compressed(schedule(optimizer), *steps))
+        own_steps = evenly(*steps)
+        return replace(each, schedule=lambda optimizer: Compressed(schedule(optimizer), own_steps))
 
     if large.phases is None:
         changed: Training = hastened(large, 1)

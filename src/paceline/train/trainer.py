@@ -60,8 +60,6 @@ class Trainer(WorkerView):
     ) -> None:
         sync = (sync or default_sync()).for_replicas(layout.replicas)
         self.training = training
-        self.steps = training.total_steps
-        """Number of steps of this training."""
         self._groups = groups
         self._clock = telemetry.clock
         self._telemetry = telemetry
@@ -116,7 +114,7 @@ class Trainer(WorkerView):
     @property
     def epoch(self) -> int:
         """Number of complete passes over the data: the epoch of the next step, from 0."""
-        return self._done // self._stepper.batches.steps_per_epoch
+        return self._stepper.batches.epoch(self._done)
 
     @property
     def stopped_early(self) -> str | None:
@@ -219,7 +217,7 @@ class Trainer(WorkerView):
         stepper = self._stepper
         settings = {
             "steps": self._done,
-            "batch": self.training.batch,
+            "batch": stepper.batch_plan.batch,
             "seed": self.training.seed,
             "layout": stepper.layout.model_dump(),
             "average": self.training.average,
@@ -324,7 +322,7 @@ class Trainer(WorkerView):
         self._begun = True
         self._telemetry.started(
             parameters=self._stepper.parallel_model.size,
-            batch=self.training.batch,
+            batch=self.training.first_batch,
             steps=self.steps,
             startup_seconds=age_seconds(),
         )

@@ -39,6 +39,11 @@ class WorkerView:
         """This worker's device."""
         return self._groups.device
 
+    @property
+    def steps(self) -> int:
+        """Number of steps of this training; it falls when the batch grows by the noise."""
+        return self._stepper.batches.steps
+
     def print(self, *values: Any, **settings: Any) -> None:
         """Print on worker 0 only, as the built-in `print`."""
         if self.is_main:

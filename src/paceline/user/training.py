@@ -1,9 +1,8 @@
 """The user's description of a training, written once for any number of devices."""
 
-import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from paceline.data.batch_stages import BatchStages
 from paceline.data.collation.form import BatchForm, Collate, Cut, Size, Split
 from paceline.data.order import Order, Sequential
 from paceline.data.order_choice import order_of
@@ -20,6 +20,15 @@ from paceline.learning.critical_batch import samples_times
 from paceline.specs import PacelineError
 from paceline.user.buffer_rules import BufferRules, check_rules
 from paceline.user.data_checks import check_without_index, samples_of
+from paceline.user.field_checks import OF_PHASES, check_fields, check_functions
+from paceline.user.growing_batch import (
+    Batch,
+    Growth,
+    TunedSamples,
+    check_can_grow,
+    check_stages,
+    plan_of,
+)
 from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase, check_phases, of_phases
 from paceline.user.pretrained import Pretrained
@@ -29,8 +38,7 @@ Measure = Callable[[Any, Any], torch.Tensor]
 """`measure(output, target)`: return a scalar, the mean over the samples of the batch."""
 
 
-_OF_PHASES = ("loss", "optimizer", "clip", "schedule")
-"""Fields that each phase has instead of the training."""
+_NUMBERS = ("batch", "tuned_at", "epochs", "steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +54,9 @@ class Training:
     None: your own loop makes the batches."""
     optimizer: Callable[[Parameters], torch.optim.Optimizer] = of_phases
     """Build the optimizer for the given parameters; `.named()` yields them with their names."""
-    batch: int
-    """Global batch: samples per optimizer step over all workers."""
+    batch: Batch
+    """Global batch: samples per optimizer step over all workers. `{0: 128, 1_000_000: 512}`: from
+    this sample on. `paceline.grow(128, to=4096)`: by the measured gradient noise."""
     tuned_at: int | None = None
     """The batch that rate, betas, weight decay, schedule and steps were tuned at, if that is
     another one: rules then change them for `batch`, and a line says how."""
@@ -57,9 +66,11 @@ class Training:
     epochs: int | None = None
     """Number of passes over the data. Give this or `steps`."""
     steps: int | None = None
-    """Number of optimizer steps. Give this or `epochs`."""
+    """Number of optimizer steps; if the batch grows, of the first one: larger steps then have as
+    many samples together. Give this or `epochs`."""
     schedule: Callable[[torch.optim.Optimizer], LRScheduler] | None = None
-    """Build the learning-rate schedule, which advances once per optimizer step."""
+    """Build the learning-rate schedule, which advances once per optimizer step; if the batch grows,
+    once per step of the first one."""
     clip: float | None = None
     """Clip the gradient to this norm over all parameters."""
     collate: Collate | None = None
@@ -103,15 +114,15 @@ class Training:
         def __new__(cls, *values: object, **given: object) -> "Training":
             """Name a field that is unknown or missing; copying gives none at all."""
             if values or given:
-                _check_fields(given, positional=len(values))
+                check_fields(fields(cls), given, positional=len(values))
             return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        self._check_functions()
+        check_functions(self)
         if self.pretrained is not None:
             Pretrained.of(self.pretrained)
         if self.phases is not None:
-            check_phases(self.phases, [name for name in _OF_PHASES if self._is_given(name)])
+            check_phases(self.phases, [name for name in OF_PHASES if self._is_given(name)])
         if self.has_index:
             samples_of(self.data)
         else:
@@ -139,7 +150,16 @@ class Training:
                 f"Training(critical_batch={self.critical_batch!r}) is no number of samples",
                 fix="give the one that a report suggests, or leave critical_batch=… out",
             )
-        for name in ("batch", "tuned_at", "epochs", "steps"):
+        if isinstance(self.batch, Mapping):
+            check_stages(self.batch)
+        check_can_grow(
+            self.batch,
+            makes_data=self.data is None,
+            phases=self.phases is not None,
+            noise_every=self.noise_every,
+        )
+        grows = isinstance(self.batch, Mapping | Growth)
+        for name in ("tuned_at", "epochs", "steps") if grows else _NUMBERS:
             value = getattr(self, name)
             if value is not None and not isinstance(value, int):
                 raise PacelineError(
@@ -148,30 +168,6 @@ class Training:
             if value is not None and value < 1:
                 raise PacelineError(
                     f"Training({name}={value}) trains nothing", fix=f"give {name} of at least 1"
-                )
-
-    def _check_functions(self) -> None:
-        if isinstance(self.model, nn.Module):
-            raise PacelineError(
-                f"Training(model=…) is a {type(self.model).__name__} that is built already,"
-                " but each worker must build its own",
-                fix=f"write model=lambda: {type(self.model).__name__}(…)",
-            )
-        if isinstance(self.optimizer, torch.optim.Optimizer):
-            name = type(self.optimizer).__name__
-            raise PacelineError(
-                f"Training(optimizer=…) is a {name} that is built already, but each worker builds"
-                " one for its own parameters",
-                fix=f"write optimizer=lambda parameters: torch.optim.{name}(parameters, lr=…)",
-            )
-        optional = ("collate", "size", "cut", "split", "weight", "schedule", "order")
-        for name in ("model", "loss", "optimizer", *optional):
-            missing = name in optional and getattr(self, name) is None
-            if not missing and not callable(getattr(self, name)):
-                kind = type(getattr(self, name)).__name__
-                raise PacelineError(
-                    f"Training({name}=…) is of type {kind}, which cannot be called",
-                    fix=f"give a function: {name}=lambda …",
                 )
 
     def _check_evaluation(self) -> None:
@@ -214,7 +210,7 @@ class Training:
         if self.has_index:
             return samples_of(self.data)
         if self.steps is not None:
-            return self.steps * (self.tuned_at or self.batch)
+            return self.steps * self.own_batch
         assert self.stream is not None
         return (self.epochs or 1) * (self.stream.length or 1)
 
@@ -236,53 +232,75 @@ class Training:
         return order_of(self.data, self.samples, self.seed, self.shuffle, self.order)
 
     @property
+    def grows(self) -> bool:
+        """Whether the batch changes while training."""
+        return isinstance(self.batch, Growth) or len(plan_of(self.batch)) > 1
+
+    @property
+    def first_batch(self) -> int:
+        """The batch of the first step."""
+        return plan_of(self.batch)[0][1]
+
+    @property
+    def largest_batch(self) -> int:
+        """The largest batch that a step may have."""
+        if isinstance(self.batch, Growth):
+            return self.batch.to
+        return max(batch for _, batch in plan_of(self.batch))
+
+    @property
+    def own_batch(self) -> int:
+        """The batch that steps, schedule and the optimizer's settings belong to."""
+        return self.tuned_at or self.first_batch
+
+    @property
+    def stages(self) -> BatchStages:
+        """The stages of the batch, as far as they are known before training."""
+        return BatchStages(self.sample_order().samples, plan_of(self.batch))
+
+    @property
+    def tuned_samples(self) -> TunedSamples:
+        """What samples of larger batches are worth."""
+        return TunedSamples(self.tuned_at, self.critical_batch)
+
+    @property
     def total_steps(self) -> int:
         """Number of optimizer steps of this training."""
+        if self.grows:
+            return self.steps_in(self.stages)
         if self.tuned_at is None:
             return self.tuned_steps
-        steps = self.steps_with_equal_samples(self.batch)
+        steps = self.steps_with_equal_samples(self.first_batch)
         if self.critical_batch is None:
             return steps
-        return math.ceil(steps * samples_times(self.batch, self.tuned_at, self.critical_batch))
+        return math.ceil(
+            steps * samples_times(self.first_batch, self.tuned_at, self.critical_batch)
+        )
+
+    @property
+    def steps_in_plans(self) -> int:
+        """Number of steps for a plan, which has one batch: the largest one."""
+        return self.steps_with_equal_samples(self.largest_batch) if self.grows else self.total_steps
+
+    def steps_in(self, stages: BatchStages) -> int:
+        """Return the number of steps in stages of a growing batch."""
+        own = BatchStages.constant(self.own_batch, stages.epoch_samples)
+        samples = own.position(self.tuned_steps)
+        return stages.step_from(self.tuned_samples.position(stages, samples))
 
     @property
     def tuned_steps(self) -> int:
         """The same with the batch that it was tuned at."""
-        batch = self.tuned_at or self.batch
         if self.steps is not None:
             return self.steps
         if not self.has_index:
-            return -(-self.samples // batch)
+            return -(-self.samples // self.own_batch)
         assert self.epochs is not None
-        return self.epochs * -(-self.sample_order().samples // batch)
+        return self.epochs * -(-self.sample_order().samples // self.own_batch)
 
     def steps_with_equal_samples(self, batch: int) -> int:
         """Return the steps with this batch that see the samples of the tuned ones; the last batch
         of an epoch may be smaller."""
-        own, epoch = self.tuned_at or self.batch, self.sample_order().samples
-        epochs, steps = divmod(self.tuned_steps, -(-epoch // own))
-        return epochs * -(-epoch // batch) + -(-min(steps * own, epoch) // batch)
-
-
-def _check_fields(given: dict[str, object], *, positional: int) -> None:
-    """Raise if a field of `Training` is unknown or missing, or given without its name."""
-    known = {each.name: each for each in fields(Training)}
-    if positional:
-        raise PacelineError(
-            "Training(…) was given a value without a name", fix="name every field: model=…, loss=…"
-        )
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise PacelineError(
-                f"Training has no field {name}",
-                fix=f"did you mean {near[0]}=…?" if near else f"fields: {', '.join(known)}",
-            )
-    needed = [name for name, each in known.items() if each.default in (MISSING, of_phases)]
-    if given.get("phases") is not None:
-        needed = [name for name in needed if name not in _OF_PHASES]
-    missing = [name for name in needed if name not in given]
-    if missing:
-        raise PacelineError(
-            f"Training(…) has no {' and no '.join(missing)}", fix=f"give {missing[0]}=…"
-        )
+        epoch = self.sample_order().samples
+        samples = BatchStages.constant(self.own_batch, epoch).position(self.tuned_steps)
+        return BatchStages.constant(batch, epoch).step_from(samples)

@@ -100,6 +100,9 @@ class Validation:
             return saving
         return saving.model_copy(update={"keep_best": " ".join(self.compared)})
 
-    def steps_between(self, steps_per_epoch: int) -> int:
-        """Return the number of steps between validations."""
-        return self.every_steps or (self.every_epochs or 1) * steps_per_epoch
+    def is_due(self, step: int, epochs_ended: int) -> bool:
+        """Return whether to validate after a step; `epochs_ended`: how many passes over the data
+        end with it, 0 if none does."""
+        if self.every_steps:
+            return step % self.every_steps == 0
+        return epochs_ended > 0 and epochs_ended % (self.every_epochs or 1) == 0

@@ -75,10 +75,11 @@ def check(
 def _divided(training: Training, layout: Layout) -> Finding:
     """Refuse a batch that cannot be divided."""
     workers = layout.data_workers
-    Batches(training.sample_order(), training.batch, training.total_steps, workers, rank=0)
-    return Finding(
-        "batch", "ok", f"{training.batch} samples per step, divided over {count(workers, 'worker')}"
-    )
+    Batches(training.sample_order(), training.stages, training.total_steps, workers, rank=0)
+    samples = f"{training.first_batch} samples per step"
+    if training.grows:
+        samples += f" at first and up to {training.largest_batch} later"
+    return Finding("batch", "ok", f"{samples}, divided over {count(workers, 'worker')}")
 
 
 def _values(subject: Subject, few: FewSamples) -> Iterator[Finding]:

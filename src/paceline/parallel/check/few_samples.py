@@ -26,7 +26,7 @@ class FewSamples:
     def of(cls, training: Training, device: torch.device) -> "FewSamples":
         """Decode the samples with which the training begins."""
         order = training.sample_order()
-        count = min(_SAMPLES, training.batch, order.samples)
+        count = min(_SAMPLES, training.first_batch, order.samples)
         if not training.has_index:
             return cls(training, training.first(count), device)
         indices = order.at(0, range(count)).tolist()

@@ -75,7 +75,7 @@ def dry_run(
         layout=layout,
         nodes=layout.workers // devices_per_node,
         devices_per_node=devices_per_node,
-        batch=training.batch,
+        batch=training.largest_batch,
         **facts,
         ranks=tuple(reports),
         seconds=time.perf_counter() - begin,

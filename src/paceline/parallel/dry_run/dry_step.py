@@ -54,7 +54,7 @@ class DryWorker:
         self._groups = groups
         self._batches = batches = Batches(
             order=Sequential(training.samples),
-            batch=training.batch,
+            batch=training.largest_batch,
             steps=training.total_steps,
             workers=layout.data_workers,
             rank=layout.data_rank(placement.rank),

@@ -17,6 +17,7 @@ from paceline.specs import (
     Evaluated,
     Failed,
     Finished,
+    Grew,
     Logged,
     Lost,
     Noise,
@@ -168,8 +169,8 @@ class Generation:
     evaluations: list[Evaluated] = field(default_factory=list)
     metrics: MetricSeries = field(default_factory=MetricSeries)
     """Logged metrics, and those of evaluations."""
-    learning: list[Noise | RuleApplied] = field(default_factory=list)
-    """Measured gradient noise, and settings that were changed for the batch."""
+    learning: list[Noise | RuleApplied | Grew] = field(default_factory=list)
+    """Measured gradient noise, settings that were changed for the batch, and its growths."""
     finished: Finished | None = None
     ended: Ended | None = None
     _resumed: int | None = field(default=None, repr=False)
@@ -221,6 +222,12 @@ class Generation:
             return self.regrouped.workers
         return self.started[0].workers if self.started else len(self.workers) or None
 
+    @property
+    def planned_steps(self) -> int:
+        """Number of steps of the run, which falls when the batch grows; there is a `started`."""
+        grown = [event.steps for event in self.learning if isinstance(event, Grew)]
+        return min([self.started[0].steps, *grown])
+
     def use(self, event: Usage) -> None:
         """Add a node's resource usage."""
         self.usage.setdefault(event.node, NodeUse(event.node)).take(event)
@@ -243,7 +250,9 @@ class Generation:
                     self._worker(rank, event.node, heard_at)
             case Steps():
                 self.columns.add(event)
-            case SyncChanged() | Evaluated() | Logged() | Noise() | RuleApplied() | Traced():
+            case (
+                SyncChanged() | Evaluated() | Logged() | Traced() | Noise() | RuleApplied() | Grew()
+            ):
                 self._take_found(event)
             case Failed() | Finished() | Ended():
                 self._take_end(event)
@@ -257,7 +266,7 @@ class Generation:
                 worker.begin = self._begin
 
     def _take_found(
-        self, event: SyncChanged | Evaluated | Logged | Noise | RuleApplied | Traced
+        self, event: SyncChanged | Evaluated | Logged | Traced | Noise | RuleApplied | Grew
     ) -> None:
         if isinstance(event, SyncChanged):
             self.sync_changes.append(event)
@@ -266,10 +275,10 @@ class Generation:
             self.metrics.add(event)
         elif isinstance(event, Logged):
             self.metrics.add(event)
-        elif isinstance(event, Noise | RuleApplied):
-            self.learning.append(event)
-        else:
+        elif isinstance(event, Traced):
             self.traced.append(event)
+        else:
+            self.learning.append(event)
 
     def _take_end(self, event: Failed | Finished | Ended) -> None:
         if isinstance(event, Failed):

@@ -26,6 +26,7 @@ from paceline.specs import (
     Evaluated,
     Failed,
     Finished,
+    Grew,
     Job,
     Noise,
     NotSaved,
@@ -243,8 +244,8 @@ class RunState:
         return {name: series for name, series in found.items() if series.step}
 
     @property
-    def learning(self) -> list[Noise | RuleApplied]:
-        """Measured gradient noise, and settings changed for the batch, in all starts."""
+    def learning(self) -> list[Noise | RuleApplied | Grew]:
+        """Gradient noise, settings changed for the batch, and its growths, in all starts."""
         return [each for start in self._all for each in start.learning]
 
     @property
@@ -266,7 +267,7 @@ class RunState:
     @property
     def planned_steps(self) -> int | None:
         """Number of steps that the run will take; None before the first worker starts."""
-        return next((each.started[0].steps for each in self._all[::-1] if each.started), None)
+        return next((each.planned_steps for each in self._all[::-1] if each.started), None)
 
     @property
     def quiet_seconds(self) -> float:

@@ -21,7 +21,7 @@ from paceline.specs.runs.fault_events import (
     SickDevice,
     Slow,
 )
-from paceline.specs.runs.learning_events import Noise, RuleApplied
+from paceline.specs.runs.learning_events import Grew, Noise, RuleApplied
 
 Outcome = Literal["finished", "stopped", "interrupted", "preempted"]
 """`stopped`: a user asked for it, and the run ended at a step boundary. `interrupted`: the time
@@ -282,6 +282,7 @@ AnyEvent = Annotated[
     | Logged
     | Noise
     | RuleApplied
+    | Grew
     | Workers
     | Usage
     | Saved

@@ -35,3 +35,17 @@ class RuleApplied(Event):
     steps: Whole
     tuned_steps: Whole
     """Steps that the training would have had at the batch that it was tuned at."""
+
+
+class Grew(Event):
+    """The global batch grew by the measured gradient noise. From worker 0's node."""
+
+    kind: Literal["grew"] = "grew"
+    step: Whole
+    """The last step with the smaller batch."""
+    samples: Whole
+    """Samples trained on until then."""
+    batch: Whole
+    """The larger batch."""
+    steps: Whole
+    """Planned steps of the run, with it."""

@@ -83,7 +83,7 @@ class Checkpointing:
     def before_step(self, stepper: Stepper, step: int, batch: Batch) -> None:
         """Write a step's samples to the ledger, before any weight can depend on them."""
         if self._ledger is not None:
-            epoch = (step - 1) // stepper.batches.steps_per_epoch
+            epoch = stepper.batches.epoch(step - 1)
             made = batch.samples if self._training.data is None else 0
             self._ledger.entering(step, epoch, batch.ids, made)
 

@@ -250,7 +250,7 @@ class Regroup:
     ) -> None:
         if before is not None:
             self._tell_others(before, begin, restored, seconds)
-        self._telemetry.restarted(seconds)
+        self._telemetry.restarted(seconds, restored.stepper.batches.steps)
 
     def _tell_others(
         self, before: Roster, begin: Begin, restored: _Restored, seconds: float

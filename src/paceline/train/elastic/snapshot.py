@@ -44,11 +44,11 @@ def snapshot_of(
 def data_identity(training: Training) -> dict[str, int]:
     """Return the values that determine a training's sample order."""
     if not training.has_index:  # the number of steps may change
-        return {"batch": training.batch, "seed": training.seed}
+        return {"batch": training.first_batch, "seed": training.seed}
     order = training.sample_order()
     return {
         "samples": order.samples,
-        "batch": training.batch,
+        "batch": training.first_batch,
         "seed": training.seed,
         "order": fingerprint(order),
     }

@@ -36,19 +36,19 @@ def gradient_computation(
     """Return this worker's gradient computation for the mode. All workers call this together."""
     if not isinstance(mode, CanonicalHook):
         return GradientComputation(training, layout, groups, mode, scaling, noise, batches, phase)
-    _check_size(layout, batches)
+    _check_size(layout, batches, training.largest_batch)
     mode.divide(batches.own_parts)
     return CanonicalGradients(training, layout, groups, mode, scaling, noise, batches)
 
 
-def _check_size(layout: Layout, batches: Batches) -> None:
+def _check_size(layout: Layout, batches: Batches, largest_batch: int) -> None:
     assert batches.parts is not None
-    size = -(-batches.batch // batches.parts)
+    size = -(-largest_batch // batches.parts)
     if size > (layout.micro_batch or size):
         raise PacelineError(
             f"micro_batch={layout.micro_batch} was given together with canonical:parts="
             f"{batches.parts}, but each part is one forward, of up to {size} samples here",
-            fix=f"use parts={-(-batches.batch // (layout.micro_batch or 1))} or more, or leave"
+            fix=f"use parts={-(-largest_batch // (layout.micro_batch or 1))} or more, or leave"
             " micro_batch out",
         )
 
@@ -80,7 +80,8 @@ class CanonicalGradients(GradientComputation):
                     (losses[number],) = parallel_model.learn([part], minimize)
         if norms:
             each = [weights.each[number] for number in mine]
-            self.noise.learned(step, norms, each, weights.whole(batch), self.scaling.factor)
+            whole_weight, slots = weights.whole(batch), (list(mine), every)
+            self.noise.learned(step, norms, each, whole_weight, self.scaling.factor, slots)
         mean = (losses * weights.each).sum() / weights.each.sum().clamp(min=1e-9)
         return BatchLoss(mean, losses, weights.each)
 

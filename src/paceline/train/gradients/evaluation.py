@@ -40,7 +40,7 @@ def evaluate(
 ) -> Evaluation:
     """Return the mean loss and metrics over a dataset, without changing the model."""
     samples = samples_of(data)
-    batch = max(training.batch, layout.data_workers)
+    batch = max(training.first_batch, layout.data_workers)
     batches = Batches(
         order=Sequential(samples),
         batch=batch,

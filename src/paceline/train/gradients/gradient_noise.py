@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,22 +15,22 @@ from paceline.learning.noise_scale import variance_and_signal
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.step.part_norms import PartNorms
 from paceline.parallel.step.whole_batch import gather_calls
-from paceline.specs import Layout, Noise
+from paceline.specs import Layout, Noise, PacelineError
 from paceline.sync.hook import Hook
 from paceline.sync.modes.canonical.hook import CanonicalHook
-from paceline.user.training import Training
+from paceline.train.gradients.batch_plan import BatchPlan
+from paceline.train.gradients.noise_growth import Unread
 
 MOST_UNWRITTEN = 10
 """Measured steps in an event."""
 
 
 def gradient_noise(
-    training: Training,
+    plan: BatchPlan,
     layout: Layout,
     groups: Groups,
     mode: Hook,
     model: nn.Module,
-    write_once: Callable[..., None],
 ) -> "GradientNoise":
     """Return what measures the noise of a training, or never measures where that has no meaning.
 
@@ -39,8 +39,14 @@ def gradient_noise(
     """
     normalizes = any(isinstance(each, BatchNormLayer) for each in model.modules())
     is_exact = mode.settings.by_engine or isinstance(mode, CanonicalHook)
-    every = training.noise_every if is_exact and not normalizes else 0
-    return GradientNoise(layout, groups, every, write_once)
+    every = plan.training.noise_every if is_exact and not normalizes else 0
+    if plan.growth is not None and not every:
+        conflict = "batch normalization" if normalizes else f"--sync {mode.settings.mode}"
+        raise PacelineError(
+            f"paceline.grow was given with {conflict}, where no gradient noise is measured",
+            fix="give the batch by sample, such as batch={0: 128, 1_000_000: 512}",
+        )
+    return GradientNoise(layout, groups, every, plan)
 
 
 class GradientNoise:
@@ -51,10 +57,17 @@ class GradientNoise:
     """
 
     def __init__(
-        self, layout: Layout, groups: Groups, every: int, write_once: Callable[..., None]
+        self,
+        layout: Layout,
+        groups: Groups,
+        every: int,
+        plan: BatchPlan,
     ) -> None:
         self._layout, self._groups = layout, groups
-        self._every, self._write_once = every, write_once
+        self._every, self._write_once = every, plan.write_once
+        self._plan, self._growth = plan, plan.growth
+        if self._growth is not None:
+            self._growth.unread = self._unread
         self._open: tuple[int, DelayedReading, torch.Tensor] | None = None
         """The step in progress, if it is measured: its number, the sum over the workers of what
         `learned` says, and the weight of the global batch."""
@@ -67,6 +80,11 @@ class GradientNoise:
         """Begin with the workers of a generation; a sum of earlier ones may never end."""
         self._layout, self._open = layout, None
         self._on_their_way.clear()
+        if self._growth is not None:
+            self._growth.agreed = 0  # perhaps not by all: some may not have read the sum
+            for step, summed, whole in self._growth.resumed():
+                readings = [DelayedReading(torch.tensor(each)) for each in (summed, whole)]
+                self._on_their_way.append((step, readings[0], readings[1]))
         self._write()
 
     def norms(self, parallel_model: ParallelModel, step: int, parts: int) -> PartNorms | None:
@@ -75,20 +93,34 @@ class GradientNoise:
         `parts`: those of all workers, which decide alike.
         """
         self._open = None
-        if not self._every or step % self._every or parts < 2:
+        if not self._every or step % self._every:
             return None
-        while self._on_their_way and all(each.is_there for each in self._on_their_way[0][1:]):
+        # To grow alike, all workers read at the same step: what was summed several steps before.
+        while self._on_their_way and (
+            self._growth or all(each.is_there for each in self._on_their_way[0][1:])
+        ):
             self._read()
+        norms = parallel_model.part_norms() if parts > 1 else None
+        if norms is None and self._growth is not None:
+            self._growth.cannot_measure(parts)
         self._gathers = gather_calls()
-        return parallel_model.part_norms()
+        return norms
 
     def learned(
-        self, step: int, norms: PartNorms, weights: Sequence[Any], whole: Any, scale: Any
+        self,
+        step: int,
+        norms: PartNorms,
+        weights: Sequence[Any],
+        whole: Any,
+        scale: Any,
+        slots: tuple[Sequence[int], int] | None = None,
     ) -> None:
         """Begin to add up the norms of all workers' parts.
 
         `weights` and `whole`: weights of this worker's parts, and of the global batch. `scale`:
-        what a gradient of the mean over a part was multiplied by, but for the part's share.
+        what a gradient of the mean over a part was multiplied by, but for its share. `slots`:
+        numbers of this worker's parts and of all, to add up in an order that does not depend on the
+        workers.
         """
         device = self._groups.device
         squares = norms.squares()
@@ -96,16 +128,19 @@ class GradientNoise:
             weights = [sum(weights[1:], weights[0])]
         # Without gradients to see, or with parts that depend on each other, there is no answer; but
         # all workers take part in the sum.
-        mean = count = torch.full((), math.nan, device=device)
+        numbers, all_parts = ([0] * len(squares), 1) if slots is None else slots
+        means = torch.full((all_parts,), math.nan, device=device)
+        count = torch.full((), math.nan, device=device)
         if len(squares) == len(weights) and gather_calls() == self._gathers:
-            mean = count = torch.zeros((), device=device)
-            for square, weight in zip(squares, weights, strict=True):
+            means, count = torch.zeros_like(means), torch.zeros((), device=device)
+            for number, square, weight in zip(numbers, squares, weights, strict=True):
                 share = _on(device, weight / whole * scale)
-                mean = mean + torch.where(share > 0, square / (share * scale), 0.0)
+                means[number] += torch.where(share > 0, square / (share * scale), 0.0)
                 count = count + (share > 0)
         # All slices and stages of a replica have the same parts.
         count = count * (self._layout.data_workers / self._layout.workers)
-        values = torch.stack([mean, count])
+        proposal = [_on(device, self._growth.proposal())] if self._growth else []
+        values = torch.cat([means, torch.stack([count, *proposal])])
         summed = DelayedReading(values, self._groups.sum_later(values))
         self._open = step, summed, _on(device, whole)
 
@@ -129,14 +164,25 @@ class GradientNoise:
 
     def _read(self) -> None:
         step, summed, whole = self._on_their_way.popleft()
-        mean_square, parts = summed.values().tolist()
+        means = summed.values().tolist()
         squared_norm, weight = whole.values().tolist()
-        if not math.isfinite(mean_square + squared_norm) or round(parts) < 2:
-            return
-        noise = variance_and_signal(mean_square, squared_norm, round(parts), weight)
-        self._unwritten.append((step + 1, weight, *noise))
+        proposed = means.pop() if self._growth else 0.0
+        parts, mean_square = means.pop(), sum(means)
+        row = None
+        if math.isfinite(mean_square + squared_norm + parts) and round(parts) > 1:
+            noise = variance_and_signal(mean_square, squared_norm, round(parts), weight)
+            row = (weight, *noise)
+            self._unwritten.append((step + 1, *row))
+        if self._growth is not None:
+            self._growth.take(row, proposed, self._plan.stages.batch(step))
         if len(self._unwritten) >= MOST_UNWRITTEN:
             self._write()
+
+    def _unread(self) -> list[Unread]:
+        return [
+            (step, summed.values().tolist(), whole.values().tolist())
+            for step, summed, whole in self._on_their_way
+        ]
 
     def _write(self) -> None:
         if self._unwritten:

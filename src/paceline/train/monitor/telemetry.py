@@ -161,10 +161,10 @@ class Telemetry:
         self._steps_since_report = len(self._open)
         self._edge = time.perf_counter()
 
-    def restarted(self, seconds: float) -> None:
-        """Write that training starts in a new generation."""
+    def restarted(self, seconds: float, steps: int) -> None:
+        """Write that training starts in a new generation, with the steps planned by now."""
         if self._started is not None:
-            self.started(**self._started | {"startup_seconds": seconds})
+            self.started(**self._started | {"startup_seconds": seconds, "steps": steps})
 
     def stepped(
         self,

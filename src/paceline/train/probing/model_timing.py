@@ -43,8 +43,8 @@ def training_profile(
         {
             "train": file.name,
             "function": function,
-            "batch": training.batch,
-            "steps": training.total_steps,
+            "batch": training.largest_batch,
+            "steps": training.steps_in_plans,
             "precisions": profiles,
         }
     )

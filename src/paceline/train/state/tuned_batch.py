@@ -1,5 +1,6 @@
 """Settings of an optimizer and its schedule for another batch than they were tuned at."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -27,8 +28,11 @@ def family_of(optimizer: torch.optim.Optimizer) -> Family | None:
     return next((each for kind, each in FAMILIES.items() if isinstance(optimizer, kind)), None)
 
 
-def rule_for(optimizer: torch.optim.Optimizer, training: Training) -> BatchRule | None:
-    """Return the rule for the training's batch, or None if it was tuned at that batch."""
+def rule_for(
+    optimizer: torch.optim.Optimizer, training: Training, batch: int | None = None
+) -> BatchRule | None:
+    """Return the rule for a batch, by default the training's, or None without `tuned_at`."""
+    batch = batch or training.first_batch
     if training.tuned_at is None:
         return None
     family = family_of(optimizer)
@@ -39,7 +43,7 @@ def rule_for(optimizer: torch.optim.Optimizer, training: Training) -> BatchRule 
             fix=f"use one of {', '.join(each.__name__ for each in FAMILIES)}, or leave tuned_at=…"
             " out and set the rate yourself",
         )
-    return batch_rule(family, training.batch, training.tuned_at, training.critical_batch)
+    return batch_rule(family, batch, training.tuned_at, training.critical_batch)
 
 
 def refuse_dependent_samples(
@@ -59,11 +63,12 @@ def refuse_dependent_samples(
             f" batch in {layer}: another batch changes what it computes, and no rule covers that",
             fix=f"normalize over features instead (nn.GroupNorm, nn.LayerNorm), or {alone}",
         )
-    before = gather_calls()
+    before: int | None = gather_calls()
 
     def check(*_: object) -> None:
-        handle.remove()
-        if gather_calls() > before:
+        nonlocal before  # a hook cannot be removed while the optimizer goes through all of them
+        known, before = before, None
+        if known is not None and gather_calls() > known:
             raise PacelineError(
                 f"Training(tuned_at={training.tuned_at}) was given for a loss that compares the"
                 " samples of a batch (paceline.gather): another batch makes another loss, and no"
@@ -71,35 +76,46 @@ def refuse_dependent_samples(
                 fix=alone,
             )
 
-    handle = optimizer.register_step_pre_hook(check)
+    optimizer.register_step_pre_hook(check)
 
 
 def apply_rule(rule: BatchRule, optimizer: torch.optim.Optimizer) -> None:
     """Change an optimizer that has taken no step, before its schedule is built."""
     for group in optimizer.param_groups:
-        group["lr"] = group["lr"] * rule.rate_times
-        if "betas" in group:
-            group["betas"] = tuple(beta**rule.betas_power for beta in group["betas"])
-        if "alpha" in group:  # of RMSprop
-            group["alpha"] = group["alpha"] ** rule.betas_power
-        if "weight_decay" in group:
-            group["weight_decay"] = group["weight_decay"] * rule.decay_times
+        group.update(ruled(rule, group))
+
+
+def ruled(rule: BatchRule, group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a group of parameters that a rule changes."""
+    found = {"lr": group["lr"] * rule.rate_times}
+    if "betas" in group:
+        found["betas"] = tuple(beta**rule.betas_power for beta in group["betas"])
+    if "alpha" in group:  # of RMSprop
+        found["alpha"] = group["alpha"] ** rule.betas_power
+    if "weight_decay" in group:
+        found["weight_decay"] = group["weight_decay"] * rule.decay_times
+    return found
+
+
+def evenly(own_steps: int, steps: int) -> Callable[[int], int]:
+    """Return the original steps of a number of steps, if all steps have as many of them."""
+    return lambda done: round(done * own_steps / steps)
 
 
 class Compressed(LRScheduler):
-    """A schedule written for `own_steps` steps, compressed into `steps`."""
+    """A schedule written for other steps; `own_steps`: how many of them a number of steps is."""
 
-    def __init__(self, schedule: LRScheduler, own_steps: int, steps: int) -> None:
+    def __init__(self, schedule: LRScheduler, own_steps: Callable[[int], int]) -> None:
         # Skip the base class's __init__, which would set learning rates.
-        self._schedule, self._own_steps, self._steps = schedule, own_steps, steps
+        self._schedule, self._own_steps = schedule, own_steps
         self._done = 0
 
     def step(self, epoch: int | None = None) -> None:
-        """Advance the schedule by the number of original steps in one larger step."""
+        """Advance the schedule by the number of original steps in one step."""
         del epoch
-        before = round(self._done * self._own_steps / self._steps)
+        before = self._own_steps(self._done)
         self._done += 1
-        for _ in range(round(self._done * self._own_steps / self._steps) - before):
+        for _ in range(self._own_steps(self._done) - before):
             self._schedule.step()
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,27 +1,24 @@
 """The optimizers of a training: a single one, or one per phase."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.comm.groups import Groups
 from paceline.comm.torch_internals import can_skip
-from paceline.learning.rules import in_words
 from paceline.parallel.check.optimizer_trial import OptimizerTrial
 from paceline.parallel.parallel_model import ParallelModel
 from paceline.parallel.part_sums import give_whole_norms
 from paceline.parallel.phased_model import PhasedModel
 from paceline.parallel.step.loss_scaling import LossScaling
 from paceline.specs import Layout, PacelineError, RuleApplied, SyncSettings
+from paceline.train.gradients.batch_plan import BatchPlan
 from paceline.train.state.fused_updates import fuse_on_accelerator
-from paceline.train.state.tuned_batch import (
-    Compressed,
-    apply_rule,
-    refuse_dependent_samples,
-    rule_for,
-)
+from paceline.train.state.settings_by_batch import set_to_batch
+from paceline.train.state.tuned_batch import Compressed
 from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase
 from paceline.user.training import Training
@@ -65,14 +62,14 @@ class Update:
 
 
 def updates_of(
-    training: Training,
+    plan: BatchPlan,
     parallel_model: ParallelModel,
     layout: Layout,
     groups: Groups,
     sync: SyncSettings,
-    write_once: Callable[..., None],
 ) -> list[Update]:
     """Build the optimizers of a training, in the order of its phases."""
+    training = plan.training
 
     def update(
         name: str,
@@ -85,27 +82,13 @@ def updates_of(
         fuse_on_accelerator(optimizer, parallel_model, groups.device)
         give_whole_norms(optimizer, parallel_model, layout, groups)
         OptimizerTrial(of.optimizer, closure).check(parameters, layout, groups)
-        rule = rule_for(optimizer, training)
-        if rule is not None:
-            refuse_dependent_samples(training, parallel_model.model, optimizer)
-            apply_rule(rule, optimizer)
-            steps, tuned_steps = training.total_steps, training.tuned_steps
-            if groups.placement.rank == 0 and groups.placement.roster is None:
-                print(in_words(rule, steps, tuned_steps), flush=True)
-            write_once(
-                RuleApplied,
-                phase=name,
-                optimizer=type(optimizer).__name__,
-                rule=rule,
-                rates=[float(group["lr"]) for group in optimizer.param_groups],
-                steps=steps,
-                tuned_steps=tuned_steps,
-            )
+        says = groups.placement.rank == 0 and groups.placement.roster is None
+        every = of.every if isinstance(of, Phase) else 1
+        record = partial(plan.write_once, RuleApplied, phase=name)
+        own_steps = set_to_batch(optimizer, plan, every, parallel_model.model, record, says=says)
         schedule = of.schedule(optimizer) if of.schedule else None
-        if schedule is not None and rule is not None:
-            every = of.every if isinstance(of, Phase) else 1
-            steps = training.tuned_steps // every, training.total_steps // every
-            schedule = Compressed(schedule, *steps)
+        if schedule is not None and own_steps is not None:
+            schedule = Compressed(schedule, own_steps)
         scaling = LossScaling(layout, groups, replicas_differ=sync.replicas_differ)
         return Update(name, optimizer, schedule, scaling, of.clip, closure=closure)
 

@@ -33,10 +33,10 @@ class Validator:
         metric = self.validation.compared.metric
         return f"no better {metric} in {self.waited} validations after step {self.best_step}"
 
-    def is_due(self, step: int, steps_per_epoch: int, last_step: int) -> bool:
+    def is_due(self, step: int, epochs_ended: int, last_step: int) -> bool:
         """Return whether to validate after a step, the same on all workers."""
-        every = self.validation.steps_between(steps_per_epoch)
-        return step > self.last and (step % every == 0 or step == last_step)
+        due = step == last_step or self.validation.is_due(step, epochs_ended)
+        return step > self.last and due
 
     def take(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Record a validation; return whether it is the best so far."""

@@ -13,7 +13,7 @@ from paceline.report.drawing.chart import BLUE, HEIGHT_PIXELS, VERMILION, Chart,
 from paceline.report.drawing.tables import Table
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.section import ReportedRun, Section
-from paceline.specs import BatchRule, Noise, RuleApplied
+from paceline.specs import BatchRule, Grew, Noise, RuleApplied
 from paceline.specs.base import Spec
 
 TITLE = "Batch and learning rate"
@@ -21,6 +21,8 @@ WINDOWS = 8
 FEWEST_STEPS = 10
 """Measured steps that a window needs."""
 LARGEST = 1e30
+GROWN = 1.5
+"""A batch that is so many times as large has grown."""
 
 
 class Window(Spec):
@@ -31,6 +33,8 @@ class Window(Spec):
     samples: int
     """Samples trained on until then."""
     measured_steps: int
+    batch: float
+    """Mean over the measured steps, in samples or in the unit of `weight=`."""
     scale: NoiseScale
 
 
@@ -46,6 +50,15 @@ class AppliedRule(Spec):
     tuned_steps: int
 
 
+class Grown(Spec):
+    """A growth of the batch."""
+
+    step: int
+    """The last step with the smaller batch."""
+    samples: int
+    batch: int
+
+
 class BatchFigures(Spec):
     """The gradient noise of a run, the batch that it used, and what was changed for it."""
 
@@ -58,7 +71,19 @@ class BatchFigures(Spec):
     at_least: float = 0.0
     """Its lower bound: the mean of the windows' lower bounds."""
     rules: tuple[AppliedRule, ...] = ()
-    """What was changed for the batch, with `tuned_at`: one rule, or one for each phase."""
+    """What was changed for the batch, with `tuned_at`, for each phase and stage of the batch."""
+    grew: tuple[Grown, ...] = ()
+    """Growths of the batch by the noise, in the order of their steps."""
+
+    @property
+    def last_batch(self) -> float:
+        """The batch at the end of the run."""
+        return self.windows[-1].batch
+
+    @property
+    def grows(self) -> bool:
+        """Whether the batch has grown, and not only the last one of an epoch was smaller."""
+        return self.last_batch >= GROWN * self.windows[0].batch
 
 
 class _Batch(Section[BatchFigures | None]):
@@ -105,7 +130,11 @@ def batch_figures(state: RunState) -> BatchFigures | None:
         step = part[-1][0]
         scale = NoiseSums.of(row[1:] for row in part).scale()
         trained = until[bisect_right(state.step, step)]
-        windows.append(Window(step=step, samples=trained, measured_steps=len(part), scale=scale))
+        mean = math.fsum(row[1] for row in part) / len(part)
+        window = Window(
+            step=step, samples=trained, measured_steps=len(part), batch=mean, scale=scale
+        )
+        windows.append(window)
     batch = math.fsum(row[1] for row in rows) / len(rows)
     found = [(each.measured_steps, each.scale.value) for each in windows]
     known = [(steps, value) for steps, value in found if value is not None]
@@ -116,12 +145,24 @@ def batch_figures(state: RunState) -> BatchFigures | None:
         critical=critical_batch(known, batch) if len(known) == len(found) else None,
         at_least=critical_batch(lows, batch),
         rules=rules,
+        grew=_grown(state),
     )
+
+
+def _grown(state: RunState) -> tuple[Grown, ...]:
+    """Return the growths of the batch; of a repeated one, the later."""
+    found = {
+        event.step: Grown(step=event.step, samples=event.samples, batch=event.batch)
+        for event in state.learning
+        if isinstance(event, Grew)
+    }
+    return tuple(found[step] for step in sorted(found))
 
 
 def _rules(state: RunState) -> tuple[AppliedRule, ...]:
     """Return the rules of the last start."""
-    found = {each.phase: each for each in state.learning if isinstance(each, RuleApplied)}
+    applied = [each for each in state.learning if isinstance(each, RuleApplied)]
+    found = {(each.phase, each.rule.batch): each for each in applied}
     fields = set(AppliedRule.model_fields)
     return tuple(AppliedRule(**each.model_dump(include=fields)) for each in found.values())
 
@@ -165,8 +206,13 @@ def _sentence(figures: BatchFigures) -> str:
     last = figures.windows[-1]
     measured = (
         f"At the end, the gradient noise scale was {_in_words(last.scale)}, and the batch"
-        f" {_samples(figures.batch)}."
+        f" {_samples(figures.last_batch)}."
     )
+    if figures.grew:
+        grew = [f"to {each.batch:,} after {each.samples:,} samples" for each in figures.grew]
+        measured += f" By the noise, the batch grew {', '.join(grew)}."
+    elif figures.grows:
+        measured += f" It grew from {_samples(figures.windows[0].batch)}."
     if figures.critical is None:
         return (
             f"{measured} The signal is too weak against the noise to say more: the critical batch"
@@ -184,11 +230,13 @@ def _table(figures: BatchFigures) -> Table:
     assert figures.critical is not None
     rows = []
     for times in (1, 2, 4, 8, 16):
-        batch = times * figures.batch
-        samples = samples_times(batch, figures.batch, figures.critical)
+        batch = times * figures.last_batch
+        samples = samples_times(batch, figures.last_batch, figures.critical)
         rows.append((_samples(batch), f"× {samples:.2f}", f"÷ {times / samples:.2f}"))
     columns = ("Batch", "Samples to the same loss", "Steps")
-    caption = "Computed from the critical batch (McCandlish et al., 2018), beside this run's batch."
+    caption = (
+        "Computed from the critical batch (McCandlish et al., 2018), beside the run's last batch."
+    )
     return Table("What a larger batch would take", columns, rows, (), caption)
 
 
@@ -200,6 +248,7 @@ def _chart(figures: BatchFigures, altair: ModuleType) -> Chart:
             "low": max(each.scale.low, 1e-3),
             "high": each.scale.high,
             "shown": each.scale.high or each.scale.value,
+            "batch": each.batch,
         }
         for each in figures.windows
     ]
@@ -211,10 +260,14 @@ def _chart(figures: BatchFigures, altair: ModuleType) -> Chart:
         y=altair.Y("value:Q", title="Gradient noise scale (samples)", scale=size)
     )
     range_ = base.mark_rule(color=BLUE).encode(y=altair.Y("low:Q", scale=size), y2="shown:Q")
+    height = altair.Y("batch:Q", scale=size)
+    dashed = {"color": VERMILION, "strokeDash": [4, 4]}
     used = (
-        altair.Chart(altair.Data(values=[{"batch": figures.batch}]))
-        .mark_rule(color=VERMILION, strokeDash=[4, 4])
-        .encode(y=altair.Y("batch:Q", scale=size))
+        base.mark_line(interpolate="step", **dashed).encode(y=height)
+        if figures.grows
+        else altair.Chart(altair.Data(values=[{"batch": figures.batch}]))
+        .mark_rule(**dashed)
+        .encode(y=height)
     )
     chart = altair.layer(range_, line, used)
     label = "Line chart of the gradient noise scale over the samples, with the batch as a line"
