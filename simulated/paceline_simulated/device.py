@@ -32,8 +32,8 @@ generate_methods_for_privateuse1_backend(for_tensor=True, for_module=True, for_s
 # cannot (`has_compatible_shallow_copy_type` in c10/core/TensorImpl.h): it would untie weights.
 torch.__future__.set_swap_module_params_on_conversion(True)
 # torch has no meta kernel for these, and an operator without one waits here, but not on CUDA.
-_meta_kernels = torch.library.Library("aten", "IMPL", "Meta")
+_meta_kernels = torch.library.Library("aten", "IMPL", "Meta")  # type: ignore[no-untyped-call]
 for _name in ("_fused_sgd_", "_fused_sgd_.tensor_lr"):
-    _meta_kernels.impl(_name, lambda *_arguments, **_more: None)
+    _meta_kernels.impl(_name, lambda *_arguments, **_more: None)  # type: ignore[no-untyped-call]
 # Stream threads must not ask for the GIL of an interpreter that ends.
 atexit.register(core.halt_all, _PATIENCE_AT_EXIT_MS)
