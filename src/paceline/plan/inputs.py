@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paceline.cluster.catalog import read_cluster, usual_cluster
 from paceline.launch.target import Target
+from paceline.learning.critical_batch import steps_times
 from paceline.plan.search.node_counts import Goal, node_counts
 from paceline.plan.training_profiles import TrainingProfiles, load_training
 from paceline.profile.named_models import profile_of
@@ -237,6 +238,6 @@ def equivalent_steps(
     empirical model of large-batch training, 2018). If the critical batch size is unknown, the
     number of samples stays the same.
     """
-    critical = critical_batch or math.inf
-    least = own_steps * own_batch / (1.0 + own_batch / critical)
-    return math.ceil(least * (1.0 + batch / critical) / batch)
+    if critical_batch is None:
+        return math.ceil(own_steps * own_batch / batch)
+    return math.ceil(own_steps * steps_times(batch, own_batch, critical_batch))
