@@ -1,0 +1,1 @@
+"""Whether a larger batch with the advised settings learns as well."""
