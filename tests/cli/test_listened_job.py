@@ -11,6 +11,7 @@ from command import paceline, paceline_json, write_training
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 
+@pytest.mark.nightly
 def test_a_job_is_listened_to_until_its_end(cluster: str, shared_folder: Path) -> None:
     write_training(shared_folder)
     words = ("submit", "train.py", "--nodes", "2", "--testbed", cluster, "--wait")

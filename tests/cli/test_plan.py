@@ -271,6 +271,7 @@ def training():
 """
 
 
+@pytest.mark.nightly
 def test_an_lstm_is_named_and_timed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LSTM.replace("WIDTH", "64"))
     words = ("plan", "train.py", "--device", "a100-80gb", "--nodes", "1", "--precision", "fp32")

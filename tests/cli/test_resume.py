@@ -120,6 +120,7 @@ def test_a_time_limit_of_ones_own(tmp_path: Path) -> None:
     assert result["checkpoints"]["last_step"] == result["steps"]
 
 
+@pytest.mark.nightly
 def test_all_checkpoints_are_damaged(tmp_path: Path) -> None:
     run = stopped(tmp_path, "-n", "1")
     for file in run.checkpoints.rglob("*.safetensors"):

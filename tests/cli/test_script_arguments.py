@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from command import BREAKING, paceline, paceline_json, write_training
 from paceline.specs import Run
 
@@ -21,6 +23,7 @@ training = parsed(training)
 """
 
 
+@pytest.mark.nightly
 def test_a_run_and_its_resume_get_the_same_arguments(tmp_path: Path) -> None:
     write_training(tmp_path, BREAKING + PARSED)
     paceline(

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 DIGITS = str(EXAMPLES / "digits" / "train.py")
 
 
+@pytest.mark.nightly
 def test_one_and_two_workers_here(tmp_path: Path) -> None:
     words = ["study", DIGITS, "--workers", "1,2", "--steps", "12", "--warm-up", "4"]
     found = paceline_json(*words, "--repeat", "2", "--out", "s", folder=tmp_path)

@@ -111,7 +111,7 @@ def test_training_goes_on_without_it_and_a_worker_comes_from_another(tmp_path: P
 @pytest.mark.parametrize(
     "spares",
     # Who stands by might have been taken in: this is known when nobody has answered it for 30 s.
-    [0, pytest.param(1, marks=pytest.mark.nightly)],
+    [pytest.param(each, marks=pytest.mark.nightly) for each in (0, 1)],
 )
 def test_all_workers_are_killed_and_the_run_goes_on_from_its_checkpoint(
     tmp_path: Path, spares: int

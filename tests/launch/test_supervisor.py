@@ -142,6 +142,7 @@ def test_no_such_function(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.nightly
 def test_the_wrong_thing_returned(tmp_path: Path) -> None:
     write_training(tmp_path, "\ndef wrong():\n    return 3\n\ndef nothing():\n    pass\n")
     message = paceline("run", "train.py:wrong", folder=tmp_path, expect=2).stderr

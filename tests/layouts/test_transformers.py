@@ -29,7 +29,7 @@ LAYOUTS = {
     "2 shards x 2 slices": Layout(shards=2, tensor=2),
 }
 
-QUICK = {"2 shards", "2 slices"}
+QUICK = {("2 shards", "gpt2"), ("2 slices", "llama")}
 """The others are tried nightly."""
 
 
@@ -102,12 +102,17 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
     return {model: losses(model, Layout(), tmp_path_factory.mktemp(model)) for model in MODELS}
 
 
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
-    "name",
+    ("name", "model"),
     [
-        pytest.param(name, marks=[] if name in QUICK else pytest.mark.nightly, id=name)
+        pytest.param(
+            name,
+            model,
+            marks=[] if (name, model) in QUICK else pytest.mark.nightly,
+            id=f"{name}-{model}",
+        )
         for name in LAYOUTS
+        for model in MODELS
     ],
 )
 def test_it_follows_one_process(

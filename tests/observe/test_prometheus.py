@@ -172,6 +172,7 @@ def test_a_run_is_scraped_while_it_trains(
     assert paceline_json("report", run.path, folder=tmp_path)["status"] == "stopped"
 
 
+@pytest.mark.nightly
 def test_the_follower_goes_with_its_run(digits: "tuple[subprocess.Popen[str], Run]") -> None:
     process, run = digits
     scraped_while_it_trains(run)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pypdf
+import pytest
 
 from outside import environment
 from paceline.report import ReportedRun
@@ -22,6 +23,7 @@ def reported(*words: str, plugins: tuple[str, ...] = ("section",)) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_an_outside_section_is_in_every_form(tmp_path: Path) -> None:
     run = str(realistic_run(tmp_path, count=20).path)
     figures = json.loads(reported(run, "--json"))

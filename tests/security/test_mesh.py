@@ -50,7 +50,9 @@ def _attack(folder: Path, generation: int, behavior: str) -> None:
         draft.rename(folder / f"stranger-{generation}")
         if behavior == "talks":
             stranger.sendall(bytes(4096))
-        wait_until((folder / f"joined-{generation}").exists, "the workers")
+        # Until both have an answer: to the other, one that leaves is no stranger but a lost peer.
+        for worker in (0, 1):
+            wait_until((folder / f"joined-{generation}-{worker}").exists, f"worker {worker}")
 
 
 def _two_workers_and_a_stranger(behavior: str) -> tuple[str, str]:
@@ -60,7 +62,7 @@ def _two_workers_and_a_stranger(behavior: str) -> tuple[str, str]:
     mesh_proof.PROOF_SECONDS = 1.0
     for generation in range(_TRIES):
         here = replace(placement(), generation=generation, workers=2)
-        came, joining_over = folder / f"stranger-{generation}", folder / f"joined-{generation}"
+        came = folder / f"stranger-{generation}"
         if here.rank == 2:
             _attack(folder, generation, behavior)
             if (folder / "over").exists():
@@ -77,7 +79,7 @@ def _two_workers_and_a_stranger(behavior: str) -> tuple[str, str]:
             wait_until((folder / "named-1").exists, "worker 1")  # worker 0 has the store
             return str(error), came.read_text()
         finally:
-            joining_over.touch()
+            (folder / f"joined-{generation}-{here.rank}").touch()
     return "", ""
 
 

@@ -80,6 +80,7 @@ def test_an_export_follows_the_umask(mask: int, tmp_path: Path) -> None:
         assert modes(tmp_path)[name] == 0o666 & ~mask
 
 
+@pytest.mark.nightly
 def test_a_study_is_the_users_alone(tmp_path: Path) -> None:
     write_training(tmp_path)
     words = ("study", "train.py", "-n", "1", "--steps", "4", "--warm-up", "1", "--repeat", "1")

@@ -65,6 +65,7 @@ def having() -> dict[str, Any]:
     return environment("sync")
 
 
+@pytest.mark.nightly
 def test_it_trains_the_example(tmp_path: Path, having: dict[str, Any]) -> None:
     words = ("run", EXAMPLES / "digits" / "train.py", "-n", "2", "--sync", "outside-mode:every=8")
     found = json.loads(paceline(*words, "--json", folder=tmp_path, **having).stdout)

@@ -64,7 +64,7 @@ def _submitted() -> object:
 
 def _paceline(*words: str) -> str:
     command = [sys.executable, "-m", "paceline", *words]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=90, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=180, check=True)
     return done.stdout
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from testbeds.boxes import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.root, pytest.mark.alone, pytest.mark.timeout(300)]
 
 USER = "paceline-test"
 CHECKOUT = Path(__file__).parents[2]

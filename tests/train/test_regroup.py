@@ -195,6 +195,7 @@ def test_a_checkpoint_that_is_newer_than_copies_is_taken(tmp_path: Path) -> None
     check_story(run)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 def test_a_lost_server_is_replaced_from_its_peers_memory(tmp_path: Path) -> None:
     words = ("--sync", "stale:staleness=2", "-n", "3", "--faults", "copy_every=5")

@@ -124,7 +124,7 @@ class GradientNoise:
         """
         device = self._groups.device
         squares = norms.squares()
-        if len(squares) == 1 and len(weights) > 1:
+        if slots is None and len(squares) == 1 and len(weights) > 1:
             weights = [sum(weights[1:], weights[0])]
         # Without gradients to see, or with parts that depend on each other, there is no answer; but
         # all workers take part in the sum.
