@@ -17,25 +17,23 @@ import argparse
 import json
 import math
 import multiprocessing
-import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
 from rich.console import Console
 
-import paceline
 from benchmarks.common.output import argument_parser, progress, table
 from benchmarks.learning import train
+from benchmarks.learning.arms import Arm, trained
 from paceline.jobs.learning_probe import probe_learning
 from paceline.launch.target import Target
-from paceline.specs import Comparison, PacelineError, RunQuality
+from paceline.specs import Comparison, RunQuality
 from paceline.study.equivalence_test import Family, comparisons
 
 TASKS, OPTIMIZERS = ("bytes", "attention", "teacher"), ("sgd", "adamw")
@@ -44,41 +42,6 @@ FIRST_SEED, TUNING_SEED = 100, 7
 PROBED = 0.1
 """Part of the base's steps that a probe may take."""
 MEASURE = "evaluated loss"
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One run: a task with its optimizer, a seed, and how its batch was changed."""
-
-    task: str
-    optimizer: str
-    seed: int
-    batch_times: int = 1
-    rate_times: float = 1.0
-    critical_batch: float | None = None
-    """Set for the advised arm."""
-
-
-def trained(arm: Arm) -> float:
-    """Train an arm in this process; return its loss on held-out data, infinite if it failed."""
-    torch.set_num_threads(1)
-    base = train.training(arm.task, arm.optimizer)
-    batch = arm.batch_times * train.TUNED_AT
-    if arm.critical_batch is not None:
-        advised = replace(base, batch=batch, tuned_at=train.TUNED_AT)
-        training = replace(advised, critical_batch=arm.critical_batch)
-    else:
-        rate = arm.rate_times * train.RATES[arm.task, arm.optimizer]
-        training = train.training(arm.task, arm.optimizer, batch, rate)
-    training = replace(training, seed=arm.seed, noise_every=0)
-    try:
-        with paceline.start(training) as trainer:
-            for each in trainer:
-                trainer.step(each)
-            return trainer.evaluate(train.data(arm.task, held_out=True)).loss
-    except PacelineError as error:
-        print(f"{arm}: {error}", file=sys.stderr)
-        return math.inf
 
 
 def critical_batch(task: str, optimizer: str) -> float:
