@@ -7,11 +7,13 @@ import typer
 
 from paceline.cli.console import Json, Quiet, print_json, say
 from paceline.cli.options.train_command import TrainCommand, script_arguments
+from paceline.jobs.user_messages import short_path
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
     from paceline.plan.planner import FinishedRun
-    from paceline.specs import Answer
+    from paceline.report import RunState
+    from paceline.specs import Answer, Run
 
 MODEL, WHERE, LENGTH = "Model", "Cluster", "Training length and batch"
 CHOICE, RESULT = "Goal and limits", "Prediction and output"
@@ -194,10 +196,11 @@ def plan(
     from paceline.plan.inputs import PlanRequest
     from paceline.plan.planner import make_plan
 
-    runs = [_finished_run(path) for path in calibrate or []]
+    read = [_read(path) for path in calibrate or []]
+    runs = [_finished_run(run, state) for run, state in read]
     target = None if train is None else Target.parse(train, script_arguments(context))
     if critical_batch is None and target is not None:
-        critical_batch = _critical_batch(target, calibrate or [], quiet=json or quiet)
+        critical_batch = _critical_batch(target, read, quiet=json or quiet)
     request = PlanRequest(
         train=target,
         model=model,
@@ -241,18 +244,27 @@ def _seconds(text: str | None) -> float | None:
     return None if minutes is None else 60.0 * minutes
 
 
-def _critical_batch(target: "Target", runs: list[Path], *, quiet: bool) -> float | None:
-    """Return the critical batch of the target's longest run that resolved it, and say so."""
-    from paceline.cli.tables.learning_table import in_words
+def _read(path: Path) -> "tuple[Run, RunState]":
+    """Return a run and its events, which may be many: they are read once."""
     from paceline.report import RunReader
-    from paceline.report.run.learning import learning_of
     from paceline.specs import Run
 
-    opened = [Run.open_to_read(path) for path in runs]
-    own = [
-        run for run in opened if (run.job.train, run.job.function) == (target.file, target.function)
+    run = Run.open_to_read(path)
+    return run, RunReader(run).refresh()
+
+
+def _critical_batch(
+    target: "Target", runs: "list[tuple[Run, RunState]]", *, quiet: bool
+) -> float | None:
+    """Return the critical batch of the target's longest run that resolved it, and say so."""
+    from paceline.cli.tables.learning_table import in_words
+    from paceline.report.run.learning import learning_of
+
+    found = [
+        learning_of(run, state)
+        for run, state in runs
+        if (run.job.train, run.job.function) == (target.file, target.function)
     ]
-    found = [learning_of(run, RunReader(run).refresh()) for run in own]
     resolved = [each for each in found if each is not None and each.critical is not None]
     if not resolved:
         return None
@@ -261,21 +273,20 @@ def _critical_batch(target: "Target", runs: list[Path], *, quiet: bool) -> float
     return longest.critical
 
 
-def _finished_run(path: Path) -> "FinishedRun":
+def _finished_run(run: "Run", state: "RunState") -> "FinishedRun":
     """Return a run's layout and step time, for calibration."""
     from statistics import fmean
 
     from paceline.launch.target import Target
     from paceline.plan.planner import FinishedRun
-    from paceline.report import RunReader, summary
-    from paceline.specs import PacelineError, Run
+    from paceline.report import summary
+    from paceline.specs import PacelineError
 
-    run = Run.open_to_read(path)
-    state = RunReader(run).refresh()
     figures = summary(state)
     if run.job.train is None or figures.median_step_seconds is None or figures.batch is None:
         raise PacelineError(
-            f"{path} has no steps to calibrate with", fix="give runs that have trained for a while"
+            f"{short_path(run.path)} has no steps to calibrate with",
+            fix="give runs that have trained for a while",
         )
     # The first step includes one-time work.
     mean = fmean(state.seconds[1:] or state.seconds)

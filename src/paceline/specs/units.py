@@ -94,6 +94,13 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
+def bounded(value: float | None, low: float, high: float | None) -> str:
+    """Format a number with its interval: `1,200 (850–1,900)`; `at least 850` without an end."""
+    if value is None or high is None:
+        return f"at least {low:,.0f}"
+    return f"{value:,.0f} ({low:,.0f}–{high:,.0f})"
+
+
 def first_few(names: Iterable[str], most: int = 3) -> str:
     """List the first names and count the others: `a, b, c and 4 more`."""
     names = list(names)

@@ -26,11 +26,12 @@ from paceline.specs import (
 )
 from paceline.specs.measurements.quality import EVALUATED_LOSS, LOSS
 from paceline.study.confidence import interval
-from paceline.study.points import NAIVE, RATE
+from paceline.study.points import is_naive
 from paceline.study.quality_points import LAST
 from paceline.study.study_folder import States, finished
 
-_BySeed = dict[int, RunState]
+_Curve = list[tuple[float, float]]
+"""Samples, and the loss around them."""
 
 
 def larger_batches(
@@ -41,33 +42,42 @@ def larger_batches(
     runs = {
         number: {state.job.seed_plus: state for _, state in finished(study, point, states)}
         for number, point in enumerate(study.points)
-        if point.varied.get(RATE) != NAIVE
+        if not is_naive(point)
     }
     runs = {number: mine for number, mine in runs.items() if mine}
-    reached = [_smoothed(state)[-1][1] for mine in runs.values() for state in mine.values()]
+    curves = {
+        number: {seed: _smoothed(state) for seed, state in mine.items()}
+        for number, mine in runs.items()
+    }
+    reached = [curve[-1][1] for mine in curves.values() for curve in mine.values()]
     if not runs.get(quality.base) or not all(map(math.isfinite, reached)):
         return LargerBatches(largest=largest, target_loss=None)
     target = max(reached)
     taken = {
-        number: {seed: _samples_to(target, state) for seed, state in mine.items()}
-        for number, mine in runs.items()
+        number: {seed: _samples_to(target, curve) for seed, curve in mine.items()}
+        for number, mine in curves.items()
     }
     # The last step of a run or epoch may have fewer.
     batch = {number: max(next(iter(mine.values())).samples) for number, mine in runs.items()}
-    predicted = _predicted(runs[quality.base])
+    predicted = _predicted(list(runs[quality.base].values()))
     own = fmean(taken[quality.base].values())
+
+    def cost(number: int) -> BatchCost:
+        samples, rate = interval(list(taken[number].values())), points[number].samples_per_second
+        times = predicted and samples_times(batch[number], batch[quality.base], predicted)
+        return BatchCost(
+            point=number,
+            batch=batch[number],
+            samples=samples,
+            steps=_divided(samples, batch[number]),
+            seconds=None if rate is None else _divided(samples, rate.value),
+            predicted_samples=None if times is None else own * times,
+        )
+
     return LargerBatches(
         largest=largest,
         target_loss=target,
-        costs=tuple(
-            _cost(number, batch[number], list(mine.values()), points[number]).model_copy(
-                update={
-                    "predicted_samples": predicted
-                    and own * samples_times(batch[number], batch[quality.base], predicted)
-                }
-            )
-            for number, mine in taken.items()
-        ),
+        costs=tuple(map(cost, taken)),
         measured=_fitted(batch, taken),
         predicted=predicted,
     )
@@ -78,7 +88,7 @@ def _largest(study: Study, quality: Quality) -> int | None:
     factors = {
         point.batch_times: learned
         for point, learned in zip(study.points, quality.points, strict=True)
-        if point.batch_times > 1 and point.varied.get(RATE) != NAIVE
+        if point.batch_times > 1 and not is_naive(point)
     }
     found = None
     for factor in sorted(factors):
@@ -89,7 +99,7 @@ def _largest(study: Study, quality: Quality) -> int | None:
     return found
 
 
-def _smoothed(state: RunState) -> list[tuple[float, float]]:
+def _smoothed(state: RunState) -> _Curve:
     """Return the mean loss over each tenth of the samples, with the samples at its middle."""
     ends = [0, *accumulate(state.samples)]
     losses = zip(state.loss, state.samples, strict=True)
@@ -105,9 +115,8 @@ def _smoothed(state: RunState) -> list[tuple[float, float]]:
     return found
 
 
-def _samples_to(target: float, state: RunState) -> float:
-    """Return the samples after which the smoothed loss is at the target, between two steps."""
-    curve = _smoothed(state)
+def _samples_to(target: float, curve: _Curve) -> float:
+    """Return the samples after which a smoothed loss is at the target, between two steps."""
     before = curve[0]
     for samples, loss in curve:
         if loss <= target:
@@ -119,21 +128,8 @@ def _samples_to(target: float, state: RunState) -> float:
     raise AssertionError("every run reaches the worst of the final losses")
 
 
-def _cost(number: int, batch: int, samples: Sequence[float], point: PointResult) -> BatchCost:
-    taken, rate = interval(samples), point.samples_per_second
-    return BatchCost(
-        point=number,
-        batch=batch,
-        samples=taken,
-        steps=_divided(taken, batch),
-        seconds=None if rate is None else _divided(taken, rate.value),
-        predicted_samples=None,
-    )
-
-
 def _divided(found: Interval, by: float) -> Interval:
-    ends = (None if end is None else end / by for end in (found.low, found.high))
-    low, high = ends
+    low, high = (None if end is None else end / by for end in (found.low, found.high))
     return Interval(value=found.value / by, low=low, high=high)
 
 
@@ -164,7 +160,7 @@ def _fitted(batch: dict[int, int], taken: dict[int, dict[int, float]]) -> Critic
     )
 
 
-def _predicted(base: _BySeed) -> float | None:
-    found = [figures.critical for state in base.values() if (figures := batch_figures(state))]
+def _predicted(base: Sequence[RunState]) -> float | None:
+    found = [figures.critical for state in base if (figures := batch_figures(state))]
     known = [each for each in found if each is not None]
     return fmean(known) if known and len(known) == len(base) else None

@@ -75,6 +75,11 @@ def points(
     )
 
 
+def is_naive(point: Point) -> bool:
+    """Return whether a larger batch keeps the training's own rate, as a null beside the rules."""
+    return point.varied.get(RATE) == NAIVE
+
+
 def check_rate(point: Point, sync: SyncSettings) -> None:
     """Refuse a scaled learning rate if the optimizer is not the training's."""
     if point.varied.get(RATE) == SCALED and sync.has_servers:

@@ -9,7 +9,7 @@ from paceline.report import RunState
 from paceline.specs import CurvePoint, Point, PointQuality, Quality, Run, RunQuality, Study
 from paceline.specs.measurements.quality import EVALUATED_LOSS, LOSS
 from paceline.study.equivalence_test import Family, comparisons
-from paceline.study.points import NAIVE, RATE
+from paceline.study.points import is_naive
 from paceline.study.study_folder import States, attempts, finished
 
 LAST = 0.1
@@ -42,7 +42,7 @@ def quality(study: Study, states: States) -> Quality:
 
 def _is_ordered(study: Study, point: Point) -> bool:
     """Return whether a point belongs to the batches that a batch study tests from the smallest."""
-    return study.kind == "batch" and point.varied.get(RATE) != NAIVE
+    return study.kind == "batch" and not is_naive(point)
 
 
 def _in_order(study: Study, points: Sequence[PointQuality]) -> list[PointQuality]:

@@ -8,7 +8,7 @@ from paceline.report.studies.batch_words import batch_findings
 from paceline.report.studies.quality_words import quality_findings
 from paceline.report.studies.study_tables import limit_of
 from paceline.specs import Limit, PointResult, Reach, StudyResult, units
-from paceline.specs.measurements.study import FARTHEST, families
+from paceline.specs.measurements.study import FARTHEST, compares_quality, families
 from paceline.study.larger_batches import larger_batches
 from paceline.study.measured_points import point_results
 from paceline.study.quality_points import quality
@@ -41,7 +41,7 @@ def result(folder: StudyFolder) -> StudyResult:
     """Return the result of the runs that have finished so far."""
     study, states = folder.study, folder.states()
     points = with_scaling(point_results(study, states))
-    if study.compares_quality:
+    if compares_quality(study.kind):
         compared = quality(study, states)
         larger = larger_batches(study, states, points, compared) if study.kind == "batch" else None
         learned = StudyResult(study=study, points=points, quality=compared, larger_batches=larger)

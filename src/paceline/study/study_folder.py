@@ -6,6 +6,7 @@ from pathlib import Path
 
 from paceline.report import RunReader, RunState
 from paceline.specs import Job, PacelineError, Plan, Point, Run, Study
+from paceline.specs.measurements.study import compares_quality
 from paceline.specs.owned_files import check_owned_folder, make_folder, write_owned
 from paceline.study.points import key
 
@@ -94,7 +95,7 @@ class StudyFolder:
     def new_run(self, repetition: Repetition, job: Job, plan: Plan) -> Run:
         """Create the folder of a run."""
         named: dict[str, str | int] = {"name": repetition.name}
-        if self.study.compares_quality:
+        if compares_quality(self.study.kind):
             named["seed_plus"] = repetition.number - 1
         return Run.create(self.runs, job.model_copy(update=named), plan)
 

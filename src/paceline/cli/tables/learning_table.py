@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from paceline.cli.tables.table import console, table
+from paceline.specs import units
 
 if TYPE_CHECKING:
     from paceline.specs import Learning
@@ -22,10 +23,7 @@ def show(learning: "Learning") -> None:
 
 def in_words(learning: "Learning") -> str:
     """Return the critical batch with its interval, in one line."""
-    if learning.critical is None or learning.high is None:
-        found = f"at least {learning.low:,.0f}"
-    else:
-        found = f"{learning.critical:,.0f} ({learning.low:,.0f}–{learning.high:,.0f})"
+    found = units.bounded(learning.critical, learning.low, learning.high)
     return (
         f"critical batch: {found} samples; measured in {learning.steps:,} steps of"
         f" {learning.batch:,.0f}, and it usually grows further"

@@ -1,7 +1,7 @@
 """The results of a batch study in words, shared by the terminal and the page."""
 
 from paceline.report.studies.quality_words import short
-from paceline.specs import CriticalBatch, LargerBatches, StudyResult, units
+from paceline.specs import LargerBatches, StudyResult, units
 
 
 def batch_findings(result: StudyResult) -> list[str]:
@@ -15,13 +15,6 @@ def batch_findings(result: StudyResult) -> list[str]:
     if (seeds := _seeds(result)) is not None:
         words.append(seeds)
     return words
-
-
-def critical_words(found: CriticalBatch) -> str:
-    """Format as `1,200 (850–1,900)` or `at least 850`."""
-    if found.value is None or found.high is None:
-        return f"at least {found.low:,.0f}"
-    return f"{found.value:,.0f} ({found.low:,.0f}–{found.high:,.0f})"
 
 
 def _largest(found: LargerBatches, result: StudyResult) -> str:
@@ -46,7 +39,8 @@ def _measured(found: LargerBatches) -> str | None:
     if found.measured is None:
         words = f"{to} larger batches took no more samples: no critical batch can be seen."
     else:
-        words = f"{to} the samples follow a critical batch of {critical_words(found.measured)}."
+        fitted = units.bounded(found.measured.value, found.measured.low, found.measured.high)
+        words = f"{to} the samples follow a critical batch of {fitted}."
     if found.predicted is None:
         return f"{words} The gradient noise predicts none: it was not resolved."
     return f"{words} The gradient noise of the smallest batch predicts {found.predicted:,.0f}."

@@ -20,7 +20,7 @@ batch it learns as well."""
 
 
 def compares_quality(kind: Kind) -> bool:
-    """Return whether studies of this kind compare how well the training learns."""
+    """Return whether studies of this kind compare how well the training learns, not its speed."""
     return kind in ("quality", "batch")
 
 
@@ -83,11 +83,6 @@ class Study(Spec):
     """For quality: largest relative difference that counts as equal."""
     cluster: str
     """Where the study runs, in words: `here`, the scheduler, `the testbed NAME`."""
-
-    @property
-    def compares_quality(self) -> bool:
-        """Whether it compares how well the training learns, rather than how fast it is."""
-        return compares_quality(self.kind)
 
 
 class Measured(Spec):

@@ -22,7 +22,7 @@ FEWEST_STEPS = 10
 """Measured steps that a window needs."""
 LARGEST = 1e30
 GROWN = 1.5
-"""A batch that is so many times as large has grown."""
+"""Factor from which a batch counts as grown, rather than as the last one of an epoch."""
 
 
 class Window(Spec):
