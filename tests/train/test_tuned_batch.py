@@ -1,5 +1,6 @@
 """A training that was tuned at another batch: rules for its optimizer, schedule and steps."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,15 @@ from torch import nn
 
 import paceline
 from paceline.learning.rules import in_words
-from paceline.specs import Job, Layout, PacelineError
-from paceline.train.state.tuned_batch import apply_rule, refuse_dependent_samples, rule_for
+from paceline.specs import Job, Layout, PacelineError, RuleApplied, SyncSettings
+from paceline.train.state.tuned_batch import (
+    apply_rule,
+    refuse_dependent_samples,
+    replicas_apart,
+    rule_for,
+)
 from paceline.train.study_overrides import as_studied
-from ranks import run_ranks
+from ranks import new_run, run_ranks
 from train.trainings import classification
 
 
@@ -116,6 +122,31 @@ def test_a_run_goes_through_its_schedule_in_fewer_steps(tmp_path: Path) -> None:
     (rates,) = run_ranks(_rates, 1, tmp_path, layout=Layout())
     assert rates == pytest.approx(expected[::4][: len(rates)])
     assert len(rates) == 10
+
+
+@pytest.mark.parametrize("mode", ["local:every=2", "gossip", "allreduce"])
+def test_local_steps_go_by_the_batch_of_a_replica(tmp_path: Path, mode: str) -> None:
+    """The rule was that of the global batch, twice of what an update of a replica has."""
+    run = new_run(tmp_path, 2, sync=SyncSettings.parse(mode))
+    times = 4 if mode == "allreduce" else 2
+    for rates in run_ranks(_rates, 2, tmp_path, run=run):
+        assert rates[0] == pytest.approx(2 * 0.1 * math.sqrt(times) / 25)
+        assert len(rates) == 10
+    written = "".join(file.read_text() for file in run.events.iterdir()).splitlines()
+    rules = [RuleApplied.model_validate_json(each).rule for each in written if "tuned_at" in each]
+    assert [(rule.batch, rule.replicas) for rule in rules] == [(32, 4 // times)]
+    said = "batch 32, tuned at 8" if times == 4 else "batch 32 (16 on each replica), tuned at 8"
+    assert in_words(rules[0], 10, 40).startswith(said)
+
+
+def test_a_mode_that_is_not_decided_has_no_rule_and_servers_have_the_whole_batch() -> None:
+    training, layout = classification(batch=32, tuned_at=2), Layout(replicas=4)
+    assert replicas_apart(SyncSettings.parse("stale"), layout, training) == 1
+    assert replicas_apart(SyncSettings.parse("easgd"), layout, training) == 4
+    assert replicas_apart(SyncSettings.parse("auto"), layout, classification()) == 4
+    with pytest.raises(PacelineError, match="given with --sync auto, which chooses") as error:
+        replicas_apart(SyncSettings.parse("auto"), layout, training)
+    assert "name a synchronization mode" in str(error.value)
 
 
 def test_what_contradicts_it_is_refused() -> None:

@@ -23,13 +23,17 @@ Family = Literal["linear", "square root"]
 
 
 def batch_rule(
-    family: Family, batch: int, tuned_at: int, critical: float | None = None
+    family: Family, batch: int, tuned_at: int, critical: float | None = None, replicas: int = 1
 ) -> BatchRule:
-    """Return the rule for a batch, given the one that the settings were tuned at."""
-    times = batch / tuned_at
+    """Return the rule for a batch, given the one that the settings were tuned at.
+
+    `replicas` that take local steps each update with their part of the batch only.
+    """
+    times = batch / replicas / tuned_at
     rate = math.sqrt(times) if family == "square root" else gain(times, tuned_at, critical)
     return BatchRule(
         batch=batch,
+        replicas=replicas,
         tuned_at=tuned_at,
         rate_times=rate,
         betas_power=times if family == "square root" else 1.0,
@@ -64,7 +68,8 @@ def in_words(rule: BatchRule, steps: int, tuned_steps: int) -> str:
         else f"samples × {rule.samples_times:.3g} for a critical batch of"
         f" {rule.critical_batch:,.0f}"
     )
+    apart = f" ({rule.batch / rule.replicas:,.4g} on each replica)" if rule.replicas > 1 else ""
     return (
-        f"batch {rule.batch:,}, tuned at {rule.tuned_at:,}: {changes_in_words(rule)};"
+        f"batch {rule.batch:,}{apart}, tuned at {rule.tuned_at:,}: {changes_in_words(rule)};"
         f" {steps:,} steps instead of {tuned_steps:,} ({samples})"
     )

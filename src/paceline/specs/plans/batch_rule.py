@@ -9,6 +9,8 @@ class BatchRule(Spec):
     """Factors for the settings of an optimizer, and for the samples."""
 
     batch: PositiveInt
+    replicas: PositiveInt = 1
+    """Replicas that take local steps: the rule is for the batch of one, the samples are of all."""
     tuned_at: PositiveInt
     rate_times: PositiveFloat
     betas_power: PositiveFloat

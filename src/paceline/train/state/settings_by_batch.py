@@ -29,16 +29,18 @@ def set_to_batch(
     model: nn.Module,
     record: Callable[..., None],
     *,
+    replicas: int,
     says: bool,
 ) -> Callable[[int], int] | None:
     """Set an optimizer to the batch; return how many of its own steps a schedule advances in a
     number of updates, one in `every` steps. None: as many.
 
-    `record` writes each rule; `says`: whether this worker prints it.
+    `record` writes each rule; `replicas`: how many take local steps, each with its part of the
+    batch; `says`: whether this worker prints it.
     """
     training = plan.training
     batches = batches_of(training) if training.grows else [training.first_batch]
-    rules = [rule_for(optimizer, training, batch) for batch in batches]
+    rules = [rule_for(optimizer, training, batch, replicas) for batch in batches]
     steps, tuned_steps = training.total_steps, training.tuned_steps
     if training.tuned_at is not None:
         refuse_dependent_samples(training, model, optimizer)
@@ -52,7 +54,7 @@ def set_to_batch(
                 tuned_steps=tuned_steps,
             )
     if training.grows:
-        by_stage = StageRules(optimizer, plan) if training.tuned_at else None
+        by_stage = StageRules(optimizer, plan, replicas) if training.tuned_at else None
         if says:
             print(growth_in_words(training, by_stage), flush=True)
         return lambda done: plan.own_steps(done * every) // every
@@ -72,8 +74,8 @@ class StageRules:
     stay those of the batch that they were tuned at.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, plan: BatchPlan) -> None:
-        self._optimizer, self._plan = optimizer, plan
+    def __init__(self, optimizer: torch.optim.Optimizer, plan: BatchPlan, replicas: int) -> None:
+        self._optimizer, self._plan, self._replicas = optimizer, plan, replicas
         self._rules: dict[int, BatchRule] = {}
         self._own: list[dict[str, Any]] = []
         self.at(plan.batch)  # refuses optimizers without a rule
@@ -83,7 +85,7 @@ class StageRules:
     def at(self, batch: int) -> BatchRule:
         """Return the rule of a batch."""
         if batch not in self._rules:
-            rule = rule_for(self._optimizer, self._plan.training, batch)
+            rule = rule_for(self._optimizer, self._plan.training, batch, self._replicas)
             assert rule is not None
             self._rules[batch] = rule
         return self._rules[batch]

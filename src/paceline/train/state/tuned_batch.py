@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from paceline.comm.torch_internals import BatchNormLayer
 from paceline.learning.rules import Family, batch_rule
 from paceline.parallel.step.whole_batch import gather_calls
-from paceline.specs import BatchRule, PacelineError
+from paceline.specs import BatchRule, Layout, PacelineError, SyncSettings
 from paceline.user.training import Training
 
 FAMILIES: dict[type[torch.optim.Optimizer], Family] = {
@@ -29,9 +29,13 @@ def family_of(optimizer: torch.optim.Optimizer) -> Family | None:
 
 
 def rule_for(
-    optimizer: torch.optim.Optimizer, training: Training, batch: int | None = None
+    optimizer: torch.optim.Optimizer,
+    training: Training,
+    batch: int | None = None,
+    replicas: int = 1,
 ) -> BatchRule | None:
-    """Return the rule for a batch, by default the training's, or None without `tuned_at`."""
+    """Return the rule for a batch, by default the training's, or None without `tuned_at`;
+    `replicas`: how many divide it among their local steps."""
     batch = batch or training.first_batch
     if training.tuned_at is None:
         return None
@@ -43,7 +47,23 @@ def rule_for(
             fix=f"use one of {', '.join(each.__name__ for each in FAMILIES)}, or leave tuned_at=…"
             " out and set the rate yourself",
         )
-    return batch_rule(family, batch, training.tuned_at, training.critical_batch)
+    return batch_rule(family, batch, training.tuned_at, training.critical_batch, replicas)
+
+
+def replicas_apart(sync: SyncSettings, layout: Layout, training: Training) -> int:
+    """Return how many replicas update their weights with their own part of a batch.
+
+    Parameter servers apply the gradients of all workers, each for its part of the batch.
+    """
+    if not sync.replicas_differ or sync.has_servers or layout.replicas == 1:
+        return 1
+    if sync.undecided and training.tuned_at is not None:
+        raise PacelineError(
+            f"Training(tuned_at={training.tuned_at}) was given with --sync {sync.mode}, which"
+            " chooses during training whether an update has the whole batch or a replica's part",
+            fix="name a synchronization mode, or leave tuned_at=… out and set the rate yourself",
+        )
+    return layout.replicas
 
 
 def refuse_dependent_samples(

@@ -18,7 +18,7 @@ from paceline.specs import Layout, PacelineError, RuleApplied, SyncSettings
 from paceline.train.gradients.batch_plan import BatchPlan
 from paceline.train.state.fused_updates import fuse_on_accelerator
 from paceline.train.state.settings_by_batch import set_to_batch
-from paceline.train.state.tuned_batch import Compressed
+from paceline.train.state.tuned_batch import Compressed, replicas_apart
 from paceline.user.parameters import Parameters
 from paceline.user.phase import Phase
 from paceline.user.training import Training
@@ -70,6 +70,7 @@ def updates_of(
 ) -> list[Update]:
     """Build the optimizers of a training, in the order of its phases."""
     training = plan.training
+    apart = replicas_apart(sync, layout, training)
 
     def update(
         name: str,
@@ -85,7 +86,9 @@ def updates_of(
         says = groups.placement.rank == 0 and groups.placement.roster is None
         every = of.every if isinstance(of, Phase) else 1
         record = partial(plan.write_once, RuleApplied, phase=name)
-        own_steps = set_to_batch(optimizer, plan, every, parallel_model.model, record, says=says)
+        own_steps = set_to_batch(
+            *(optimizer, plan, every, parallel_model.model, record), replicas=apart, says=says
+        )
         schedule = of.schedule(optimizer) if of.schedule else None
         if schedule is not None and own_steps is not None:
             schedule = Compressed(schedule, own_steps)
