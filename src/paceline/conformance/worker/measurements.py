@@ -2,6 +2,7 @@
 
 import os
 import platform
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,7 @@ from paceline.train.trainer import Trainer
 
 WARM_UP_STEPS, COUNTED_STEPS = 5, 20
 SAMPLES_PER_WORKER = 8
+POLL_SECONDS = 0.001
 
 
 def devices() -> None:
@@ -59,8 +61,17 @@ def host_waits() -> None:
         counting = device_kind().counted_waits()
         assert counting is not None, "the check asks for it before"
         with counting as waits:
-            _steps(trainer, batches, COUNTED_STEPS)
+            for _ in range(COUNTED_STEPS):
+                _steps(trainer, batches, 1)
+                _let_device_follow(trainer.device)
         _write(trainer, {"steps": COUNTED_STEPS, "waits": waits})
+
+
+def _let_device_follow(device: torch.device) -> None:
+    """Poll until the device has done the step: a host that is steps ahead must wait in the end."""
+    done = torch.accelerator.current_stream(device).record_event()
+    while not done.query():
+        time.sleep(POLL_SECONDS)
 
 
 def _training(steps: int) -> paceline.Training:

@@ -3,6 +3,7 @@
 import argparse
 import os
 import signal
+import time
 from pathlib import Path
 
 import torch
@@ -16,6 +17,9 @@ from paceline.schedulers.task_placement import placement
 VOCABULARY, LAYERS, WIDTH, HEADS = 4096, 4, 64, 4
 """The head fills a bucket of 1 MB, so an all-reduce begins before the backward of the blocks."""
 CONTEXT, SAMPLES = 16, 512
+STEP_SECONDS_TO_STOP = 0.3
+"""Workers agree to stop once per half a second, or a few steps later on accelerators: a training of
+twenty fast steps would end before."""
 
 
 def trained() -> None:
@@ -29,6 +33,8 @@ def trained() -> None:
             begins = trainer.steps - trainer.steps_left + 1
             fault.armed = is_victim and begins == options.at
             trainer.step(batch)
+            if fault.kind == "stop":
+                time.sleep(STEP_SECONDS_TO_STOP)
             if fault.kind == "stop" and begins == options.at and trainer.is_main:
                 os.kill(os.getpid(), signal.SIGTERM)
 
