@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from command import paceline, paceline_json
-from paceline.specs import Learning
+from command import CLUSTER, paceline, paceline_json
+from paceline.specs import BatchChoice, Learning
 
 TRAIN = """
 import torch, paceline
@@ -49,6 +49,21 @@ def test_a_probe_writes_what_a_plan_can_use(tmp_path: Path) -> None:
     assert learning.critical is not None
     assert learning.low < learning.critical
     assert not (tmp_path / "cluster.toml").exists()
+    (tmp_path / "cluster.toml").write_text(CLUSTER)
+    said = paceline_json("plan", "train.py", "--batch", "best", "--count", folder=tmp_path)
+    choice = BatchChoice.model_validate(said["batches"])
+    assert choice.own == 64
+    assert choice.critical.value == learning.critical
+    assert 64 in [each.batch for each in choice.options]
+    assert said["batch"] in [each.batch for each in choice.options]
+
+
+def test_batches_are_not_compared_without_a_critical_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "cluster.toml").write_text(CLUSTER)
+    done = paceline("plan", "train.py", "--batch", "64,128", "--count", folder=tmp_path, expect=2)
+    assert "the critical batch of the training is not known" in done.stderr
+    assert "paceline probe train.py --learning" in done.stderr
 
 
 def test_what_it_needs_is_said(tmp_path: Path) -> None:

@@ -6,18 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.learning.critical_batch import critical_batch, samples_times, steps_times
+from paceline.learning.critical_batch import critical_batch
 from paceline.learning.rules import batch_rule, gain
 from paceline.specs import PacelineError
 
 _batch = st.integers(1, 100_000)
 _critical = st.floats(1.0, 1e6)
-
-
-@given(_batch, _batch, _critical)
-def test_samples_are_steps_times_the_batch(batch: int, tuned_at: int, critical: float) -> None:
-    steps = steps_times(batch, tuned_at, critical)
-    assert samples_times(batch, tuned_at, critical) == pytest.approx(steps * batch / tuned_at)
 
 
 @given(_batch, _batch, _critical)

@@ -56,7 +56,7 @@ IMPORTS = """
 import torch._higher_order_ops.scan, torch._higher_order_ops.while_loop
 import torch.nn.attention.flex_attention
 """
-ON_ONE = PlanRequest(device="h100-80gb", nodes=(1, 2), batch=64)
+ON_ONE = PlanRequest(device="h100-80gb", nodes=(1, 2), batch=(64,))
 
 
 def request(folder: Path, body: str) -> PlanRequest:
@@ -94,7 +94,7 @@ def test_an_error_of_the_model_while_it_is_timed(tmp_path: Path) -> None:
     "changes",
     [
         {"nodes": (10**7,)},
-        {"batch": 2**60},
+        {"batch": (2**60,)},
         {"steps": 10**40},
         {"budget": float("nan"), "steps": 10},
         {"budget": float("inf"), "steps": 10},

@@ -11,6 +11,7 @@ from paceline.plan.reasons import bound, words
 from paceline.plan.search.best_layout import Profiles
 from paceline.plan.search.node_counts import Goal, bests_on, choose, node_counts, wasted_beyond
 from paceline.plan.training_cost import training_cost
+from paceline.plan.training_length import TrainingLength
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import Cluster, Layout, PacelineError, Plan
 from paceline.specs.units import duration
@@ -24,7 +25,7 @@ SLOW = cluster(nodes=16, between=0.001)
 def _nodes(goal: Goal, where: Cluster, batch: int = 256) -> int:
     counts = node_counts(where.nodes)
     profiles: Profiles = {"bf16": decoder(SMALL)}
-    return answer(profiles, where, batch, counts, from_priors(), goal, Limits(where))[0].nodes
+    return answer(profiles, where, [batch], counts, from_priors(), goal, Limits(where))[0].nodes
 
 
 @given(st.integers(1, 5000))
@@ -64,10 +65,10 @@ def test_a_deadline_takes_the_fewest_nodes_that_keep_it() -> None:
         ).seconds.value
         for best in bests
     }
-    allowed = Limits(where, 1000, deadline_seconds=seconds[4]).allowed(bests)
+    allowed = Limits(where, TrainingLength(512, 1000), deadline_seconds=seconds[4]).allowed(bests)
     assert choose(bests, allowed, "cheapest", where).nodes == 4
     with pytest.raises(PacelineError, match="no number of nodes keeps within the limits") as caught:
-        Limits(where, 1000, deadline_seconds=1.0).allowed(bests)
+        Limits(where, TrainingLength(512, 1000), deadline_seconds=1.0).allowed(bests)
     assert f"the fastest, 8 nodes, takes {duration(seconds[8])}" in caught.value.problem
     assert "--deadline" in caught.value.fix
 
@@ -88,7 +89,7 @@ def test_others_lose_for_a_reason_and_the_plan_can_be_written() -> None:
     said, best = answer(
         {"bf16": LLAMA_7B},
         cluster(nodes=8),
-        512,
+        [512],
         [1, 8],
         from_priors(),
         "fastest",
@@ -118,7 +119,7 @@ def test_words_of_a_layout() -> None:
 def test_a_plan_says_what_batch_normalization_does() -> None:
     profile = decoder(SMALL).model_copy(update={"batch_norm": True})
     said, _ = answer(
-        {"bf16": profile}, cluster(nodes=1), 64, [1], from_priors(), "fastest", Limits(cluster())
+        {"bf16": profile}, cluster(nodes=1), [64], [1], from_priors(), "fastest", Limits(cluster())
     )
     plan = plan_of(said)
     assert plan.layout.batch_norm == "local"

@@ -80,7 +80,7 @@ def planned(
     return answer(
         {"bf16": profile},
         where,
-        BATCH,
+        [BATCH],
         [where.nodes],
         from_priors(),
         "fastest",

@@ -7,13 +7,11 @@ import typer
 
 from paceline.cli.console import Json, Quiet, print_json, say
 from paceline.cli.options.train_command import TrainCommand, script_arguments
-from paceline.jobs.user_messages import short_path
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
     from paceline.plan.planner import FinishedRun
-    from paceline.report import RunState
-    from paceline.specs import Answer, Run
+    from paceline.specs import Answer, Learning
 
 MODEL, WHERE, LENGTH = "Model", "Cluster", "Training length and batch"
 CHOICE, RESULT = "Goal and limits", "Prediction and output"
@@ -89,11 +87,12 @@ def plan(
         ),
     ] = None,
     batch: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             "--batch",
-            min=1,
-            help="Global batch: samples per step over all workers (default: the training's).",
+            metavar="N[,N…]|best",
+            help="Global batches to consider, in samples per step over all workers: several, or"
+            " best, are compared to the same loss (default: the training's).",
             rich_help_panel=LENGTH,
         ),
     ] = None,
@@ -103,7 +102,7 @@ def plan(
             "--critical-batch",
             min=1,
             help="Critical batch size in samples: the training needs twice the samples there"
-            " (default: that of --calibrate, or unknown).",
+            " (default: that of --calibrate, or of learning.toml if it fits).",
             rich_help_panel=LENGTH,
         ),
     ] = None,
@@ -189,18 +188,23 @@ def plan(
     Example:  paceline plan train.py --cluster cluster.toml
     """
     from paceline.cli.options.number_list import number_list
+    from paceline.cli.tables.learning_table import in_words
     from paceline.cli.tables.plan_table import show, show_arithmetic
     from paceline.launch.target import Target
     from paceline.observe.progress_bar import progress_bar
     from paceline.plan.answer import plan_of
-    from paceline.plan.inputs import PlanRequest
-    from paceline.plan.planner import make_plan
+    from paceline.plan.inputs import DEFAULT_CLUSTER, PlanRequest
+    from paceline.plan.planner import FinishedRun, make_plan
+    from paceline.specs import CriticalBatch
 
-    read = [_read(path) for path in calibrate or []]
-    runs = [_finished_run(run, state) for run, state in read]
     target = None if train is None else Target.parse(train, script_arguments(context))
-    if critical_batch is None and target is not None:
-        critical_batch = _critical_batch(target, read, quiet=json or quiet)
+    given = None if critical_batch is None else CriticalBatch.exactly(critical_batch)
+    runs: list[FinishedRun] = []
+    if calibrate or target:
+        runs, measured = _measured(calibrate or [], target, cluster or DEFAULT_CLUSTER)
+        if given is None and measured is not None:
+            given = measured.critical_batch
+            say(in_words(measured), unless=json or quiet)
     request = PlanRequest(
         train=target,
         model=model,
@@ -208,8 +212,8 @@ def plan(
         cluster=cluster,
         device=device,
         nodes=None if nodes is None else tuple(number_list("--nodes", nodes)),
-        batch=batch,
-        critical_batch=critical_batch,
+        batch=_batches(batch),
+        critical_batch=given,
         steps=steps,
         goal=goal,
         deadline_seconds=_seconds(deadline),
@@ -244,61 +248,25 @@ def _seconds(text: str | None) -> float | None:
     return None if minutes is None else 60.0 * minutes
 
 
-def _read(path: Path) -> "tuple[Run, RunState]":
-    """Return a run and its events, which may be many: they are read once."""
-    from paceline.report import RunReader
-    from paceline.specs import Run
+def _batches(text: str | None) -> "tuple[int, ...] | Literal['best'] | None":
+    from paceline.cli.options.number_list import number_list
 
-    run = Run.open_to_read(path)
-    return run, RunReader(run).refresh()
-
-
-def _critical_batch(
-    target: "Target", runs: "list[tuple[Run, RunState]]", *, quiet: bool
-) -> float | None:
-    """Return the critical batch of the target's longest run that resolved it, and say so."""
-    from paceline.cli.tables.learning_table import in_words
-    from paceline.report.run.learning import learning_of
-
-    found = [
-        learning_of(run, state)
-        for run, state in runs
-        if (run.job.train, run.job.function) == (target.file, target.function)
-    ]
-    resolved = [each for each in found if each is not None and each.critical is not None]
-    if not resolved:
+    if text is None:
         return None
-    longest = max(resolved, key=lambda each: each.growth[-1].samples)
-    say(in_words(longest), unless=quiet)
-    return longest.critical
+    if text == "best":
+        return "best"
+    return tuple(number_list("--batch", text))
 
 
-def _finished_run(run: "Run", state: "RunState") -> "FinishedRun":
-    """Return a run's layout and step time, for calibration."""
-    from statistics import fmean
+def _measured(
+    calibrate: list[Path], target: "Target | None", cluster: Path
+) -> "tuple[list[FinishedRun], Learning | None]":
+    """Return the runs to calibrate with, and what was measured of the training's batch."""
+    from paceline.jobs.calibration import finished_run, measured_learning, read_runs
 
-    from paceline.launch.target import Target
-    from paceline.plan.planner import FinishedRun
-    from paceline.report import summary
-    from paceline.specs import PacelineError
-
-    figures = summary(state)
-    if run.job.train is None or figures.median_step_seconds is None or figures.batch is None:
-        raise PacelineError(
-            f"{short_path(run.path)} has no steps to calibrate with",
-            fix="give runs that have trained for a while",
-        )
-    # The first step includes one-time work.
-    mean = fmean(state.seconds[1:] or state.seconds)
-    return FinishedRun(
-        target=Target(run.job.train, run.job.function, run.job.arguments),
-        layout=run.plan.layout,
-        sync=run.plan.sync,
-        nodes=figures.nodes,
-        devices_per_node=figures.workers // figures.nodes,
-        batch=figures.batch,
-        step_seconds=mean if run.plan.sync.replicas_differ else figures.median_step_seconds,
-    )
+    runs = read_runs(calibrate)
+    learning = None if target is None else measured_learning(target, runs, cluster)
+    return [finished_run(each) for each in runs], learning
 
 
 def _draw(said: "Answer", file: Path) -> str:

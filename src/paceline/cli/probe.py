@@ -150,10 +150,11 @@ def _probe_learning(
     quiet: bool,
 ) -> None:
     from paceline.cli.tables.learning_table import show
+    from paceline.jobs.calibration import LEARNING_FILE
     from paceline.jobs.learning_probe import probe_learning
 
     _refuse_folder(output)
-    file = output.with_name("learning.toml")
+    file = output.with_name(LEARNING_FILE)
     found = probe_learning(target, steps, workers, runs, messages(quiet=quiet or json))
     found.learning.write(file)
     if json:

@@ -4,14 +4,14 @@ With the batch B and the critical batch C, a loss takes S (1 + C / B) steps and 
 samples, where S is the fewest steps that any batch needs (McCandlish et al., 2018, section 2.3).
 """
 
+import math
 from collections.abc import Iterable
+from statistics import NormalDist
 
-from paceline.specs import PacelineError
+from paceline.specs import CriticalBatch, PacelineError
 
-
-def steps_times(batch: float, tuned_at: float, critical: float) -> float:
-    """Return how many times the steps of the batch `tuned_at` a batch needs to the same loss."""
-    return (1 + critical / batch) / (1 + critical / tuned_at)
+LIKELY = 5
+"""Values that stand for an interval."""
 
 
 def samples_times(batch: float, tuned_at: float, critical: float) -> float:
@@ -35,3 +35,15 @@ def critical_batch(noise_scales: Iterable[tuple[float, float]], batch: float) ->
             fix="train more steps, or measure more often with noise_every",
         )
     return total / progress
+
+
+def likely(critical: CriticalBatch) -> list[float]:
+    """Return values as likely as each other, for an interval of 90 % that is log-normal."""
+    if critical.value is None:
+        return []
+    if critical.high is None:
+        return [critical.value]
+    normal = NormalDist()
+    spread = math.log(critical.high / critical.low) / (2 * normal.inv_cdf(0.95))
+    quantiles = [normal.inv_cdf((each + 0.5) / LIKELY) for each in range(LIKELY)]
+    return [critical.value * math.exp(spread * each) for each in quantiles]

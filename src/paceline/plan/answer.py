@@ -10,14 +10,17 @@ from paceline.plan.calibration.calibrate import Fit
 from paceline.plan.cost.synchronization import extra_samples
 from paceline.plan.limits import Limits
 from paceline.plan.reasons import alternatives, helps
+from paceline.plan.search.batches import BatchSearch
 from paceline.plan.search.best_layout import Best, Profiles
 from paceline.plan.search.finalists import simulated
 from paceline.plan.search.infeasible import Infeasible
 from paceline.plan.search.node_counts import Goal, bests_on, choose, curve, wasted_beyond
 from paceline.plan.sync_choice import other_modes, sync_reason, sync_remarks
+from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile
-from paceline.specs.plans.estimate import Answer, ScalingPoint
+from paceline.specs.plans.answer import Answer
+from paceline.specs.plans.estimate import ScalingPoint
 from paceline.specs.plans.plan import Plan
 from paceline.specs.plans.sync import SyncSettings
 
@@ -35,7 +38,7 @@ matter, and a simulation takes long."""
 def answer(
     profiles: Profiles,
     cluster: Cluster,
-    batch: int,
+    batches: Sequence[int],
     counts: Sequence[int],
     found: Fit,
     goal: Goal,
@@ -44,10 +47,22 @@ def answer(
 ) -> tuple[Answer, Best]:
     """Search on each number of nodes, choose one by the goal, and give the reasons.
 
-    `sync`: a given synchronization mode; None: the planner chooses.
+    With several `batches`, the batch is chosen, too: for the goal to the same loss, so `limits` has
+    the length of the training. `sync`: a given synchronization mode; None: the planner chooses.
     """
-    bests, refused = bests_on(profiles, cluster, batch, found, counts, sync)
-    best = _simulated(choose(bests, limits.allowed(bests), goal, cluster), found)
+    choice, length = None, limits.length
+    if len(batches) == 1 or length is None:
+        bests, refused = bests_on(profiles, cluster, batches[0], found, counts, sync)
+        picked = choose(bests, limits.allowed(bests), goal, cluster)
+    else:
+        by_batch, refused = _bests_by_batch(profiles, cluster, batches, found, counts, sync)
+        searched = BatchSearch(by_batch, goal, cluster, limits)
+        bests, picked, choice = (
+            searched.frontier(length),
+            searched.chosen(length),
+            searched.said(length),
+        )
+    best = _simulated(picked, found)
     profile = profiles[best.precision]
     if profile.batch_norm:
         layout = best.estimate.layout.model_copy(update={"batch_norm": "local"})
@@ -57,7 +72,7 @@ def answer(
     said = Answer(
         model=profile.name,
         parameters=profile.parameters,
-        batch=batch,
+        batch=best.estimate.batch,
         device=cluster.device.name,
         goal=goal,
         nodes=best.nodes,
@@ -69,6 +84,7 @@ def answer(
         wasted_beyond=wasted_beyond(bests),
         too_few=max((count for count in counts if count < bests[0].nodes), default=None),
         helps=helps(best, profiles, there, found, sync),
+        batches=choice,
         scored=sum(each.layouts_scored for each in bests) * len(profiles),
         uncounted_operators=profile.uncounted_operators,
         remarks=(
@@ -81,6 +97,32 @@ def answer(
         ),
     )
     return said, best
+
+
+def _bests_by_batch(
+    profiles: Profiles,
+    cluster: Cluster,
+    batches: Sequence[int],
+    found: Fit,
+    counts: Sequence[int],
+    sync: SyncSettings | None,
+) -> tuple[list[list[Best]], dict[int, Infeasible]]:
+    """Return the best layouts of each batch that has one, and the nodes that have none at all."""
+    by_batch: list[list[Best]] = []
+    refused: dict[int, Infeasible] = {}
+    error: PacelineError | None = None
+    for batch in batches:
+        try:
+            bests, reasons = bests_on(profiles, cluster, batch, found, counts, sync)
+        except PacelineError as nothing:
+            error = error or nothing
+            continue
+        by_batch.append(bests)
+        refused |= reasons
+    if error is not None and not by_batch:
+        raise error
+    reached = {best.nodes for bests in by_batch for best in bests}
+    return by_batch, {nodes: why for nodes, why in refused.items() if nodes not in reached}
 
 
 def _simulated(best: Best, found: Fit) -> Best:

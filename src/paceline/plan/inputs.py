@@ -1,17 +1,17 @@
 """The planner's inputs: a cluster, numbers of nodes, and a model with its batch."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from paceline.cluster.catalog import read_cluster, usual_cluster
 from paceline.launch.target import Target
-from paceline.learning.critical_batch import steps_times
 from paceline.plan.search.node_counts import Goal, node_counts
+from paceline.plan.training_length import TrainingLength
 from paceline.plan.training_profiles import TrainingProfiles, load_training
 from paceline.profile.named_models import profile_of
-from paceline.specs import Cluster, PacelineError, Profile, TrainingProfile
+from paceline.specs import Cluster, CriticalBatch, PacelineError, Profile, TrainingProfile
 from paceline.specs.measurements.profile import TrainingPrecision as Precision
 
 DEFAULT_CLUSTER = Path("cluster.toml")
@@ -27,6 +27,8 @@ _MOST = {
     "--time": 10**12,
 }
 """Largest values of options, in seconds for times: beyond any training, and exact as floats."""
+MOST_TIMES_CRITICAL = 4
+"""Largest batch of the search over the critical one: it needs five times the fewest samples."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ class PlanRequest:
     """A device of the catalog, instead of `cluster`."""
     nodes: tuple[int, ...] | None = None
     """Numbers of nodes to consider."""
-    batch: int | None = None
-    critical_batch: float | None = None
+    batch: tuple[int, ...] | Literal["best"] | None = None
+    """Batches to consider; the training's own by default."""
+    critical_batch: CriticalBatch | None = None
     steps: int | None = None
     goal: Goal = "knee"
     deadline_seconds: float | None = None
@@ -67,7 +70,12 @@ class PlanRequest:
                 fix='write `paceline plan train.py`, or `paceline plan --model "gpt: layers=12'
                 ' width=768 heads=12 seq=1k vocab=50k"`',
             )
-        ignored = {"--profile": self.profile, "--critical-batch": self.critical_batch}
+        critical = self.critical_batch.value if self.critical_batch else None
+        ignored = {
+            "--profile": self.profile,
+            "--critical-batch": critical,
+            "--batch": "best" if self.batch == "best" else None,
+        }
         for name, value in ignored.items():
             if self.model is not None and value is not None:
                 raise PacelineError(
@@ -76,8 +84,8 @@ class PlanRequest:
                 )
         given_numbers = {
             "--nodes": max(self.nodes) if self.nodes else None,
-            "--batch": self.batch,
-            "--critical-batch": self.critical_batch,
+            "--batch": max(self.batch) if isinstance(self.batch, tuple) else None,
+            "--critical-batch": critical,
             "--steps": self.steps,
             "--budget": self.budget,
             "--deadline": self.deadline_seconds,
@@ -96,8 +104,8 @@ class ModelInput:
     """A model's profile in each precision that may be chosen, its batch and length."""
 
     profiles: Mapping[Precision, Profile]
-    batch: int
-    steps: int | None
+    batches: tuple[int, ...]
+    length: TrainingLength | None
     source: Path | None = None
     """The file with measured times, if any."""
     note: str | None = None
@@ -153,12 +161,13 @@ def requested_model(
     precisions = _precisions(cluster, request.precision, both=request.model is None)
     if request.model is None:
         return _training_input(request, cluster, precisions, advance)
-    if request.batch is None:
+    if request.batch is None or request.batch == "best":
         raise PacelineError(
             "--model does not give the batch size",
             fix="add --batch N: the global batch, in samples per step over all workers",
         )
-    return ModelInput({precisions[0]: profile_of(request.model)}, request.batch, request.steps)
+    length = None if request.steps is None else TrainingLength(request.batch[0], request.steps)
+    return ModelInput({precisions[0]: profile_of(request.model)}, request.batch, length)
 
 
 def _precisions(cluster: Cluster, asked: Precision | None, *, both: bool) -> Sequence[Precision]:
@@ -202,14 +211,52 @@ def _training_input(
         for number, each in enumerate(precisions):
             found[each] = made.of(target, each)
             advance((number + 1) / len(precisions))
-    wanted = request.batch or batch
+    length = TrainingLength(batch, steps, request.critical_batch)
+    batches = _batches(request, target, length)
+    if request.steps is not None:
+        length = TrainingLength(batches[0], request.steps)
     return ModelInput(
         profiles,
-        wanted,
-        request.steps or equivalent_steps(wanted, batch, steps, request.critical_batch),
+        batches,
+        length,
         source=(request.profile or DEFAULT_PROFILE) if timed is not None else None,
         note=note if request.batch is None else None,
     )
+
+
+def _batches(request: PlanRequest, target: Target, length: TrainingLength) -> tuple[int, ...]:
+    """Return the batches to consider: with "best", the training's own times powers of two."""
+    asked = request.batch or (length.batch,)
+    if asked != "best" and len(asked) == 1:
+        return asked
+    said = f"--batch {asked if asked == 'best' else ','.join(map(str, asked))}"
+    if length.critical is None or length.critical.value is None:
+        known = (
+            f"is only known to be at least {length.critical.low:,.0f} samples"
+            if length.critical
+            else "is not known"
+        )
+        raise PacelineError(
+            f"{said} was given, but the critical batch of the training {known}",
+            fix=f"measure it with `paceline probe {target.file.name} --learning` and enough"
+            " --steps, or with --calibrate RUN; or give --critical-batch N",
+        )
+    if request.steps is not None:
+        raise PacelineError(
+            f"{said} and --steps {request.steps} were given, but batches differ in the steps that"
+            " they need",
+            fix="leave --steps out: each batch trains to the loss of the training's own length; or"
+            " give one batch",
+        )
+    if asked != "best":
+        return asked
+    training = load_training(target)
+    samples = training.sample_order().samples if training.has_index else _MOST["--batch"]
+    most = min(max(length.batch, MOST_TIMES_CRITICAL * length.critical.value), samples)
+    times = [2**power for power in range(_MOST["--batch"].bit_length())]
+    larger = [each * length.batch for each in times if each * length.batch <= most]
+    smaller = [length.batch // each for each in (4, 2) if length.batch % each == 0]
+    return (*smaller, *(larger or [length.batch]))
 
 
 def _timed_profile(file: Path | None, target: Target, cluster: Cluster) -> TrainingProfile | None:
@@ -227,17 +274,3 @@ def _timed_profile(file: Path | None, target: Target, cluster: Cluster) -> Train
         f"{file} has the times of {', '.join(sorted(has))}, not of {wanted}",
         fix=f"measure it there with `paceline probe {target.file.name}`, or leave --profile out",
     )
-
-
-def equivalent_steps(
-    batch: int, own_batch: int, own_steps: int, critical_batch: float | None
-) -> int:
-    """Return how many steps of `batch` samples learn as much as `own_steps` of `own_batch`.
-
-    Larger batches need more samples: E = E_min (1 + B / B_crit), as McCandlish et al. found (An
-    empirical model of large-batch training, 2018). If the critical batch size is unknown, the
-    number of samples stays the same.
-    """
-    if critical_batch is None:
-        return math.ceil(own_steps * own_batch / batch)
-    return math.ceil(own_steps * steps_times(batch, own_batch, critical_batch))

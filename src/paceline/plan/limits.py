@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from paceline.plan.search.best_layout import Best
 from paceline.plan.training_cost import training_cost
+from paceline.plan.training_length import TrainingLength
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.plans.estimate import TrainingCost
@@ -13,17 +14,17 @@ from paceline.specs.units import count, duration
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a training of `steps` steps on a cluster."""
+    """Limits of a training on a cluster."""
 
     cluster: Cluster
-    steps: int | None = None
+    length: TrainingLength | None = None
     deadline_seconds: float | None = None
     budget: float | None = None
 
     def __post_init__(self) -> None:
         if self.deadline_seconds is None and self.budget is None:
             return
-        if self.steps is None:
+        if self.length is None:
             given = "--deadline" if self.budget is None else f"--budget {self.budget}"
             raise PacelineError(
                 f"{given} was given, but not the length of the training", fix="add --steps N"
@@ -36,9 +37,10 @@ class Limits:
 
     def allowed(self, bests: Sequence[Best]) -> list[Best]:
         """Return those within the limits; if there are none, raise an error with the nearest."""
-        if self.steps is None or (self.deadline_seconds is None and self.budget is None):
+        length = self.length
+        if length is None or (self.deadline_seconds is None and self.budget is None):
             return list(bests)
-        costs = [self._cost(best, self.steps) for best in bests]
+        costs = [self._cost(best, length.steps_with(best.estimate.batch)) for best in bests]
         allowed = [
             best for best, cost in zip(bests, costs, strict=True) if self._within_limits(cost)
         ]

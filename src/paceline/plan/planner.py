@@ -70,20 +70,21 @@ def make_plan(
     file = cluster_file(request)
     if runs and file is not None:
         notes.append(_remember(found, len(runs), file))
-    limits = Limits(cluster, model.steps, request.deadline_seconds, request.budget)
+    limits = Limits(cluster, model.length, request.deadline_seconds, request.budget)
     said, best = answer(
         model.profiles,
         cluster,
-        model.batch,
+        model.batches,
         counts,
         found,
         request.goal,
         limits,
         _requested_sync(request.sync),
     )
-    if model.steps is not None:
+    if model.length is not None:
         there = cluster.model_copy(update={"nodes": best.nodes})
-        cost = training_cost(best, there, model.steps, request.slot_seconds)
+        steps = model.length.steps_with(said.batch)
+        cost = training_cost(best, there, steps, request.slot_seconds)
         said = said.model_copy(update={"training": cost})
     return Planned(said, best, found, tuple(notes))
 

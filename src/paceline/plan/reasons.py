@@ -154,7 +154,8 @@ def helps(
             then = best_on(profiles, changed, samples, found, sync)
         except Infeasible:
             continue
-        faster = then.learned_per_second / best.learned_per_second
+        # In samples per second: what the plan's batch needs more of them changes nothing here.
+        faster = then.learned_per_second / (best.learned_per_second * best.samples_times)
         if faster > WORTH_SAYING:
             helps.append(Help(change=change, faster=faster))
     return tuple(sorted(helps, key=lambda each: -each.faster))

@@ -30,8 +30,8 @@ from paceline.specs.measurements.dry_run import (
     RankDryRun,
     Transfer,
 )
-from paceline.specs.measurements.larger_batches import BatchCost, CriticalBatch, LargerBatches
-from paceline.specs.measurements.learning import Learning, NoisePoint
+from paceline.specs.measurements.larger_batches import BatchCost, LargerBatches
+from paceline.specs.measurements.learning import CriticalBatch, Learning, NoisePoint
 from paceline.specs.measurements.profile import (
     LayerCost,
     Matmul,
@@ -59,11 +59,12 @@ from paceline.specs.measurements.study import (
     Study,
     StudyResult,
 )
+from paceline.specs.plans.answer import Answer
+from paceline.specs.plans.batch_choice import BatchChoice, BatchOption
 from paceline.specs.plans.batch_rule import BatchRule
 from paceline.specs.plans.estimate import (
     Alternative,
     Amount,
-    Answer,
     Estimate,
     Help,
     Origin,
@@ -143,7 +144,9 @@ __all__ = [
     "Answer",
     "AnyEvent",
     "AnySync",
+    "BatchChoice",
     "BatchCost",
+    "BatchOption",
     "BatchRule",
     "Best",
     "Cluster",

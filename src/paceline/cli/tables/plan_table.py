@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 def show(said: "Answer") -> None:
     """Print a plan: its tables, then its findings."""
+    from paceline.cli.tables.batches_table import batches_table, sentences
     from paceline.plan.reasons import bound
     from paceline.specs.units import count
 
@@ -26,12 +27,14 @@ def show(said: "Answer") -> None:
         f" {said.scored:,} layouts considered",
         markup=False,
     )
+    if said.batches is not None:
+        out.print(batches_table(said.batches, said.batch))
     out.print(_curve(said))
     out.print(_others(said))
     out.print(f"A step: {bound(said.estimate)}.", markup=False)
     if said.sync_reason:
         out.print(said.sync_reason, markup=False)
-    for sentence in _sentences(said):
+    for sentence in (*sentences(said), *_sentences(said)):
         out.print(sentence, markup=False)
     for remark in said.remarks:
         out.print(remark, style="yellow", markup=False)
@@ -55,8 +58,9 @@ def show_arithmetic(best: "Best", found: "Fit") -> None:
 def _curve(said: "Answer") -> "Table":
     from paceline.specs.units import percent, rate
 
-    columns = ("", "nodes", "workers", "layout", "step", "90% interval", "samples/s")
-    shown = table(*columns, "efficiency", words={"layout"})
+    columns = ("", "nodes", "workers", "layout", "step", "90% interval", "samples/s", "efficiency")
+    batch = ("batch",) if said.batches else ()
+    shown = table(*columns, *batch, words={"layout"})
     for point in said.curve:
         here = point.nodes == said.nodes
         shown.add_row(
@@ -67,6 +71,7 @@ def _curve(said: "Answer") -> "Table":
             *_interval(point.step_seconds),
             rate(point.samples_per_second),
             percent(point.efficiency),
+            *([f"{point.batch:,}"] if batch else []),
             style="bold" if here else None,
         )
     return shown

@@ -33,6 +33,8 @@ class Best:
     estimate: Estimate
     others: tuple["Best", ...] = ()
     """Other synchronization modes that were tried and lost, plain all-reduce first."""
+    samples_times: float = 1.0
+    """Samples to the same loss that the batch needs, relative to the training's own batch."""
 
     @property
     def samples_per_second(self) -> float:
@@ -41,8 +43,9 @@ class Best:
 
     @property
     def learned_per_second(self) -> float:
-        """Throughput divided by the extra samples that the mode is assumed to need."""
-        return self.samples_per_second / self.estimate.extra_samples
+        """Throughput divided by the extra samples that the batch needs, and the mode is assumed to
+        need."""
+        return self.samples_per_second / self.estimate.extra_samples / self.samples_times
 
     @property
     def layouts_scored(self) -> int:

@@ -49,14 +49,17 @@ def bests_on(
 
 def choose(bests: Sequence[Best], allowed: Sequence[Best], goal: Goal, cluster: Cluster) -> Best:
     """Return the best layout by the goal, among the numbers of nodes that are allowed."""
-    if goal == "fastest":
-        return min(allowed, key=_seconds)
-    if goal == "cheapest":
-        return min(allowed, key=lambda best: best.nodes / best.learned_per_second)
-    if goal == "greenest":
-        return min(allowed, key=lambda best: _joules(best, cluster))
+    if goal != "knee":
+        return min(allowed, key=lambda best: goal_cost(best, goal, cluster))
     knee = wasted_beyond(bests) or bests[-1].nodes
     return min(allowed, key=lambda best: abs(best.nodes - knee))
+
+
+def goal_cost(best: Best, goal: Goal, cluster: Cluster) -> float:
+    """Return what a training on these nodes takes of what the goal counts, up to a factor."""
+    if goal == "greenest":
+        return _joules(best, cluster)
+    return (best.nodes if goal == "cheapest" else 1) / best.learned_per_second
 
 
 def wasted_beyond(bests: Sequence[Best]) -> int | None:
@@ -79,17 +82,13 @@ def curve(bests: Sequence[Best]) -> tuple[ScalingPoint, ...]:
             devices=best.estimate.layout.workers,
             layout=best.estimate.layout,
             sync=best.estimate.sync,
+            batch=best.estimate.batch,
             step_seconds=best.estimate.step_seconds,
             samples_per_second=best.samples_per_second,
             efficiency=best.learned_per_second / best.nodes / first,
         )
         for best in bests
     )
-
-
-def _seconds(best: Best) -> float:
-    """Return the step time, multiplied by the extra samples that the mode needs."""
-    return best.estimate.step_seconds.value * best.estimate.extra_samples
 
 
 def _joules(best: Best, cluster: Cluster) -> float:
@@ -99,4 +98,4 @@ def _joules(best: Best, cluster: Cluster) -> float:
             f"nobody knows what power {cluster.device.name} draws, so no plan is the greenest",
             fix="write `watts`, its power limit, into [device] of the cluster's file",
         )
-    return found * best.estimate.extra_samples
+    return found * best.estimate.extra_samples * best.samples_times / best.estimate.batch

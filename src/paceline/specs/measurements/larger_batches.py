@@ -4,6 +4,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.interval import Interval
+from paceline.specs.measurements.learning import CriticalBatch
 
 
 class BatchCost(Spec):
@@ -18,16 +19,6 @@ class BatchCost(Spec):
     """None without a measured throughput."""
     predicted_samples: PositiveFloat | None
     """From the noise scale of the base's runs, and the base's measured samples."""
-
-
-class CriticalBatch(Spec):
-    """A critical batch in samples, with its interval."""
-
-    value: PositiveFloat | None
-    """None where larger batches took no more samples than the spread of the seeds."""
-    low: PositiveFloat
-    high: PositiveFloat | None
-    """None where the seeds do not bound it."""
 
 
 class LargerBatches(Spec):

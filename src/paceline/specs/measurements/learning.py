@@ -5,6 +5,21 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from paceline.specs.base import Spec
 
 
+class CriticalBatch(Spec):
+    """A critical batch in samples, with its interval."""
+
+    value: PositiveFloat | None
+    """None where larger batches took no more samples than the spread of the measurements."""
+    low: PositiveFloat
+    high: PositiveFloat | None
+    """None where they do not bound it."""
+
+    @classmethod
+    def exactly(cls, samples: float) -> "CriticalBatch":
+        """Return a critical batch that is known."""
+        return cls(value=samples, low=samples, high=samples)
+
+
 class NoisePoint(Spec):
     """The gradient noise scale over a part of a run, in samples, with its 90 % interval."""
 
@@ -31,3 +46,10 @@ class Learning(Spec):
     high: NonNegativeFloat | None = None
     """Mean of the noise scales' lower and upper ends; None where they are not bounded."""
     growth: tuple[NoisePoint, ...]
+
+    @property
+    def critical_batch(self) -> CriticalBatch | None:
+        """The critical batch with its interval; None if nothing bounds it."""
+        if not self.low:
+            return None
+        return CriticalBatch(value=self.critical, low=self.low, high=self.high)

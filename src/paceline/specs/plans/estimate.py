@@ -72,11 +72,12 @@ class ScalingPoint(Spec):
     devices: PositiveInt
     layout: Layout
     sync: AnySync = Field(default_factory=default_sync)
+    batch: PositiveInt
     step_seconds: Amount
     samples_per_second: PositiveFloat
     efficiency: PositiveFloat
     """Samples per second and node, relative to the fewest nodes that fit the model; divided by
-    the extra samples that the synchronization mode needs."""
+    the extra samples that the synchronization mode needs, and the batch if it is searched."""
 
 
 class Help(Spec):
@@ -104,33 +105,3 @@ class TrainingCost(Spec):
     """None if the cluster's file has no price."""
     slots: PositiveInt | None = None
     """Jobs needed under the scheduler's time limit; None without a limit."""
-
-
-class Answer(Spec):
-    """The result of `paceline plan`."""
-
-    model: str
-    parameters: PositiveInt
-    batch: PositiveInt
-    device: str
-    goal: str
-    nodes: PositiveInt
-    devices_per_node: PositiveInt
-    estimate: Estimate
-    sync_reason: str = ""
-    """The synchronization mode and the reason for it, in words; empty without replicas."""
-    alternatives: tuple[Alternative, ...]
-    curve: tuple[ScalingPoint, ...]
-    wasted_beyond: PositiveInt | None
-    """Nodes beyond which another one adds less than half the throughput per node of the smallest
-    point; None if no such number was reached."""
-    too_few: PositiveInt | None
-    """The largest considered number of nodes on which nothing fits."""
-    helps: tuple[Help, ...]
-    scored: PositiveInt
-    """Number of layouts scored."""
-    training: TrainingCost | None = None
-    """None if the number of steps is unknown."""
-    uncounted_operators: tuple[str, ...] = ()
-    """Operators without a FLOP count; a remark says what their time is taken from."""
-    remarks: tuple[str, ...] = ()

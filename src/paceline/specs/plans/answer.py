@@ -1,0 +1,39 @@
+"""The planner's whole answer."""
+
+from pydantic import PositiveInt
+
+from paceline.specs.base import Spec
+from paceline.specs.plans.batch_choice import BatchChoice
+from paceline.specs.plans.estimate import Alternative, Estimate, Help, ScalingPoint, TrainingCost
+
+
+class Answer(Spec):
+    """The result of `paceline plan`."""
+
+    model: str
+    parameters: PositiveInt
+    batch: PositiveInt
+    device: str
+    goal: str
+    nodes: PositiveInt
+    devices_per_node: PositiveInt
+    estimate: Estimate
+    sync_reason: str = ""
+    """The synchronization mode and the reason for it, in words; empty without replicas."""
+    alternatives: tuple[Alternative, ...]
+    curve: tuple[ScalingPoint, ...]
+    wasted_beyond: PositiveInt | None
+    """Nodes beyond which another one adds less than half the throughput per node of the smallest
+    point; None if no such number was reached."""
+    too_few: PositiveInt | None
+    """The largest considered number of nodes on which nothing fits."""
+    helps: tuple[Help, ...]
+    scored: PositiveInt
+    """Number of layouts scored."""
+    training: TrainingCost | None = None
+    """None if the number of steps is unknown."""
+    batches: BatchChoice | None = None
+    """The batches that were compared; None if one was given."""
+    uncounted_operators: tuple[str, ...] = ()
+    """Operators without a FLOP count; a remark says what their time is taken from."""
+    remarks: tuple[str, ...] = ()
