@@ -24,9 +24,9 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import median
 from typing import Any
 
@@ -161,17 +161,13 @@ def seconds_to(target: float, points: Sequence[tuple[float, int, float]]) -> flo
     return math.inf
 
 
-def measured(seeds: int) -> list[dict[str, Any]]:
-    """Run all arms, interleaved; return a row for each run."""
-    rows = []
-    for number in progress(range(seeds), "seeds"):
-        for case, pace in CASES:
-            order = ARMS if number % 2 == 0 else ARMS[::-1]
-            for name in order:
-                arm = Arm(case, PACES[pace], name, FIRST_SEED + number)
-                points = on_workers(curve, WORKERS, arm)[0]
-                rows.append({**asdict(arm), "pace_name": pace, "points": points})
-    return rows
+def measured(seeds: int) -> Iterator[dict[str, Any]]:
+    """Run all arms, interleaved; yield a row for each run."""
+    for (case, pace), number in progress(list(product(CASES, range(seeds))), "seeds"):
+        for name in ARMS if number % 2 == 0 else ARMS[::-1]:
+            arm = Arm(case, PACES[pace], name, FIRST_SEED + number)
+            points = on_workers(curve, WORKERS, arm)[0]
+            yield {**asdict(arm), "pace_name": pace, "points": points}
 
 
 def times(rows: Sequence[dict[str, Any]], case: str, pace: str, name: str) -> list[float]:
@@ -211,7 +207,9 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--pilot", action="store_true", help="print targets instead")
-    parser.add_argument("--json", type=argparse.FileType("w"), help="write all curves to this file")
+    parser.add_argument(
+        "--json", type=argparse.FileType("w"), help="write curves to this file, a line per run"
+    )
     options = parser.parse_args()
     if options.pilot:
         for case in CRITICAL:
@@ -221,10 +219,12 @@ def main() -> None:
             losses = smoothed(points)
             print(f"{case}: {losses[round(0.9 * len(points)) - SMOOTHED][1]:.4f}")
         return
-    rows = measured(options.seeds)
+    rows = []
+    for row in measured(options.seeds):
+        rows.append(row)
+        if options.json:
+            print(json.dumps(row), file=options.json, flush=True)
     shown(rows)
-    if options.json:
-        json.dump(rows, options.json)
 
 
 if __name__ == "__main__":
