@@ -49,10 +49,21 @@ ANY = st.sampled_from(SYNC_MODES.names).map(SYNC_MODES.get).flatmap(settings)
 
 def test_a_mode_has_defaults_of_its_own_and_given_settings_replace_them() -> None:
     diloco = DiLoCo.parse("diloco:every=50,compress=int8")
-    assert (diloco.outer_rate, diloco.outer_momentum) == (0.7, 0.9)
+    assert (diloco.outer_rate, diloco.outer_momentum) == (0.7, None)
     assert (diloco.every, diloco.compress) == (50, "int8")
     assert DiLoCo.parse("diloco:outer_momentum=0.5").outer_momentum == 0.5
     assert Stale.parse("stale:staleness=any").staleness is None
+
+
+def test_the_outer_momentum_goes_by_the_optimizer_unless_it_is_given() -> None:
+    """It was 0.9 for all, with which small tasks diverged."""
+    assert DiLoCo().for_optimizer(adaptive=True).outer == (0.7, 0.5)
+    assert DiLoCo().for_optimizer(adaptive=False).outer == (0.7, 0.7)
+    for own in (
+        DiLoCo(outer_momentum=0.9),
+        *(each for each in SYNC_MODES if each.mode != "diloco"),
+    ):
+        assert own.for_optimizer(adaptive=False) == own
 
 
 def test_a_plan_file_says_it_as_the_command_line_does(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ def simulated(workers: int, sync: LocalSteps) -> torch.Tensor:
     replicas = Replicas(workers, steps=STEPS, batch=30)
     anchor = replicas.weights()[0]
     momentum = torch.zeros_like(anchor)
-    outer_rate, outer_momentum = sync.outer
+    adaptive = not isinstance(replicas.optimizers[0], torch.optim.SGD)
+    outer_rate, outer_momentum = sync.for_optimizer(adaptive=adaptive).outer
     in_flight: tuple[int, torch.Tensor, list[torch.Tensor]] | None = None
 
     def land() -> None:
@@ -62,3 +63,6 @@ def test_local_steps_are_those_of_the_algorithm(tmp_path: Path, words: str, work
     found = trained(tmp_path, workers, sync, steps=STEPS, batch=30)
     for _, weights in found:
         torch.testing.assert_close(torch.tensor(weights), expected, atol=1e-5, rtol=1e-5)
+    events = "".join(file.read_text() for file in tmp_path.rglob("events/*"))
+    chosen = '"outer_momentum":0.7' in events.replace(" ", "")
+    assert chosen == words.startswith("diloco"), "the momentum that the optimizer decides"

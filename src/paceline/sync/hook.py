@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from paceline.specs import SyncSettings
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from paceline.sync.buckets import Bucket, LocalParameter
     from paceline.sync.lane import Lane
     from paceline.sync.transport import Transport
+
+Settings = TypeVar("Settings", bound=SyncSettings)
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,12 @@ class HookContext:
     """Bytes of gradients that are sent together."""
     report: Callable[[int, SyncSettings, str], None]
     """Record that replicas use another mode from a step on, and why."""
+
+    def for_optimizer(self, settings: Settings) -> Settings:
+        """Return settings with those that depend on the optimizer."""
+        import torch
+
+        return settings.for_optimizer(adaptive=not isinstance(self.optimizer, torch.optim.SGD))
 
     @property
     def learning(self) -> "list[LocalParameter]":

@@ -104,6 +104,12 @@ class SyncSettings(Spec):
         del replicas
         return self
 
+    def for_optimizer(self, *, adaptive: bool) -> Self:
+        """Return the settings with those that depend on the replicas' own optimizer; `adaptive`:
+        whether it divides by the size of past gradients, as Adam does."""
+        del adaptive
+        return self
+
     def forward_samples(self, batch: int, replicas: int) -> int | None:
         """Return the samples of one forward if the mode prescribes them."""
         del batch, replicas

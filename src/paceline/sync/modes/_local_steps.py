@@ -111,20 +111,6 @@ class LocalSteps(CompressedSync):
         return self.outer[1] > 0
 
 
-class OuterSteps(LocalSteps):
-    """Local steps whose mean change is a step of an outer optimizer."""
-
-    outer_rate: float = Field(default=1.0, gt=0)
-    """Learning rate of the outer optimizer."""
-    outer_momentum: float = Field(default=0.0, ge=0, lt=1)
-    """Nesterov momentum of the outer optimizer."""
-
-    @property
-    def outer(self) -> tuple[float, float]:
-        """Learning rate and Nesterov momentum of the outer optimizer."""
-        return self.outer_rate, self.outer_momentum
-
-
 def drift(workers: int) -> float:
     """Return the factor on additional samples for this many drifting replicas: assumed."""
     return 1.0 + math.log2(workers) / 2

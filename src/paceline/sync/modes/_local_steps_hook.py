@@ -49,7 +49,7 @@ class LocalStepsHook(Hook):
     def __init__(self, settings: LocalSteps, context: HookContext) -> None:
         super().__init__(settings, context)
         self._averager = Averager(settings, context.transport)
-        self._rate, self._momentum = settings.outer
+        self._rate, self._momentum = context.for_optimizer(settings).outer
         self._step = 0
         buckets = even_buckets(context.learning, settings.fragments)
         self._fragments = [

@@ -5,10 +5,10 @@ from typing import Literal
 from pydantic import Field
 
 from paceline.sync.compression import Compress
-from paceline.sync.modes._local_steps import OuterSteps
+from paceline.sync.modes._local_steps import LocalSteps
 
 
-class SparseLoCo(OuterSteps):
+class SparseLoCo(LocalSteps):
     """Replicas take local steps and average their largest changes, with error feedback."""
 
     mode: Literal["sparseloco"] = "sparseloco"
@@ -18,6 +18,15 @@ class SparseLoCo(OuterSteps):
     """Fraction of the changes that are sent."""
     feedback: float = Field(default=0.95, ge=0, le=1)
     """Fraction of the compression error that is added to the next message."""
+    outer_rate: float = Field(default=1.0, gt=0)
+    """Learning rate of the outer optimizer."""
+    outer_momentum: float = Field(default=0.0, ge=0, lt=1)
+    """Nesterov momentum of the outer optimizer."""
+
+    @property
+    def outer(self) -> tuple[float, float]:
+        """Learning rate and Nesterov momentum of the outer optimizer."""
+        return self.outer_rate, self.outer_momentum
 
     @property
     def title(self) -> str:

@@ -54,4 +54,10 @@ def sync_hook(
             f"the synchronization mode {sync.mode} has no hook, so it can be planned, not trained",
             fix="derive it from paceline.sync.mode.SyncMode",
         )
-    return sync.hook(context)
+    decided = context.for_optimizer(sync)
+    if decided != sync:
+        why = f"by the training's optimizer, {type(optimizer).__name__}"
+        report(0, decided, why)
+        if groups.placement.rank == 0 and groups.placement.roster is None:
+            print(f"--sync {decided.short()}: settings chosen {why}", flush=True)
+    return decided.hook(context)

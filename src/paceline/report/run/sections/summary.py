@@ -86,6 +86,8 @@ def _remarks(figures: Summary) -> list[str]:
         remarks.append(f"Synchronization mode: --sync {figures.sync}.")
     return remarks + [
         f"Auto switched to {each.sync} after step {each.after_step}: {each.why}."
+        if each.after_step
+        else f"Settings chosen {each.why}: --sync {each.sync}."
         for each in figures.sync_changes
     ]
 
