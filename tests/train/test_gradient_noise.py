@@ -1,5 +1,6 @@
 """Every layout measures the gradient noise that one process finds from the parts' gradients."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def _training(changes: dict[str, Any]) -> paceline.Training:
     return training_of("encoder-decoder", **settings | changes)
 
 
-def _measured(changes: dict[str, Any]) -> Measured:
+def _events(changes: dict[str, Any]) -> list[Noise]:
     with paceline.start(_training(changes)) as trainer:
         for batch in trainer:
             trainer.step(batch)
@@ -36,10 +37,13 @@ def _measured(changes: dict[str, Any]) -> Measured:
     lines = [
         line for file in Run(folder).events.iterdir() for line in file.read_text().splitlines()
     ]
+    return [each for each in map(event_adapter.validate_json, lines) if isinstance(each, Noise)]
+
+
+def _measured(changes: dict[str, Any]) -> Measured:
     found: Measured = []
-    for event in map(event_adapter.validate_json, lines):
-        if isinstance(event, Noise):
-            found += zip(event.steps, event.samples, event.variance, event.signal, strict=True)
+    for event in _events(changes):
+        found += zip(event.steps, event.samples, event.variance, event.signal, strict=True)
     return found
 
 
@@ -132,3 +136,75 @@ def test_canonical_parts_measure_the_same_on_any_workers(tmp_path: Path) -> None
 def test_a_training_without_parts_or_with_batch_norm_is_not_measured(tmp_path: Path) -> None:
     assert not _on_workers(Layout(), tmp_path / "one part")
     assert not _on_workers(Layout(replicas=2), tmp_path / "off", noise_every=0)
+
+
+ADAM: dict[str, Any] = {
+    "optimizer": partial(torch.optim.AdamW, lr=1e-3, betas=(0.9, 0.99)),
+    "steps": STEPS,
+    "clip": None,
+}
+Weighted = list[tuple[float | None, float | None]]
+"""Variance and signal of each measured step."""
+
+
+def _weighted(changes: dict[str, Any]) -> Weighted:
+    found: Weighted = []
+    for event in _events(changes):
+        found += zip(event.weighted_variance, event.weighted_signal, strict=True)
+    return found
+
+
+def _weighted_by_hand(parts: int) -> tuple[float, float]:
+    """Take a plain step; weigh the parts' gradients of the second by Adam's mean square of it."""
+    training = _training(ADAM)
+    model = seeded_model(training)
+    optimizer = training.optimizer(Parameters(model.named_parameters()))
+    first, second = map(stacked, plain_steps(training))
+
+    def gradient(text: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        model.zero_grad()
+        torch.autograd.backward(training.loss(model(text, text), target))
+        return torch.cat([_flat(each) for each in model.parameters()])
+
+    root = gradient(*first).abs()
+    weights = 1 / (root + 0.1 * root.square().mean().sqrt())
+    optimizer.step()
+    divided = zip(*(each.chunk(parts) for each in second), strict=True)
+    squares = [float(weights @ gradient(*part).square()) for part in divided]
+    whole = float(weights @ gradient(*second).square())
+    return variance_and_signal(sum(squares) / parts, whole, parts, len(second[0]))
+
+
+def _flat(parameter: torch.nn.Parameter) -> torch.Tensor:
+    assert parameter.grad is not None
+    return parameter.grad.flatten().clone()
+
+
+@pytest.mark.parametrize(
+    ("layout", "sync", "parts"),
+    [
+        pytest.param(Layout(micro_batch=1), None, 24, id="samples"),
+        pytest.param(Layout(replicas=2), None, 2, id="2 replicas"),
+        pytest.param(Layout(replicas=2), Canonical(parts=4), 4, id="canonical"),
+    ],
+)
+def test_adam_weighs_the_coordinates(
+    layout: Layout, sync: SyncSettings | None, parts: int, tmp_path: Path
+) -> None:
+    # Only the plain noise was measured, which understates Adam's critical batch.
+    run = new_run(tmp_path, layout.workers, layout, sync=sync)
+    before, found = run_ranks(_weighted, layout.workers, tmp_path, ADAM, run=run)[0]
+    assert before == (None, None)  # Adam has no state yet
+    variance, signal = _weighted_by_hand(parts)
+    assert found[0] == pytest.approx(variance, rel=1e-3)
+    assert found[1] == pytest.approx(signal, rel=1e-3, abs=1e-3 * variance)
+
+
+def test_sgd_and_shards_have_no_weighted_noise(tmp_path: Path) -> None:
+    cases: list[tuple[Layout, dict[str, Any]]] = [(Layout(micro_batch=6), {})]
+    cases.append((Layout(shards=2), ADAM))
+    for number, (layout, changes) in enumerate(cases):
+        folder = tmp_path / str(number)
+        run = new_run(folder, layout.workers, layout)
+        found = run_ranks(_weighted, layout.workers, folder, changes, run=run)[0]
+        assert found == [(None, None)] * STEPS

@@ -24,7 +24,8 @@ def show(learning: "Learning") -> None:
 def in_words(learning: "Learning") -> str:
     """Return the critical batch with its interval, in one line."""
     found = units.bounded(learning.critical, learning.low, learning.high)
+    weighted = ", coordinates weighted as by the optimizer" if learning.weighted else ""
     return (
         f"critical batch: {found} samples; measured in {learning.steps:,} steps of"
-        f" {learning.batch:,.0f}, and it usually grows further"
+        f" {learning.batch:,.0f}{weighted}, and it usually grows further"
     )

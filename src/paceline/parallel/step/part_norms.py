@@ -1,7 +1,7 @@
 """Squared gradient norms of the parts of a batch, before they are added up."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Self
 
@@ -27,10 +27,13 @@ class NormsByBackward(PartNorms):
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = [each for each in parameters if each.requires_grad]
         self._norms: list[list[torch.Tensor]] = []
+        self._weighted: list[list[torch.Tensor]] = []
+        self.weighted_square: Callable[[nn.Parameter, torch.Tensor], torch.Tensor] | None = None
+        """Set before the block: the squared norm of a gradient with weights of its coordinates."""
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
 
     def __enter__(self) -> Self:
-        self._norms = []
+        self._norms, self._weighted = [], []
         self._hooks = [self._watched(parameter) for parameter in self._parameters]
         return self
 
@@ -42,6 +45,10 @@ class NormsByBackward(PartNorms):
         """Return the squared norm of each part."""
         return [torch.stack(norms).square().sum() for norms in self._norms]
 
+    def weighted_squares(self) -> list[torch.Tensor]:
+        """Return the weighted squared norm of each part; none without `weighted_square`."""
+        return [torch.stack(squares).sum() for squares in self._weighted if squares]
+
     def _watched(self, parameter: nn.Parameter) -> torch.utils.hooks.RemovableHandle:
         part = 0
 
@@ -50,7 +57,10 @@ class NormsByBackward(PartNorms):
             nonlocal part
             if part == len(self._norms):
                 self._norms.append([])
+                self._weighted.append([])
             self._norms[part].append(torch.linalg.vector_norm(gradient.detach()).float())
+            if self.weighted_square is not None:
+                self._weighted[part].append(self.weighted_square(parameter, gradient))
             part += 1
 
         handle: torch.utils.hooks.RemovableHandle = parameter.register_hook(note)  # type: ignore[no-untyped-call]

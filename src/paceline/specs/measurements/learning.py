@@ -40,6 +40,8 @@ class Learning(Spec):
     batch: PositiveFloat
     steps: PositiveInt
     """Steps that were taken."""
+    weighted: bool = False
+    """Whether the coordinates of gradients were weighted as the optimizer does, such as Adam."""
     critical: PositiveFloat | None = None
     """None where the signal is lost in the noise: it is at least `low`."""
     low: NonNegativeFloat

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat
+from pydantic import Field, NonNegativeFloat
 
 from paceline.specs.plans.batch_rule import BatchRule
 from paceline.specs.runs.event import Event, Whole
@@ -19,6 +19,10 @@ class Noise(Event):
     """Variance of one sample's gradient, summed over all parameters: an estimate of one step."""
     signal: list[float]
     """Squared norm of the mean gradient: an estimate of one step, often negative."""
+    weighted_variance: list[float | None] = Field(default_factory=list)
+    weighted_signal: list[float | None] = Field(default_factory=list)
+    """Both with the coordinates weighted as by an optimizer that divides by the size of past
+    gradients, such as Adam; None where that was not measured."""
 
 
 class RuleApplied(Event):

@@ -13,16 +13,19 @@ from paceline.comm.host_copies import DelayedReading
 from paceline.comm.torch_internals import BatchNormLayer
 from paceline.learning.noise_scale import variance_and_signal
 from paceline.parallel.parallel_model import ParallelModel
-from paceline.parallel.step.part_norms import PartNorms
+from paceline.parallel.step.part_norms import NormsByBackward, PartNorms
 from paceline.parallel.step.whole_batch import gather_calls
 from paceline.specs import Layout, Noise, PacelineError
 from paceline.sync.hook import Hook
 from paceline.sync.modes.canonical.hook import CanonicalHook
+from paceline.train.gradients.adam_weights import AdamWeights
 from paceline.train.gradients.batch_plan import BatchPlan
 from paceline.train.gradients.noise_growth import Unread
+from paceline.train.gradients.optimizer_family import family_of
 
 MOST_UNWRITTEN = 10
 """Measured steps in an event."""
+COLUMNS = ("steps", "samples", "variance", "signal", "weighted_variance", "weighted_signal")
 
 
 def gradient_noise(
@@ -31,6 +34,7 @@ def gradient_noise(
     groups: Groups,
     mode: Hook,
     model: nn.Module,
+    optimizer: torch.optim.Optimizer,
 ) -> "GradientNoise":
     """Return what measures the noise of a training, or never measures where that has no meaning.
 
@@ -46,14 +50,16 @@ def gradient_noise(
             f"paceline.grow was given with {conflict}, where no gradient noise is measured",
             fix="give the batch by sample, such as batch={0: 128, 1_000_000: 512}",
         )
-    return GradientNoise(layout, groups, every, plan)
+    return GradientNoise(layout, groups, every, plan, optimizer)
 
 
 class GradientNoise:
     """Measures every few steps how much the gradients of a batch's parts differ.
 
     A part is what has a backward of its own: a worker's local batch, or a micro-batch. Each worker
-    adds one number, and reads the sum some steps later, so that nothing waits for it.
+    adds one number, and reads the sum some steps later, so that nothing waits for it. Optimizers
+    that divide by the size of past gradients have another one, with the coordinates weighted alike,
+    where every worker has all gradients and all of the optimizer's state.
     """
 
     def __init__(
@@ -62,18 +68,23 @@ class GradientNoise:
         groups: Groups,
         every: int,
         plan: BatchPlan,
+        optimizer: torch.optim.Optimizer,
     ) -> None:
         self._layout, self._groups = layout, groups
         self._every, self._write_once = every, plan.write_once
         self._plan, self._growth = plan, plan.growth
+        self._optimizer, self._divides = optimizer, family_of(optimizer) == "square root"
+        self._weights: AdamWeights | None = None
+        """Those of the step in progress, if it is measured with weights."""
         if self._growth is not None:
             self._growth.unread = self._unread
         self._open: tuple[int, DelayedReading, torch.Tensor] | None = None
         """The step in progress, if it is measured: its number, the sum over the workers of what
         `learned` says, and the weight of the global batch."""
         self._on_their_way: deque[tuple[int, DelayedReading, DelayedReading]] = deque()
-        """Measured steps: number, sum, and the whole gradient's squared norm and weight."""
-        self._unwritten: list[tuple[int, float, float, float]] = []
+        """Measured steps: number, sum, and the whole gradient's squared norm and weight, with the
+        weighted squared norm where it is measured."""
+        self._unwritten: list[tuple[float | None, ...]] = []
         self._gathers = 0
 
     def begin(self, layout: Layout) -> None:
@@ -92,7 +103,7 @@ class GradientNoise:
 
         `parts`: those of all workers, which decide alike.
         """
-        self._open = None
+        self._open = self._weights = None
         if not self._every or step % self._every:
             return None
         # To grow alike, all workers read at the same step: what was summed several steps before.
@@ -103,6 +114,9 @@ class GradientNoise:
         norms = parallel_model.part_norms() if parts > 1 else None
         if norms is None and self._growth is not None:
             self._growth.cannot_measure(parts)
+        if self._is_weighted and isinstance(norms, NormsByBackward):
+            self._weights = AdamWeights.before_step(self._optimizer, self._groups.device)
+            norms.weighted_square = self._weights.square if self._weights else None
         self._gathers = gather_calls()
         return norms
 
@@ -129,18 +143,26 @@ class GradientNoise:
         # Without gradients to see, or with parts that depend on each other, there is no answer; but
         # all workers take part in the sum.
         numbers, all_parts = ([0] * len(squares), 1) if slots is None else slots
-        means = torch.full((all_parts,), math.nan, device=device)
-        count = torch.full((), math.nan, device=device)
-        if len(squares) == len(weights) and gather_calls() == self._gathers:
-            means, count = torch.zeros_like(means), torch.zeros((), device=device)
-            for number, square, weight in zip(numbers, squares, weights, strict=True):
-                share = _on(device, weight / whole * scale)
+        dependent = gather_calls() != self._gathers
+        shares = [_on(device, each / whole * scale) for each in weights]
+
+        def by_part(squares: Sequence[torch.Tensor]) -> torch.Tensor:
+            if dependent or len(squares) != len(shares):
+                return torch.full((all_parts,), math.nan, device=device)
+            means = torch.zeros(all_parts, device=device)
+            for number, square, share in zip(numbers, squares, shares, strict=True):
                 means[number] += torch.where(share > 0, square / (share * scale), 0.0)
-                count = count + (share > 0)
+            return means
+
+        means = [by_part(squares)]
+        if self._is_weighted:
+            assert isinstance(norms, NormsByBackward)
+            means.append(by_part(norms.weighted_squares()))
+        count = sum((share > 0 for share in shares), torch.zeros((), device=device))
         # All slices and stages of a replica have the same parts.
         count = count * (self._layout.data_workers / self._layout.workers)
         proposal = [_on(device, self._growth.proposal())] if self._growth else []
-        values = torch.cat([means, torch.stack([count, *proposal])])
+        values = torch.cat([*means, torch.stack([count, *proposal])])
         summed = DelayedReading(values, self._groups.sum_later(values))
         self._open = step, summed, _on(device, whole)
 
@@ -153,8 +175,23 @@ class GradientNoise:
             return
         (step, summed, weight), self._open = self._open, None
         square = parallel_model.squared_norm() if squared_norm is None else squared_norm
-        whole = DelayedReading(torch.stack([square, weight]))
+        weighted = [self._weighted_square(parallel_model)] if self._is_weighted else []
+        whole = DelayedReading(torch.stack([square, weight, *weighted]))
         self._on_their_way.append((step, summed, whole))
+
+    @property
+    def _is_weighted(self) -> bool:
+        return self._divides and self._layout.workers == self._layout.replicas
+
+    def _weighted_square(self, parallel_model: ParallelModel) -> torch.Tensor:
+        if self._weights is None:
+            return torch.full((), math.nan, device=self._groups.device)
+        squares = [
+            self._weights.square(each, each.grad)
+            for each in parallel_model.model.parameters()
+            if each.grad is not None
+        ]
+        return torch.stack(squares).sum()
 
     def finish(self) -> None:
         """Write all that was measured; the workers of the last step are still there."""
@@ -165,14 +202,19 @@ class GradientNoise:
     def _read(self) -> None:
         step, summed, whole = self._on_their_way.popleft()
         means = summed.values().tolist()
-        squared_norm, weight = whole.values().tolist()
+        squared_norm, weight, *weighted_norm = whole.values().tolist()
         proposed = means.pop() if self._growth else 0.0
-        parts, mean_square = means.pop(), sum(means)
+        parts = means.pop()
+        own = len(means) // 2 if weighted_norm else len(means)
         row = None
-        if math.isfinite(mean_square + squared_norm + parts) and round(parts) > 1:
-            noise = variance_and_signal(mean_square, squared_norm, round(parts), weight)
-            row = (weight, *noise)
-            self._unwritten.append((step + 1, *row))
+        mean_square, count = sum(means[:own]), round(parts)
+        if math.isfinite(mean_square + squared_norm) and count > 1:
+            row = (weight, *variance_and_signal(mean_square, squared_norm, count, weight))
+            weighted: tuple[float | None, float | None] = None, None
+            mean_square = sum(means[own:])
+            if weighted_norm and math.isfinite(mean_square + weighted_norm[0]):
+                weighted = variance_and_signal(mean_square, weighted_norm[0], count, weight)
+            self._unwritten.append((step + 1, *row, *weighted))
         if self._growth is not None:
             self._growth.take(row, proposed, self._plan.stages.batch(step))
         if len(self._unwritten) >= MOST_UNWRITTEN:
@@ -186,8 +228,8 @@ class GradientNoise:
 
     def _write(self) -> None:
         if self._unwritten:
-            steps, samples, variance, signal = map(list, zip(*self._unwritten, strict=True))
-            self._write_once(Noise, steps=steps, samples=samples, variance=variance, signal=signal)
+            columns = map(list, zip(*self._unwritten, strict=True))
+            self._write_once(Noise, **dict(zip(COLUMNS, columns, strict=True)))
             self._unwritten = []
 
 

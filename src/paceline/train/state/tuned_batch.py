@@ -8,24 +8,11 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.comm.torch_internals import BatchNormLayer
-from paceline.learning.rules import Family, batch_rule
+from paceline.learning.rules import batch_rule
 from paceline.parallel.step.whole_batch import gather_calls
 from paceline.specs import BatchRule, Layout, PacelineError, SyncSettings
+from paceline.train.gradients.optimizer_family import FAMILIES, family_of
 from paceline.user.training import Training
-
-FAMILIES: dict[type[torch.optim.Optimizer], Family] = {
-    torch.optim.SGD: "linear",
-    torch.optim.Adam: "square root",
-    torch.optim.AdamW: "square root",
-    torch.optim.NAdam: "square root",
-    torch.optim.RAdam: "square root",
-    torch.optim.RMSprop: "square root",
-}
-
-
-def family_of(optimizer: torch.optim.Optimizer) -> Family | None:
-    """Return how an optimizer's rate grows with the batch; None where no rule is known."""
-    return next((each for kind, each in FAMILIES.items() if isinstance(optimizer, kind)), None)
 
 
 def rule_for(

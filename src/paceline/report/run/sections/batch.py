@@ -70,6 +70,8 @@ class BatchFigures(Spec):
     """The critical batch that the noise scales suggest; None where the signal is not resolved."""
     at_least: float = 0.0
     """Its lower bound: the mean of the windows' lower bounds."""
+    weighted: bool = False
+    """Whether the coordinates of gradients were weighted as the optimizer does, such as Adam."""
     rules: tuple[AppliedRule, ...] = ()
     """What was changed for the batch, with `tuned_at`, for each phase and stage of the batch."""
     grew: tuple[Grown, ...] = ()
@@ -115,9 +117,14 @@ class _Batch(Section[BatchFigures | None]):
 SECTION = _Batch()
 
 
-def batch_figures(state: RunState) -> BatchFigures | None:
-    """Return noise scales and rules of a run; None if it measured too few and changed nothing."""
-    rows = _measured(state)
+def batch_figures(state: RunState, *, weighted: bool = True) -> BatchFigures | None:
+    """Return noise scales and rules of a run; None if it measured too few and changed nothing.
+
+    `weighted`: with the optimizer's weights of coordinates, if most steps have measured these.
+    """
+    plain, with_weights = _measured(state, weighted=False), _measured(state, weighted=True)
+    weighted = weighted and 2 * len(with_weights) > len(plain)
+    rows = with_weights if weighted else plain
     rules = _rules(state)
     count = min(WINDOWS, len(rows) // FEWEST_STEPS)
     if not count:
@@ -144,6 +151,7 @@ def batch_figures(state: RunState) -> BatchFigures | None:
         windows=tuple(windows),
         critical=critical_batch(known, batch) if len(known) == len(found) else None,
         at_least=critical_batch(lows, batch),
+        weighted=weighted,
         rules=rules,
         grew=_grown(state),
     )
@@ -175,18 +183,25 @@ def _rule_in_words(applied: AppliedRule) -> str:
     return f"{phase}{applied.optimizer}: {changed}. Learning rate {used} instead of {tuned}."
 
 
-def _measured(state: RunState) -> list[tuple[int, float, float, float]]:
+def _measured(state: RunState, *, weighted: bool) -> list[tuple[int, float, float, float]]:
     """Return step, samples, variance and signal in step order; of a repeated step, the later."""
-    found = {
-        step: (step, samples, variance, signal)
-        for event in state.learning
-        if isinstance(event, Noise)
-        for step, samples, variance, signal in zip(
-            event.steps, event.samples, event.variance, event.signal, strict=False
+    found = {}
+    for event in state.learning:
+        if not isinstance(event, Noise):
+            continue
+        noise = (
+            (event.weighted_variance, event.weighted_signal)
+            if weighted
+            else (event.variance, event.signal)
         )
-        # A damaged file can have any numbers.
-        if 0 < samples < LARGEST and abs(variance) < LARGEST and abs(signal) < LARGEST
-    }
+        for step, samples, variance, signal in zip(
+            event.steps, event.samples, *noise, strict=False
+        ):
+            # A damaged file can have any numbers.
+            if variance is None or signal is None or not 0 < samples < LARGEST:
+                continue
+            if abs(variance) < LARGEST and abs(signal) < LARGEST:
+                found[step] = (step, samples, variance, signal)
     return [found[step] for step in sorted(found)]
 
 
@@ -204,8 +219,9 @@ def _samples(number: float) -> str:
 
 def _sentence(figures: BatchFigures) -> str:
     last = figures.windows[-1]
+    weighted = " (coordinates weighted as by the optimizer)" if figures.weighted else ""
     measured = (
-        f"At the end, the gradient noise scale was {_in_words(last.scale)}, and the batch"
+        f"At the end, the gradient noise scale{weighted} was {_in_words(last.scale)}, and the batch"
         f" {_samples(figures.last_batch)}."
     )
     if figures.grew:
