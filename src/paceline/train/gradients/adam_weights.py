@@ -30,7 +30,10 @@ class AdamWeights:
             squares = [found for each in parameters if (found := self._squares(each)) is not None]
             sums += [each.float().sum() / part for each in squares]
         self._damping = DAMPING * torch.sqrt(torch.stack(sums).sum() / count)
-        self._root = {each: part**0.5 for parameters, part in groups for each in parameters}
+        self._damped = {}
+        for parameters, part in groups:
+            root = part**0.5
+            self._damped.update(dict.fromkeys(parameters, (root, self._damping * root)))
 
     @classmethod
     def before_step(cls, optimizer: torch.optim.Optimizer, device: torch.device) -> Self | None:
@@ -39,11 +42,14 @@ class AdamWeights:
 
     def square(self, parameter: nn.Parameter, gradient: torch.Tensor) -> torch.Tensor:
         """Return the weighted squared norm of a parameter's gradient."""
-        square = gradient.detach().float().square()
-        squares, root = self._squares(parameter), self._root.get(parameter, 1.0)
+        gradient, squares = gradient.detach().float(), self._squares(parameter)
         if squares is None:
-            return square.sum() / self._damping
-        return square.div_(squares.float().sqrt().add_(self._damping * root)).sum() * root
+            return gradient.square().sum() / self._damping
+        root, damping = self._damped[parameter]
+        # Few passes over memory, and one copy of a parameter's size.
+        divided = squares.float().sqrt().add_(damping)
+        torch.div(gradient, divided, out=divided)
+        return torch.dot(divided.flatten(), gradient.flatten()) * root
 
     def _squares(self, parameter: nn.Parameter) -> torch.Tensor | None:
         state = self._state.get(parameter, {})
