@@ -27,13 +27,11 @@ from benchmarks.common import processes
 from benchmarks.common.output import argument_parser, print_goals, progress, table
 from benchmarks.learning import train
 from paceline.report import RunReader
-from paceline.specs import Run
+from paceline.specs import CriticalBatch, Run
 from paceline.testbed import client
 
 SCRIPT = Path(__file__).with_name("paced_train.py")
 NAME, NODES, LINK = "batch-box", 8, "1gbit"
-PROBE_STEPS = 100
-"""A tenth of the run."""
 WINDOW_SAMPLES = 1_536
 FIRST_SEED, PILOT_SEED = 500, 7
 TARGET_LOSS = 2.2443
@@ -124,8 +122,7 @@ def pilot(folder: Path) -> float:
 def planned(folder: Path) -> tuple[Choice, dict[str, Any]]:
     """Probe nodes, model and learning; return what the plan chooses, and all that it says."""
     paceline("probe", SCRIPT, "--testbed", NAME, "--nodes", NODES, "--devices", 1, folder=folder)
-    learning = ("--learning", "--steps", PROBE_STEPS, "--", "unpaced")
-    paceline("probe", SCRIPT, *learning, folder=folder)
+    paceline("probe", SCRIPT, "--learning", "--", "unpaced", folder=folder)
     said = paceline("plan", SCRIPT, "--batch", "best", "--goal", "fastest", folder=folder)
     return Choice(said["nodes"], said["batch"]), said
 
@@ -134,7 +131,7 @@ def measured(seeds: int, loss: float, folder: Path) -> dict[str, Any]:
     """Plan, then train all configurations in turn."""
     with testbed(folder):
         chosen, said = planned(folder)
-        critical = said["batches"]["critical"]["value"]
+        critical = CriticalBatch.model_validate(said["batches"]["critical"]).at_hand
         configurations = sorted({*SIX, chosen})
         times: dict[Choice, list[float]] = {each: [] for each in configurations}
         for number in progress(range(seeds), "seeds"):

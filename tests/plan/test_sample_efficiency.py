@@ -29,3 +29,11 @@ def test_an_interval_stands_for_likely_values() -> None:
     # Small critical batches weigh more than large ones: they make a large batch cost the most.
     uncertain = TrainingLength(64, 1000, CriticalBatch(value=1000.0, low=100.0, high=10_000.0))
     assert uncertain.samples_times(1024) > length(64, 1000, 1000.0).samples_times(1024)
+
+
+def test_a_critical_batch_without_an_upper_end_counts_as_its_lower_one() -> None:
+    at_least = CriticalBatch(value=None, low=500.0, high=None)
+    assert likely(at_least) == [500.0]
+    assert TrainingLength(64, 1000, at_least).steps_with(512) == length(64, 1000, 500.0).steps_with(
+        512
+    )

@@ -38,12 +38,11 @@ def critical_batch(noise_scales: Iterable[tuple[float, float]], batch: float) ->
 
 
 def likely(critical: CriticalBatch) -> list[float]:
-    """Return values as likely as each other, for an interval of 90 % that is log-normal."""
-    if critical.value is None:
-        return []
-    if critical.high is None:
-        return [critical.value]
+    """Return values as likely as each other, for an interval of 90 % that is log-normal; the lower
+    end alone where the other is not known."""
+    if critical.value is None or critical.high is None:
+        return [critical.at_hand]
     normal = NormalDist()
     spread = math.log(critical.high / critical.low) / (2 * normal.inv_cdf(0.95))
     quantiles = [normal.inv_cdf((each + 0.5) / LIKELY) for each in range(LIKELY)]
-    return [critical.value * math.exp(spread * each) for each in quantiles]
+    return [critical.at_hand * math.exp(spread * each) for each in quantiles]

@@ -230,16 +230,11 @@ def _batches(request: PlanRequest, target: Target, length: TrainingLength) -> tu
     if asked != "best" and len(asked) == 1:
         return asked
     said = f"--batch {asked if asked == 'best' else ','.join(map(str, asked))}"
-    if length.critical is None or length.critical.value is None:
-        known = (
-            f"is only known to be at least {length.critical.low:,.0f} samples"
-            if length.critical
-            else "is not known"
-        )
+    if length.critical is None:
         raise PacelineError(
-            f"{said} was given, but the critical batch of the training {known}",
-            fix=f"measure it with `paceline probe {target.file.name} --learning` and enough"
-            " --steps, or with --calibrate RUN; or give --critical-batch N",
+            f"{said} was given, but the critical batch of the training is not known",
+            fix=f"measure it with `paceline probe {target.file.name} --learning`, or take it from a"
+            " run with --calibrate RUN; or give --critical-batch N",
         )
     if request.steps is not None:
         raise PacelineError(
@@ -252,7 +247,7 @@ def _batches(request: PlanRequest, target: Target, length: TrainingLength) -> tu
         return asked
     training = load_training(target)
     samples = training.sample_order().samples if training.has_index else _MOST["--batch"]
-    most = min(max(length.batch, MOST_TIMES_CRITICAL * length.critical.value), samples)
+    most = min(max(length.batch, MOST_TIMES_CRITICAL * length.critical.at_hand), samples)
     times = [2**power for power in range(_MOST["--batch"].bit_length())]
     larger = [each * length.batch for each in times if each * length.batch <= most]
     smaller = [length.batch // each for each in (4, 2) if length.batch % each == 0]

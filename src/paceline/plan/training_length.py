@@ -38,8 +38,8 @@ class TrainingLength:
         return replace(
             self,
             critical=CriticalBatch(
-                value=found.value and times * found.value,
+                value=None if found.value is None else times * found.value,
                 low=times * found.low,
-                high=found.high and times * found.high,
+                high=None if found.high is None else times * found.high,
             ),
         )

@@ -49,7 +49,7 @@ def sentences(said: "Answer") -> list[str]:
     if said.batch != choice.own:
         found.append(
             f"To train so, write Training(batch={said.batch}, tuned_at={choice.own},"
-            f" critical_batch={critical.value or critical.low:.0f}): it sets the learning rate and"
+            f" critical_batch={critical.at_hand:.0f}): it sets the learning rate and"
             " the steps. `paceline study --kind batch` shows whether it learns as well."
         )
     return found

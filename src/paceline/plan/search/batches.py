@@ -83,15 +83,14 @@ class BatchSearch:
     def _end(self, chosen: Best, length: TrainingLength, factors: Sequence[float]) -> float | None:
         """Return the last critical batch that has the same choice; None without end."""
         assert length.critical is not None
-        assert length.critical.value is not None
-        same = length.critical.value
+        same = critical = length.critical.at_hand
         for factor in factors:
             other = None
             with suppress(PacelineError):  # a limit that no number of nodes keeps then
                 other = self.chosen(length.if_critical_were(factor))
             if other is None or _what(other) != _what(chosen):
                 return same
-            same = factor * length.critical.value
+            same = factor * critical
         return None
 
 

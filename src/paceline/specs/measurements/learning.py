@@ -14,6 +14,11 @@ class CriticalBatch(Spec):
     high: PositiveFloat | None
     """None where they do not bound it."""
 
+    @property
+    def at_hand(self) -> float:
+        """The number to go by: the lower end where nothing better is known."""
+        return self.low if self.value is None or self.high is None else self.value
+
     @classmethod
     def exactly(cls, samples: float) -> "CriticalBatch":
         """Return a critical batch that is known."""
