@@ -187,17 +187,14 @@ def shown(rows: Sequence[dict[str, Any]]) -> None:
         constant = times(rows, case, pace, "constant")
         for name in ARMS:
             own = times(rows, case, pace, name)
-            ratios = [one / other for one, other in zip(own, constant, strict=True)]
-            made.add_row(
-                case,
-                pace,
-                name,
-                f"{median(own):.1f}",
-                f"{median(ratios):.2f} [{min(ratios):.2f}–{max(ratios):.2f}]",
-                str(sum(map(math.isinf, own))),
-            )
+            pairs = zip(own, constant, strict=True)
+            ratios = [one / other for one, other in pairs if math.isfinite(other)]
+            middle = median(ratios) if ratios else math.inf
+            words = f"{middle:.2f} [{min(ratios):.2f}–{max(ratios):.2f}]" if ratios else "–"
+            missed = sum(map(math.isinf, own))
+            made.add_row(case, pace, name, f"{median(own):.1f}", words, str(missed))
             if name in ("staged", "grown"):
-                goals[f"{case}, {pace}: {name} <= {GOAL} of the time"] = median(ratios) <= GOAL
+                goals[f"{case}, {pace}: {name} <= {GOAL} of the time"] = middle <= GOAL
     Console().print(made)
     print_goals(goals)
 
