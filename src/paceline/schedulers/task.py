@@ -1,19 +1,25 @@
 """Supervision of one worker inside a job: `python -m paceline.schedulers.task RUN`.
 
 Schedulers do not restart a task, and until the rendezvous is complete no worker can detect that
-another one is missing. This small process beside each worker does both.
+another one is missing. This small process beside each worker does both. It also ends a worker that
+hangs when the others, who went on without it, have ended the training: the job would last until
+its time limit.
 """
 
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from paceline.observe.killed_workers import shell_code, tell_killed
 from paceline.schedulers.scheduler import Scheduler, Task
 from paceline.schedulers.task_placement import current_task
 from paceline.specs import PacelineError, Run
+
+CHECK_SECONDS = 30.0
+"""Between two looks at the run folder, which thousands of these processes share."""
 
 
 def main() -> int:
@@ -48,7 +54,21 @@ def _worker(run: Run, *, joins: bool) -> int:
     # The scheduler may signal this process alone.
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda number, _: child.send_signal(number))
-    return child.wait()
+    return exit_code(child, run.outcome_file.exists)
+
+
+def exit_code(
+    child: "subprocess.Popen[bytes]", is_over: Callable[[], bool], seconds: float = CHECK_SECONDS
+) -> int:
+    """Wait for a worker; kill it if it is still there a while after the training's end."""
+    was_over = False
+    while True:
+        try:
+            return child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            if was_over:
+                child.kill()
+            was_over = is_over()
 
 
 def _end_all(run: Run, scheduler: Scheduler, task: Task, generation: int, code: int) -> None:
