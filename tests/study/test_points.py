@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.cli.options.number_list import number_list
-from paceline.specs import PacelineError, Point, Study
-from paceline.study.points import key, points, varied
+from paceline.specs import PacelineError, Point, Study, SyncSettings
+from paceline.study.points import check_rate, key, points, varied
 from paceline.study.study_folder import StudyFolder
 
 KEYS = ("sync", "shards", "batch")
@@ -109,3 +109,11 @@ def test_a_study_may_get_more_points_but_no_other_steps(tmp_path: Path) -> None:
     assert more.repeat == 2
     with pytest.raises(PacelineError, match=r"has a study with steps = 60.*steps = 99"):
         StudyFolder.begun(path, study(tmp_path, steps=99))
+
+
+def test_rates_of_local_steps_are_not_scaled_by_the_global_batch() -> None:
+    point = Point(nodes=2, varied={"batch": "8", "lr": "scaled"}, batch_times=8)
+    check_rate(point, SyncSettings.parse("allreduce"))
+    check_rate(point.model_copy(update={"nodes": 1}), SyncSettings.parse("local:every=4"))
+    with pytest.raises(PacelineError, match="each replica updates with its own part"):
+        check_rate(point, SyncSettings.parse("local:every=4"))

@@ -81,12 +81,22 @@ def is_naive(point: Point) -> bool:
 
 
 def check_rate(point: Point, sync: SyncSettings) -> None:
-    """Refuse a scaled learning rate if the optimizer is not the training's."""
-    if point.varied.get(RATE) == SCALED and sync.has_servers:
+    """Refuse a scaled learning rate if the optimizer is not the training's, or has a replica's part
+    of the batch: the rules do not know the part that the training's own rate belongs to."""
+    if point.varied.get(RATE) != SCALED:
+        return
+    if sync.has_servers:
         raise PacelineError(
             f"--vary lr=scaled was given together with sync={sync.mode}, whose servers"
             " have their own learning rate",
             fix="leave one of them out",
+        )
+    if sync.replicas_differ and point.workers > 1:
+        raise PacelineError(
+            f"a scaled learning rate (lr=scaled) was asked for with sync={sync.mode}, where each"
+            " replica updates with its own part of the batch",
+            fix="leave one of them out; or compare trainings with Training(tuned_at=…), the batch of"
+            " one replica that the rate was tuned at",
         )
 
 

@@ -42,7 +42,7 @@ class AdamWeights:
 
     def square(self, parameter: nn.Parameter, gradient: torch.Tensor) -> torch.Tensor:
         """Return the weighted squared norm of a parameter's gradient."""
-        gradient, squares = gradient.detach().float(), self._squares(parameter)
+        gradient, squares = _real(gradient.detach()).float(), self._squares(parameter)
         if squares is None:
             return gradient.square().sum() / self._damping
         root, damping = self._damped[parameter]
@@ -54,7 +54,12 @@ class AdamWeights:
     def _squares(self, parameter: nn.Parameter) -> torch.Tensor | None:
         state = self._state.get(parameter, {})
         found: torch.Tensor | None = state.get("exp_avg_sq", state.get("square_avg"))
-        return found
+        return None if found is None else _real(found)
+
+
+def _real(values: torch.Tensor) -> torch.Tensor:
+    """Return complex numbers as pairs: optimizers square each part for itself."""
+    return torch.view_as_real(values) if values.is_complex() else values
 
 
 def _unbiased(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> float | torch.Tensor:
