@@ -95,8 +95,8 @@ def check_rate(point: Point, sync: SyncSettings) -> None:
         raise PacelineError(
             f"a scaled learning rate (lr=scaled) was asked for with sync={sync.mode}, where each"
             " replica updates with its own part of the batch",
-            fix="leave one of them out; or compare trainings with Training(tuned_at=…), the batch of"
-            " one replica that the rate was tuned at",
+            fix="leave one of them out; or compare trainings with Training(tuned_at=…), the batch"
+            " of one replica that the rate was tuned at",
         )
 
 
