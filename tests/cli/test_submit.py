@@ -97,6 +97,20 @@ def test_without_waiting_it_says_what_to_do_next(cluster: str, shared_folder: Pa
     assert "finished" in watched
 
 
+def test_what_the_site_asks_for_reaches_slurm(cluster: str, shared_folder: Path) -> None:
+    write_training(shared_folder)
+    asked = ("--exclusive", "--begin", "now+1hour", "--mail", "ann@example.org")
+    other = ("--scheduler-option", "--comment=trial 3", "--scheduler-option", "--nice=7")
+    words = ("submit", "train.py", "--testbed", cluster, *asked, *other)
+    job = paceline_json(*words, folder=shared_folder)["job"]
+    head = ("testbed", "exec", "head", "--name", cluster, "--")
+    shown = paceline(*head, "scontrol", "show", "job", job, folder=shared_folder).stdout
+    paceline(*head, "scancel", job, folder=shared_folder)
+    for each in ("OverSubscribe=NO", "Comment=trial 3", "Nice=7", "MailUser=ann@example.org"):
+        assert each in shown
+    assert "Reason=BeginTime" in shown
+
+
 def test_a_dry_run_prints_the_script_and_leaves_nothing(cluster: str, shared_folder: Path) -> None:
     write_training(shared_folder)
     script = paceline(
@@ -120,6 +134,11 @@ def test_a_dry_run_prints_the_script_and_leaves_nothing(cluster: str, shared_fol
         (("--time", "20", "-p", "short"), "20 minutes, but the partition short allows 10"),
         (("--devices", "50"), "50 workers per node, but the nodes of main have 8 CPUs"),
         (("--time", "soon"), "'soon' is not a time"),
+        (("--constraint", "a100"), "Invalid feature specification"),
+        (("--reservation", "course"), "Requested reservation is invalid"),
+        (("--licenses", "foo:4"), "Invalid license specification"),
+        (("--gres", "gpu:4"), "Invalid generic resource (gres) specification"),
+        (("--scheduler-option", "comment=x"), "is not an option of the scheduler"),
     ],
 )
 def test_what_the_cluster_does_not_carry(

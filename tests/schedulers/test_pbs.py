@@ -14,7 +14,7 @@ import pytest
 from command import write_training
 from outside import environment, installed
 from paceline.schedulers.scheduler import Scheduler
-from paceline.specs import Faults, Job, Limits, Run
+from paceline.specs import Allocation, Faults, Job, Limits, PacelineError, Run
 
 GOLDEN = Path(__file__).parent / "golden"
 JOB = Job(
@@ -111,3 +111,9 @@ def test_the_doctor_lists_it(tmp_path: Path) -> None:
     done = _paceline("doctor", folder=tmp_path)
     assert "pbs " in done.stdout
     assert "slurm " in done.stdout
+
+
+def test_what_its_script_does_not_say_is_refused(pbs: Scheduler) -> None:
+    assert pbs.options(Allocation()) == []
+    with pytest.raises(PacelineError, match="account, exclusive was given for the job"):
+        pbs.options(Allocation(account="phys", exclusive=True))

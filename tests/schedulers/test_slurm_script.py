@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.schedulers.kinds.slurm import SCHEDULER
-from paceline.specs import Faults, Job, Limits, Plan, Run
+from paceline.specs import Allocation, Faults, Job, Limits, Plan, Run
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -34,6 +34,24 @@ LISTENED = CPU.model_copy(
     update={"listeners": ("tensorboard:my boards", "prometheus:eth0:9464"), "cpus_per_worker": None}
 )
 
+SITE = CPU.model_copy(
+    update={
+        "allocation": Allocation(
+            account="phys-12",
+            qos="long",
+            constraint="a100&nvlink",
+            reservation="course",
+            gres="gpu:a100:4",
+            licenses="foo:4",
+            exclusive=True,
+            dependency="afterok:123",
+            begin="now+1hour",
+            mail="ann@example.org",
+            options=("--comment=trial 3", "--no-requeue"),
+        )
+    }
+)
+
 
 @pytest.mark.parametrize(
     ("name", "job", "faults"),
@@ -41,6 +59,7 @@ LISTENED = CPU.model_copy(
         ("cpu", CPU, Faults(regroup=False)),
         ("gpu", GPU.model_copy(update={"spares": 2}), Faults()),
         ("listened", LISTENED, Faults()),
+        ("site", SITE, Faults()),
     ],
 )
 def test_golden_script(name: str, job: Job, faults: Faults) -> None:

@@ -16,7 +16,7 @@ from file_modes import umask
 from paceline.comm.rendezvous import _announced
 from paceline.comm.signed_store import ForgedValue, sign
 from paceline.schedulers.kinds.slurm import SCHEDULER
-from paceline.specs import Cluster, Faults, Job, PacelineError, Plan, Run
+from paceline.specs import Allocation, Cluster, Faults, Job, PacelineError, Plan, Run
 from paceline.specs.base import Spec
 from ranks import new_run
 from security.schemas import allowed, spoilt
@@ -63,11 +63,18 @@ def _job(own: Path, **fields: Any) -> Job:
     )
 
 
-@pytest.mark.parametrize("field", ["name", "partition", "folder", "python", "listeners"])
+FIELDS = ["name", "partition", "folder", "python", "listeners", "allocation"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("words", INJECTIONS)
 def test_nothing_in_a_job_runs_in_its_script(field: str, words: str, tmp_path: Path) -> None:
     words = words.replace("FILE", str(tmp_path / "ran"))
-    value: Any = (words,) if field == "listeners" else words
+    value: Any = words
+    if field == "listeners":
+        value = (words,)
+    elif field == "allocation":
+        value = Allocation(account=words, options=(f"--comment={words}", f"-{words}"))
     job = _job(tmp_path, **{field: value})
     run = Run(tmp_path / "run")
     run.events.mkdir(parents=True)

@@ -9,7 +9,7 @@ from typing import Any
 from paceline.jobs.plan_choice import chosen_plan
 from paceline.launch.target import Target
 from paceline.observe.audience import check_listener
-from paceline.specs import Job, Limits, Plan
+from paceline.specs import Allocation, Job, Limits, Plan
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class TrainingRequest:
     spares: int = 0
     trace_steps: int | None = None
     limits: Limits = field(default_factory=Limits)
+    allocation: Allocation = field(default_factory=Allocation)
     port: int | None = None
     power_limit_watts: float | None = None
     listeners: tuple[str, ...] = ()
@@ -50,6 +51,7 @@ class TrainingRequest:
             trace_steps=self.trace_steps,
             spares=self.spares,
             limits=self.limits,
+            allocation=self.allocation,
             port=self.port,
             power_limit_watts=self.power_limit_watts,
             folder=Path.cwd(),

@@ -48,7 +48,12 @@ def resume(
             f"{short_path(run.path)} has {_end(state)}",
             fix="to train longer, start a new run with more steps or epochs",
         )
-    job = run.job.model_copy(update={"first_generation": state.generation + 1})
+    job = run.job.model_copy(
+        update={
+            "first_generation": state.generation + 1,
+            "allocation": run.job.allocation.for_another_job(),
+        }
+    )
     if cluster.nodes is None and (workers is not None or not run.job_id_file.exists()):
         _resume_here(run, job, workers, layout or {}, messages)
         return run

@@ -27,15 +27,23 @@ def render(template: Path, job: Job, run: Run, faults: Faults, scheduler: Schedu
         autoescape=False,  # noqa: S701 -- a shell script; every value is quoted for the shell
     )
     environment.filters["quoted"] = lambda value: shlex.quote(str(value))
+    environment.filters["directive"] = _directive
     return environment.get_template(template.name).render(
         job=job,
         run=run,
+        options=scheduler.options(job.allocation),
         script_file=run.path / scheduler.script_name,
         goes_on=faults.regroup and not job.probe,
         umask=f"{private_umask(share=job.share):03o}",
         alive_seconds=BATCH_ALIVE_SECONDS,
         stopped_code=STOPPED_EXIT_CODE,
     )
+
+
+def _directive(option: str) -> str:
+    """Return `--name=value` with its value quoted."""
+    name, equals, value = option.partition("=")
+    return name + equals + (shlex.quote(value) if equals else "")
 
 
 def _on_one_line(value: object) -> object:

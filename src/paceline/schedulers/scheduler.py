@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from paceline.schedulers.site import Site
-from paceline.specs import Faults, Job, Run
+from paceline.specs import Allocation, Faults, Job, PacelineError, Run
 from paceline.specs.registry import Registry
 
 
@@ -99,6 +99,17 @@ class Scheduler(ABC):
         `devices`: workers per node; by default one per GPU, or one. Raise if the site's limits do
         not allow the job, so that no job is queued that cannot run.
         """
+
+    def options(self, allocation: Allocation) -> list[str]:
+        """Return what a site asks for as options of the scheduler; raise if there are none."""
+        if allocation.given:
+            raise PacelineError(
+                f"{', '.join(allocation.given)} was given for the job, but Paceline does not know"
+                f" how to say it to {self.title}",
+                fix="leave it out, and set it in the scheduler's own way, such as by its"
+                " environment variables",
+            )
+        return []
 
     @abstractmethod
     def script(self, job: Job, run: Run, faults: Faults) -> str:

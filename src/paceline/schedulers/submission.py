@@ -44,6 +44,7 @@ def fit_job(
 
     `devices`: workers per node. `dry_run`: skip the checks if no scheduler answers.
     """
+    scheduler.options(job.allocation)  # refuses what it cannot say
     try:
         job, warnings = scheduler.fit(job, devices)
     except Unreachable as error:

@@ -83,6 +83,7 @@ from paceline.specs.plans.sync import (
     read_sync,
     sync_candidates,
 )
+from paceline.specs.runs.allocation import Allocation
 from paceline.specs.runs.event import Event
 from paceline.specs.runs.events import (
     PARTS,
@@ -139,6 +140,7 @@ __all__ = [
     "STOPPED_EXIT_CODE",
     "SYNC_MODES",
     "TOO_FEW_EXIT_CODE",
+    "Allocation",
     "Alternative",
     "Amount",
     "Answer",

@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from paceline.specs.base import Spec
+from paceline.specs.runs.allocation import Allocation
 
 
 class Limits(Spec):
@@ -55,6 +56,7 @@ class Job(Spec):
     """The scheduler that starts the workers; None: the launcher on this machine."""
     partition: str | None = None
     limits: Limits = Limits()
+    allocation: Allocation = Allocation()
     port: int | None = Field(default=None, ge=1, le=65535)
     """Port of the rendezvous; None: any free port."""
     folder: Path

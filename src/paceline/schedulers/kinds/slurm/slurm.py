@@ -11,7 +11,7 @@ from paceline.schedulers.kinds.slurm.controller import TITLE, Controller
 from paceline.schedulers.kinds.slurm.partition_limits import fit
 from paceline.schedulers.scheduler import JobState, Scheduler, Task, TaskFailure
 from paceline.schedulers.site import CommandFailed
-from paceline.specs import Faults, Job, PacelineError, Run
+from paceline.specs import Allocation, Faults, Job, PacelineError, Run
 
 _ENDED = frozenset(
     {
@@ -25,6 +25,17 @@ _ENDED = frozenset(
         "TIMEOUT",
     }
 )
+_NAMED = (
+    "account",
+    "qos",
+    "constraint",
+    "reservation",
+    "gres",
+    "licenses",
+    "dependency",
+    "begin",
+)
+"""Fields of an `Allocation` that sbatch calls the same."""
 _TASK_ERROR = re.compile(
     r"^srun: error: (?P<nodes>[^\s:]+): tasks? (?P<ranks>\d+(?:[,-]\d+)*): (?P<what>.+)$"
 )
@@ -59,8 +70,23 @@ class Slurm(Scheduler):
         return f"{usable} of {len(nodes)} nodes up; partitions: {partitions}"
 
     def fit(self, job: Job, devices: int | None) -> tuple[Job, list[str]]:
-        """Fill in partition, devices and CPUs; check the partition's limits."""
-        return fit(job, self.controller, devices)
+        """Fill in partition, devices and CPUs; check the partition's limits, and let Slurm check
+        what else the job asks for."""
+        job, warnings = fit(job, self.controller, devices)
+        if options := self.options(job.allocation):
+            where = (f"--partition={job.partition}", f"--nodes={job.nodes + job.spares}")
+            self.controller.call("sbatch", "--test-only", *where, *options, "--wrap=true")
+        return job, warnings
+
+    def options(self, allocation: Allocation) -> list[str]:
+        """Return what a site asks for as options of sbatch, the user's own last: they win."""
+        named = {name: getattr(allocation, name) for name in _NAMED}
+        found = [f"--{name}={value}" for name, value in named.items() if value is not None]
+        if allocation.exclusive:
+            found.append("--exclusive")
+        if allocation.mail:
+            found += ["--mail-type=BEGIN,END,FAIL,REQUEUE", f"--mail-user={allocation.mail}"]
+        return [*found, *allocation.options]
 
     def script(self, job: Job, run: Run, faults: Faults) -> str:
         """Return the sbatch script."""

@@ -1,0 +1,62 @@
+"""Options that name what a site asks of a job: account, quality of service and the like."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from paceline.specs import Allocation
+
+_PANEL = "What the site asks for"
+
+
+def _text(name: str, metavar: str, help_text: str) -> object:
+    return typer.Option(f"--{name}", metavar=metavar, help=help_text, rich_help_panel=_PANEL)
+
+
+Account = Annotated[str | None, _text("account", "NAME", "The project that pays.")]
+Qos = Annotated[str | None, _text("qos", "NAME", "Quality of service.")]
+Constraint = Annotated[
+    str | None, _text("constraint", "FEATURES", "Features of the nodes, such as 'a100&nvlink'.")
+]
+Reservation = Annotated[str | None, _text("reservation", "NAME", "Reservation to run in.")]
+Gres = Annotated[
+    str | None, _text("gres", "LIST", "Generic resources per node, such as gpu:a100:4.")
+]
+Licenses = Annotated[str | None, _text("licenses", "LIST", "Licenses, such as foo:4.")]
+Dependency = Annotated[
+    str | None, _text("dependency", "LIST", "Start after other jobs, such as afterok:123.")
+]
+Begin = Annotated[
+    str | None, _text("begin", "TIME", "Start no earlier, such as 20:00 or now+1hour.")
+]
+Mail = Annotated[
+    str | None, _text("mail", "ADDRESS", "Tell this address of start, end, failure and requeue.")
+]
+Exclusive = Annotated[
+    bool,
+    typer.Option("--exclusive", help="Share the nodes with no other job.", rich_help_panel=_PANEL),
+]
+SchedulerOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheduler-option",
+        metavar="OPTION",
+        help='Any other option of the scheduler, such as "--comment=trial 3" (repeatable).',
+        rich_help_panel=_PANEL,
+    ),
+]
+
+ALLOCATION_OPTIONS = (
+    *("account", "qos", "constraint", "reservation", "gres", "licenses", "dependency", "begin"),
+    *("mail", "exclusive"),
+)
+"""Parameters that `given_allocation` collects; each command declares them under these names."""
+
+
+def given_allocation(context: typer.Context) -> "Allocation":
+    """Return what the user named for the site."""
+    from paceline.specs import Allocation
+
+    named = {name: context.params[name] for name in ALLOCATION_OPTIONS}
+    return Allocation(**named, options=tuple(context.params["scheduler_option"] or ()))
