@@ -164,6 +164,8 @@ def test_sparkline() -> None:
     assert sparkline([8.0, 7, 6, 5, 4, 3, 2, 1], 8) == "█▇▆▅▄▃▂▁"
     assert sparkline([2.0, 2.0], 8) == "▁▁"
     assert sparkline([1.0, float("nan"), 3.0], 8) == "▁ █"
+    assert sparkline([0.0, 5e-324], 8) == "▁▁"  # the inverse of their difference is infinite
+    assert sparkline([-1.7e308, 0.0, 1.7e308], 8) == "▁▅█"
     assert len(sparkline([1.0] * 1000, 24)) == 24
     assert sparkline([], 24) == ""
 

@@ -133,10 +133,14 @@ def sparkline(values: list[float], columns: int) -> str:
         means.append(math.fsum(finite) / len(finite) if finite else math.nan)
     finite_means = [mean for mean in means if math.isfinite(mean)]
     low, high = min(finite_means, default=0.0), max(finite_means, default=0.0)
-    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(
-        _BLOCKS[round((mean - low) * scale)] if math.isfinite(mean) else " " for mean in means
-    )
+    # By halves: the difference of two finite numbers may be infinite, and its inverse, too.
+    span = high / 2 - low / 2
+
+    def block(mean: float) -> str:
+        height = (mean / 2 - low / 2) / span if span else 0.0
+        return _BLOCKS[round(height * (len(_BLOCKS) - 1))]
+
+    return "".join(block(mean) if math.isfinite(mean) else " " for mean in means)
 
 
 def _headline(state: RunState) -> "Text":
