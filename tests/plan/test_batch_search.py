@@ -3,9 +3,9 @@
 import pytest
 
 from paceline.plan.answer import answer
+from paceline.plan.batch_search import BatchSearch
 from paceline.plan.calibration.calibrate import from_priors
 from paceline.plan.limits import Limits
-from paceline.plan.search.batches import BatchSearch
 from paceline.plan.search.best_layout import Best, Profiles
 from paceline.plan.search.node_counts import Goal, bests_on
 from paceline.plan.training_length import TrainingLength

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.plan.batch_search import BatchSearch
 from paceline.plan.calibration.calibrate import Fit
 from paceline.plan.cost.synchronization import extra_samples
 from paceline.plan.limits import Limits
 from paceline.plan.reasons import alternatives, helps
-from paceline.plan.search.batches import BatchSearch
 from paceline.plan.search.best_layout import Best, Profiles
 from paceline.plan.search.finalists import simulated
 from paceline.plan.search.infeasible import Infeasible
