@@ -161,6 +161,11 @@ def test_every_layout_on_the_table_can_be_run(tmp_path: Path) -> None:
             "paceline plan train.py",
         ),
         (
+            ("--model", GPT, "--cluster", "c.toml", "--batch", "8,16", "--steps", "9"),
+            "--batch 8,16 compares batches by what a training of your own learns",
+            "give one batch",
+        ),
+        (
             ("train.py", "--cluster", "c.toml", "--profile", "other.toml"),
             "other.toml has the times of train.py:training on another device, not of",
             "paceline probe train.py",

@@ -60,6 +60,16 @@ class PlanRequest:
     measure: bool = True
     """Time the training here if this machine has the cluster's device."""
 
+    @property
+    def compares_batches(self) -> bool:
+        """Whether the batch is to be chosen."""
+        return self.batch is not None and (self.batch == "best" or len(self.batch) > 1)
+
+    @property
+    def batch_in_words(self) -> str:
+        """The value of `--batch`."""
+        return self.batch if isinstance(self.batch, str) else ",".join(map(str, self.batch or ()))
+
     def check(self) -> None:
         """Refuse both or neither of training and model, options that a model ignores, and numbers
         that are none or too large to compute with."""
@@ -74,7 +84,6 @@ class PlanRequest:
         ignored = {
             "--profile": self.profile,
             "--critical-batch": critical,
-            "--batch": "best" if self.batch == "best" else None,
         }
         for name, value in ignored.items():
             if self.model is not None and value is not None:
@@ -82,6 +91,12 @@ class PlanRequest:
                     f"{name} {value} applies to a training of your own, not to --model",
                     fix=f"leave {name} out, or plan your training: paceline plan train.py",
                 )
+        if self.model is not None and self.compares_batches:
+            raise PacelineError(
+                f"--batch {self.batch_in_words} compares batches by what a training of your own"
+                " learns, which is not known of --model",
+                fix="give one batch, or plan your training: paceline plan train.py",
+            )
         given_numbers = {
             "--nodes": max(self.nodes) if self.nodes else None,
             "--batch": max(self.batch) if isinstance(self.batch, tuple) else None,
@@ -227,9 +242,9 @@ def _training_input(
 def _batches(request: PlanRequest, target: Target, length: TrainingLength) -> tuple[int, ...]:
     """Return the batches to consider: with "best", the training's own times powers of two."""
     asked = request.batch or (length.batch,)
-    if asked != "best" and len(asked) == 1:
+    if asked != "best" and not request.compares_batches:
         return asked
-    said = f"--batch {asked if asked == 'best' else ','.join(map(str, asked))}"
+    said = f"--batch {request.batch_in_words}"
     if length.critical is None:
         raise PacelineError(
             f"{said} was given, but the critical batch of the training is not known",
