@@ -41,7 +41,7 @@ def chosen(
 ) -> tuple[int, int]:
     """Number of nodes and batch that are chosen."""
     limits = Limits(WHERE, long, deadline_seconds=seconds)
-    best = BatchSearch(by_batch, goal, WHERE, limits).chosen(long)
+    best = BatchSearch(by_batch, goal, limits).chosen
     return best.nodes, best.estimate.batch
 
 
@@ -70,7 +70,7 @@ def test_a_larger_critical_batch_takes_a_larger_batch(by_batch: list[list[Best]]
 
 def test_the_choice_holds_where_it_says_so(by_batch: list[list[Best]]) -> None:
     long = length(1_000.0, spread=1.5)
-    said = BatchSearch(by_batch, "fastest", WHERE, Limits(WHERE, long)).said(long)
+    said = BatchSearch(by_batch, "fastest", Limits(WHERE, long)).said()
     assert said.same_from is not None
     assert said.same_to is not None
     assert said.same_from <= 1_000 <= said.same_to
@@ -83,10 +83,10 @@ def test_the_choice_holds_where_it_says_so(by_batch: list[list[Best]]) -> None:
 
 def test_a_deadline_counts_the_samples_that_a_batch_needs(by_batch: list[list[Best]]) -> None:
     long = length(1_000.0)
-    said = BatchSearch(by_batch, "fastest", WHERE, Limits(WHERE, long)).said(long)
+    said = BatchSearch(by_batch, "fastest", Limits(WHERE, long)).said()
     assert said.options[0].samples_times == 1.0
     limit = 1.5 * min(each.cost.seconds.value for each in said.options)
-    searched = BatchSearch(by_batch, "cheapest", WHERE, Limits(WHERE, long, limit)).said(long)
+    searched = BatchSearch(by_batch, "cheapest", Limits(WHERE, long, limit)).said()
     nodes, batch = chosen(by_batch, "cheapest", long, limit)
     (row,) = [each for each in searched.options if each.batch == batch]
     assert row.nodes == nodes

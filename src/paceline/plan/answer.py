@@ -50,18 +50,14 @@ def answer(
     With several `batches`, the batch is chosen, too: for the goal to the same loss, so `limits` has
     the length of the training. `sync`: a given synchronization mode; None: the planner chooses.
     """
-    choice, length = None, limits.length
-    if len(batches) == 1 or length is None:
+    choice = None
+    if len(batches) == 1:
         bests, refused = bests_on(profiles, cluster, batches[0], found, counts, sync)
         picked = choose(bests, limits.allowed(bests), goal, cluster)
     else:
         by_batch, refused = _bests_by_batch(profiles, cluster, batches, found, counts, sync)
-        searched = BatchSearch(by_batch, goal, cluster, limits)
-        bests, picked, choice = (
-            searched.frontier(length),
-            searched.chosen(length),
-            searched.said(length),
-        )
+        searched = BatchSearch(by_batch, goal, limits)
+        bests, picked, choice = searched.frontier, searched.chosen, searched.said()
     best = _simulated(picked, found)
     profile = profiles[best.precision]
     if profile.batch_norm:

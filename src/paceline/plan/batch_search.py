@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from paceline.plan.limits import Limits
 from paceline.plan.search.best_layout import Best
 from paceline.plan.search.node_counts import Goal, choose, goal_cost, wasted_beyond
 from paceline.plan.training_cost import training_cost
 from paceline.plan.training_length import TrainingLength
-from paceline.specs import BatchChoice, BatchOption, Cluster, PacelineError
+from paceline.specs import BatchChoice, BatchOption, CriticalBatch, PacelineError
 
 FACTORS = [2 ** (each / 4) for each in range(1, 25)]
 """How much larger or smaller the critical batch might be, to see whether the choice holds."""
@@ -17,88 +18,87 @@ FACTORS = [2 ** (each / 4) for each in range(1, 25)]
 
 @dataclass(frozen=True)
 class BatchSearch:
-    """The best layouts for each batch, on each number of nodes."""
+    """The best layouts for each batch, on each number of nodes, for a training of known length."""
 
     by_batch: Sequence[Sequence[Best]]
     goal: Goal
-    cluster: Cluster
     limits: Limits
 
-    def frontier(self, length: TrainingLength) -> list[Best]:
-        """Return for each number of nodes the layout with the batch that suits the goal best."""
+    @cached_property
+    def frontier(self) -> list[Best]:
+        """For each number of nodes, the layout with the batch that suits the goal best."""
         by_nodes: dict[int, list[Best]] = {}
         for bests in self.by_batch:
-            for best in _to_the_loss(bests, length):
+            for best in self._to_the_loss(bests):
                 by_nodes.setdefault(best.nodes, []).append(best)
         return [
-            min(by_nodes[nodes], key=lambda best: goal_cost(best, self.goal, self.cluster))
+            min(by_nodes[nodes], key=lambda best: goal_cost(best, self.goal, self.limits.cluster))
             for nodes in sorted(by_nodes)
         ]
 
-    def chosen(self, length: TrainingLength) -> Best:
-        """Return the best batch, number of nodes and layout."""
-        frontier = self.frontier(length)
-        limits = replace(self.limits, length=length)
-        return choose(frontier, limits.allowed(frontier), self.goal, self.cluster)
+    @cached_property
+    def chosen(self) -> Best:
+        """The best batch, number of nodes and layout."""
+        allowed = self.limits.allowed(self.frontier)
+        return choose(self.frontier, allowed, self.goal, self.limits.cluster)
 
-    def said(self, length: TrainingLength) -> BatchChoice:
+    def said(self) -> BatchChoice:
         """Return what each batch takes, and for which critical batches the choice is the same."""
-        assert length.critical is not None, "batches are searched by the critical one"
-        chosen = self.chosen(length)
-        frontier = self.frontier(length)
-        knee = wasted_beyond(frontier)
+        knee = wasted_beyond(self.frontier)
         return BatchChoice(
-            own=length.batch,
-            critical=length.critical,
-            options=tuple(
-                self._option(
-                    chosen if each[0].estimate.batch == chosen.estimate.batch else None,
-                    _to_the_loss(each, length),
-                    length,
-                )
-                for each in self.by_batch
-            ),
-            same_from=self._end(chosen, length, [1 / each for each in FACTORS]),
-            same_to=self._end(chosen, length, FACTORS),
+            own=self._length.batch,
+            critical=self._critical,
+            options=tuple(self._option(bests) for bests in self.by_batch),
+            same_from=self._end([1 / each for each in FACTORS]),
+            same_to=self._end(FACTORS),
             wasted_beyond=next(
-                (each.estimate.batch for each in frontier if each.nodes == knee), None
+                (each.estimate.batch for each in self.frontier if each.nodes == knee), None
             ),
         )
 
-    def _option(
-        self, chosen: Best | None, bests: Sequence[Best], length: TrainingLength
-    ) -> BatchOption:
-        best = chosen or choose(bests, bests, self.goal, self.cluster)
-        batch = best.estimate.batch
-        there = self.cluster.model_copy(update={"nodes": best.nodes})
+    @property
+    def _length(self) -> TrainingLength:
+        assert self.limits.length is not None, "batches are compared to the end of a training"
+        return self.limits.length
+
+    @property
+    def _critical(self) -> CriticalBatch:
+        assert self._length.critical is not None, "batches are searched by the critical one"
+        return self._length.critical
+
+    def _option(self, bests: Sequence[Best]) -> BatchOption:
+        batch, cluster = bests[0].estimate.batch, self.limits.cluster
+        best = self.chosen
+        if batch != best.estimate.batch:
+            weighed = self._to_the_loss(bests)
+            best = choose(weighed, weighed, self.goal, cluster)
+        there = cluster.model_copy(update={"nodes": best.nodes})
         return BatchOption(
             batch=batch,
             nodes=best.nodes,
             layout=best.estimate.layout,
             step_seconds=best.estimate.step_seconds.value,
-            samples_times=length.samples_times(batch),
-            cost=training_cost(best, there, length.steps_with(batch)),
+            samples_times=self._length.samples_times(batch),
+            cost=training_cost(best, there, self._length.steps_with(batch)),
         )
 
-    def _end(self, chosen: Best, length: TrainingLength, factors: Sequence[float]) -> float | None:
+    def _end(self, factors: Sequence[float]) -> float | None:
         """Return the last critical batch that has the same choice; None without end."""
-        assert length.critical is not None
-        same = critical = length.critical.at_hand
+        same = critical = self._critical.at_hand
         for factor in factors:
+            limits = replace(self.limits, length=self._length.if_critical_were(factor))
             other = None
             with suppress(PacelineError):  # a limit that no number of nodes keeps then
-                other = self.chosen(length.if_critical_were(factor))
-            if other is None or _what(other) != _what(chosen):
+                other = replace(self, limits=limits).chosen
+            if other is None or _what(other) != _what(self.chosen):
                 return same
             same = factor * critical
         return None
 
-
-def _to_the_loss(bests: Sequence[Best], length: TrainingLength) -> list[Best]:
-    """Return layouts with the samples that their batch needs to the training's loss."""
-    return [
-        replace(each, samples_times=length.samples_times(each.estimate.batch)) for each in bests
-    ]
+    def _to_the_loss(self, bests: Sequence[Best]) -> list[Best]:
+        """Return layouts of one batch with the samples that it needs to the training's loss."""
+        times = self._length.samples_times(bests[0].estimate.batch)
+        return [replace(each, samples_times=times) for each in bests]
 
 
 def _what(best: Best) -> tuple[int, int]:

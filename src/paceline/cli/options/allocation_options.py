@@ -47,16 +47,10 @@ SchedulerOptions = Annotated[
     ),
 ]
 
-ALLOCATION_OPTIONS = (
-    *("account", "qos", "constraint", "reservation", "gres", "licenses", "dependency", "begin"),
-    *("mail", "exclusive"),
-)
-"""Parameters that `given_allocation` collects; each command declares them under these names."""
-
 
 def given_allocation(context: typer.Context) -> "Allocation":
-    """Return what the user named for the site."""
+    """Return what the user named for the site; the command's parameters have the fields' names."""
     from paceline.specs import Allocation
 
-    named = {name: context.params[name] for name in ALLOCATION_OPTIONS}
-    return Allocation(**named, options=tuple(context.params["scheduler_option"] or ()))
+    given = context.params | {"options": tuple(context.params["scheduler_option"] or ())}
+    return Allocation(**{name: given[name] for name in Allocation.model_fields})
