@@ -83,8 +83,8 @@ def device_kind() -> str:
 
 
 def _why_not(item: pytest.Item) -> str | None:
-    if item.get_closest_marker("slurm"):
-        lacking = requirements.missing()
+    if marker := item.get_closest_marker("slurm"):
+        lacking = requirements.missing(**marker.kwargs)
         if lacking:
             return "; ".join(f"{each.what} ({each.fix})" for each in lacking)
     if item.get_closest_marker("root") and os.geteuid() != 0:

@@ -42,6 +42,9 @@ def test_programs_are_named_with_the_packages_that_have_them(
     assert "iproute-tc" in lacking["the program tc is not installed"]
     with pytest.raises(PacelineError, match=r"slurmctld is not installed(.|\n)*apt install munge"):
         require(delay=False)
+    assert not any("slurmdbd" in each for each in lacking)
+    wanted = {each.what: each.fix for each in missing(accounting=True)}
+    assert "apt install mariadb-server" in wanted["the program mariadbd is not installed"]
 
 
 def test_an_ordinary_user_with_all(ordinary_user: Path) -> None:

@@ -59,21 +59,21 @@ def reachable_checkout() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: Path) -> None:
-    python = reachable_checkout / Path(sys.executable).relative_to(CHECKOUT)
-    session = reachable_checkout / "tests/testbeds/rootless_session.py"
+def as_user(user: str, checkout: Path, *words: str) -> str:
+    """Run Python as an ordinary user who sees the checkout, and return what it prints."""
+    python = checkout / Path(sys.executable).relative_to(CHECKOUT)
     environment = [
-        f"PYTHONPATH={reachable_checkout}/src:{reachable_checkout}/tests",
+        f"PYTHONPATH={checkout}/src:{checkout}/tests",
         "PATH=/usr/local/bin:/usr/bin:/bin",
     ]
-    as_user = ["runuser", "-u", ordinary_user, "--", "env", "-i", *environment]
-    folder = pwd.getpwnam(ordinary_user).pw_dir
+    change_user = ["runuser", "-u", user, "--", "env", "-i", *environment]
+    folder = pwd.getpwnam(user).pw_dir
     home = [f"HOME={folder}", f"TORCHINDUCTOR_CACHE_DIR={folder}/compiled"]
     bind = f'{OPEN_TUN} && mount --bind "$0" "$1" && shift && exec "$@"'
     done = subprocess.run(
         [
-            *("unshare", "--mount", "sh", "-c", bind, str(CHECKOUT), str(reachable_checkout)),
-            *(*as_user, *home, f"USER={ordinary_user}", str(python), str(session)),
+            *("unshare", "--mount", "sh", "-c", bind, str(CHECKOUT), str(checkout)),
+            *(*change_user, *home, f"USER={user}", str(python), *words),
         ],
         capture_output=True,
         text=True,
@@ -81,7 +81,12 @@ def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: 
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)
+    return done.stdout
+
+
+def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: Path) -> None:
+    session = reachable_checkout / "tests/testbeds/rootless_session.py"
+    found = json.loads(as_user(ordinary_user, reachable_checkout, str(session)))
     print(f"4 nodes were up without root in {found['seconds']:.2f} s")
     assert found["missing"] == []
     assert found["rootless"] is True
@@ -94,6 +99,27 @@ def test_an_ordinary_user_has_a_testbed(ordinary_user: str, reachable_checkout: 
     assert not Path(f"/tmp/paceline-{found['user']}").exists()
     own_and_sub_ids = (found["user"], *range(100_000, 100_000 + 2 * 65_536))
     wait_until(lambda: _processes_of(own_and_sub_ids) == [], "no process is left")
+
+
+@pytest.mark.nightly
+def test_an_ordinary_user_has_slurms_accounting(
+    ordinary_user: str, reachable_checkout: Path
+) -> None:
+    """MariaDB and slurmdbd refuse to run as root, unless they are told."""
+    program = """
+import os, subprocess
+from paceline import testbed
+os.chdir(os.environ["HOME"])
+testbed.up(testbed.TestbedSpec(name="rootless", accounting=True))
+try:
+    command = [*testbed.command_prefix("rootless"), "sacctmgr", "-nP", "show", "assoc",
+               "where", "user=root", "format=Account,QOS"]
+    subprocess.run(command, env=os.environ | testbed.environment("rootless"), check=True)
+finally:
+    testbed.down("rootless")
+"""
+    said = as_user(ordinary_user, reachable_checkout, "-c", program)
+    assert said.splitlines() == ["biology|scavenge", "physics|debug,normal"]
 
 
 def _processes_of(users: Sequence[int]) -> list[int]:

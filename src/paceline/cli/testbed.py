@@ -33,6 +33,9 @@ def up(
     delay: Annotated[
         str | None, typer.Option("--delay", help="One-way delay of each link, such as 20ms.")
     ] = None,
+    accounting: Annotated[
+        bool, typer.Option("--accounting", help="Give Slurm accounts and QOS with limits.")
+    ] = False,
     name: Name = "default",
     json: Json = False,
     quiet: Quiet = False,
@@ -47,7 +50,7 @@ def up(
     from paceline.testbed.testbed_spec import TestbedSpec
 
     begin = time.monotonic()
-    spec = TestbedSpec(name=name, nodes=nodes, link=link, delay=delay)
+    spec = TestbedSpec(name=name, nodes=nodes, link=link, delay=delay, accounting=accounting)
     found = client.up(spec, on_progress=lambda text: say(text, unless=quiet or json))
     if json:
         print_json(found.to_dict() | {"seconds": time.monotonic() - begin})

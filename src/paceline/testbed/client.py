@@ -39,7 +39,7 @@ _USABLE = ("idle", "mixed", "allocated", "completing")
 
 def up(spec: TestbedSpec, on_progress: Callable[[str], None] = lambda message: None) -> Status:
     """Start a testbed; return its status when Slurm reports every node idle."""
-    require(delay=spec.delay is not None)
+    require(delay=spec.delay is not None, accounting=spec.accounting)
     state = state_folder(spec.name)
     deadline = time.monotonic() + _START_SECONDS + spec.nodes * _SECONDS_MORE_PER_NODE
     on_progress("starting the switch, the nodes and Slurm")

@@ -19,11 +19,14 @@ from typing import Any
 
 from paceline.specs.errors import PacelineError
 from paceline.specs.owned_files import write_owned
-from paceline.testbed import slurm_daemons, testbed_spec
+from paceline.testbed import testbed_spec
 from paceline.testbed.commands import KEEP, run
 from paceline.testbed.network import Link, create_switch
 from paceline.testbed.node_init import reap_until_exit_of
 from paceline.testbed.nodes import Node
+from paceline.testbed.slurm import daemons
+from paceline.testbed.slurm.accounting import start_accounting
+from paceline.testbed.slurm.settings import write_settings
 from paceline.testbed.state_folder import StateFolder
 
 _REQUEST_SECONDS = 5.0
@@ -55,8 +58,11 @@ def _hold(state: StateFolder) -> None:
     nodes = _nodes(asked, state)
     for node in nodes.values():
         node.switch_on()  # all nodes first, so that they start in parallel
-    slurm_daemons.write_settings(state, asked.nodes)
-    slurm_daemons.start_controller(state)
+    write_settings(state, asked)
+    daemons.start_munge(state)
+    if asked.accounting:
+        start_accounting(state)
+    daemons.start_controller(state)
     for node in nodes.values():
         node.boot()
     _serve(state, nodes)
@@ -142,7 +148,7 @@ def _node(request: dict[str, Any], nodes: dict[str, Node]) -> Node:
 
 
 def _status(nodes: dict[str, Node]) -> list[dict[str, Any]]:
-    states = slurm_daemons.node_states()
+    states = daemons.node_states()
     return [asdict(node.status(states.get(name, "unknown"))) for name, node in nodes.items()]
 
 
@@ -152,7 +158,7 @@ def _locate(node: Node) -> dict[str, Any]:
 
 def _start(node: Node) -> None:
     node.switch_on()
-    slurm_daemons.mark_down(node.name)
+    daemons.mark_down(node.name)
     node.boot()
 
 

@@ -32,6 +32,12 @@ _PROGRAMS = {
     "sinfo": ("slurm-client", "slurm"),
     "scontrol": ("slurm-client", "slurm"),
 }
+_ACCOUNTING_PROGRAMS = {
+    "slurmdbd": ("slurmdbd", "slurm-slurmdbd"),
+    "sacctmgr": ("slurm-client", "slurm"),
+    "mariadbd": ("mariadb-server", "mariadb-server"),
+    "mariadb-install-db": ("mariadb-server", "mariadb-server"),
+}
 _ROOTLESS_PROGRAMS = {
     "newuidmap": ("uidmap", "shadow-utils"),
     "newgidmap": ("uidmap", "shadow-utils"),
@@ -54,9 +60,13 @@ class Missing:
     only_for_delay: bool = False
 
 
-def require(*, delay: bool) -> None:
-    """Raise if requirements of a testbed are missing; `delay`: also those of links with delay."""
-    lacking = [each for each in missing() if delay or not each.only_for_delay]
+def require(*, delay: bool, accounting: bool = False) -> None:
+    """Raise if requirements of a testbed are missing.
+
+    `delay`: also those of links with delay. `accounting`: also those of Slurm's accounting.
+    """
+    found = missing(accounting=accounting)
+    lacking = [each for each in found if delay or not each.only_for_delay]
     if lacking:
         raise PacelineError(
             "this machine cannot run a testbed: " + "; ".join(each.what for each in lacking),
@@ -64,10 +74,11 @@ def require(*, delay: bool) -> None:
         )
 
 
-def missing() -> list[Missing]:
+def missing(*, accounting: bool = False) -> list[Missing]:
     """Return the missing requirements for a testbed of this user; empty if there are none."""
     rootless = os.geteuid() != 0
-    lacking = _missing_programs(_PROGRAMS | (_ROOTLESS_PROGRAMS if rootless else {}))
+    programs = _PROGRAMS | (_ACCOUNTING_PROGRAMS if accounting else {})
+    lacking = _missing_programs(programs | (_ROOTLESS_PROGRAMS if rootless else {}))
     if rootless:
         lacking += _missing_permissions() + _missing_sub_ids()
     if not lacking:  # otherwise the trial would only report the same problems again

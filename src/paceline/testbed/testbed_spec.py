@@ -24,7 +24,7 @@ class TestbedSpec:
     """A testbed's name, number of nodes, and the nodes' links to the switch.
 
     `link`: rate such as "1gbit"; default: not limited. `delay`: time such as "20ms" that each link
-    adds in each direction.
+    adds in each direction. `accounting`: whether Slurm has accounts and QOS with limits.
     """
 
     __test__ = False  # pytest collects every class named Test… as a test
@@ -33,6 +33,7 @@ class TestbedSpec:
     nodes: int = 2
     link: str | None = None
     delay: str | None = None
+    accounting: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.name)
