@@ -1,6 +1,7 @@
 """`paceline submit` on a real Slurm: the way of a user's training onto four nodes."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,11 @@ def test_what_the_site_asks_for_reaches_slurm(cluster: str, shared_folder: Path)
     asked = ("--exclusive", "--begin", "now+1hour", "--mail", "ann@example.org")
     other = ("--scheduler-option", "--comment=trial 3", "--scheduler-option", "--nice=7")
     words = ("submit", "train.py", "--testbed", cluster, *asked, *other)
-    job = paceline_json(*words, folder=shared_folder)["job"]
+    said = paceline_json(*words, folder=shared_folder)
+    job = said["job"]
+    assert said["waits_for"] == "BeginTime"
+    soon = datetime.fromisoformat(said["estimated_start"]) - datetime.now().astimezone()
+    assert 50 < soon.total_seconds() / 60 <= 60
     head = ("testbed", "exec", "head", "--name", cluster, "--")
     shown = paceline(*head, "scontrol", "show", "job", job, folder=shared_folder).stdout
     paceline(*head, "scancel", job, folder=shared_folder)
@@ -134,10 +139,11 @@ def test_a_dry_run_prints_the_script_and_leaves_nothing(cluster: str, shared_fol
         (("--time", "20", "-p", "short"), "20 minutes, but the partition short allows 10"),
         (("--devices", "50"), "50 workers per node, but the nodes of main have 8 CPUs"),
         (("--time", "soon"), "'soon' is not a time"),
-        (("--constraint", "a100"), "Invalid feature specification"),
-        (("--reservation", "course"), "Requested reservation is invalid"),
-        (("--licenses", "foo:4"), "Invalid license specification"),
-        (("--gres", "gpu:4"), "Invalid generic resource (gres) specification"),
+        (("--constraint", "a100"), "use --constraint with: even, odd"),
+        (("--reservation", "course"), "leave out --reservation: there is no reservation"),
+        (("--licenses", "foo:4"), "use --licenses with: compiler"),
+        (("--gres", "gpu:4"), "use --gres with: fpga:2"),
+        (("--gres", "fpga:4"), "Requested node configuration is not available"),
         (("--scheduler-option", "comment=x"), "is not an option of the scheduler"),
     ],
 )

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from paceline.report import RunReader, RunState, view, watch
-from paceline.report.live.view import left_seconds, line, sparkline
+from paceline.report.live.sparkline import sparkline
+from paceline.report.live.view import left_seconds, line
 from paceline.specs import Run
 from report.folders import (
     empty_run,
@@ -47,6 +48,20 @@ def test_a_run_before_it_begins(tmp_path: Path) -> None:
     text = shown(RunReader(empty_run(tmp_path)).refresh())
     assert "gpt  waiting" in text
     assert "no worker has started yet" in text
+
+
+def test_why_the_job_waits_until_a_worker_starts(tmp_path: Path) -> None:
+    """Before, a run that waited for hours said only that no worker had started."""
+    run, why = empty_run(tmp_path), "the job waits: other jobs use the nodes (Slurm: Resources)"
+
+    def watched() -> str:
+        console = plain_console()
+        watch(run, console, until=lambda: True, why_waiting=lambda: why)
+        return printed(console)
+
+    assert f"waiting  {why}" in watched()
+    say(run, started(0))
+    assert why not in watched()
 
 
 def test_a_running_run(tmp_path: Path) -> None:

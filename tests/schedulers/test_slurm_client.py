@@ -11,6 +11,7 @@ from paceline.cluster.file_systems import file_system
 from paceline.schedulers.kinds.slurm.controller import Controller, Node, Partition
 from paceline.schedulers.kinds.slurm.partition_limits import fit as fit_partition
 from paceline.schedulers.kinds.slurm.slurm import Slurm
+from paceline.schedulers.kinds.slurm.waiting_reasons import waiting_of
 from paceline.schedulers.quantities import megabytes_of, minutes_of
 from paceline.schedulers.scheduler import JobState
 from paceline.schedulers.site import CommandFailed, Site
@@ -61,7 +62,7 @@ def test_what_is_no_size(text: str) -> None:
 
 NODES = (
     "NodeName=g1 Arch=x86_64 CPUTot=64 Gres=gpu:a100:4(S:0-1) RealMemory=515000 State=IDLE"
-    " Partitions=gpu,all OS=Linux 6.1\n"
+    " AvailableFeatures=nvlink,ib Partitions=gpu,all OS=Linux 6.1\n"
     "NodeName=c1 CPUTot=128 Gres=(null) RealMemory=257000 State=DOWN*+DRAIN Partitions=cpu,all\n"
 )
 PARTITIONS = (
@@ -75,7 +76,7 @@ class Recorded(Controller):
     """Answers with what a GPU cluster printed: no GPU can be had in these tests."""
 
     answers: dict[str, str] = field(
-        default_factory=lambda: {"node": NODES, "partition": PARTITIONS}
+        default_factory=lambda: {"node": NODES, "partition": PARTITIONS, "config": ""}
     )
 
     def call(self, *command: str, seconds: float = 0.0) -> str:
@@ -84,7 +85,8 @@ class Recorded(Controller):
 
 def test_nodes_and_partitions() -> None:
     gpu, cpu = Recorded().nodes()
-    assert gpu == Node("g1", 64, 515000, 4, frozenset({"gpu", "all"}), "IDLE")
+    kept = (frozenset({"gpu", "all"}), "IDLE", frozenset({"nvlink", "ib"}), ("gpu:a100:4",))
+    assert gpu == Node("g1", 64, 515000, 4, *kept)
     assert (gpu.usable, cpu.usable, cpu.gpus) == (True, False, 0)
     assert Recorded().partitions()[0] == Partition("gpu", True, 2880, 500000)
     assert Recorded().partitions()[1].max_minutes is None
@@ -140,7 +142,7 @@ def test_no_slurm_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def broken_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A Slurm whose `scontrol show job` fails; `squeue` prints what is in the file `jobs`."""
     for name, words in {
-        "scontrol": "echo slurm_load_jobs error: Zero Bytes were transmitted >&2; exit 1",
+        "scontrol": '[ "$1" = ping ] || { echo Zero Bytes were transmitted >&2; exit 1; }',
         "squeue": f"cat {tmp_path}/jobs",
     }.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{words}\n")
@@ -159,6 +161,30 @@ def test_a_failed_command_does_not_end_a_job(broken_slurm: Path, tmp_path: Path)
         Slurm().state("42")
     broken_slurm.write_text("7\n")
     assert Slurm().state("42") is JobState.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("Resources", "the job waits: other jobs use the nodes (Slurm: Resources)"),
+        ("QOSMaxNodePerJobLimit", "it asks for more than its QOS allows one job, so it never"),
+        ("AssocGrpNodeLimit", "a limit of its account is reached (Slurm: AssocGrpNodeLimit)"),
+        ("ReqNodeNotAvail,_UnavailableNodes:n3", "is down or reserved (Slurm: ReqNodeNotAvail)"),
+        ("FrontEndDown", "its scheduler gives the reason (Slurm: FrontEndDown)"),
+    ],
+)
+def test_why_a_job_waits(reason: str, said: str) -> None:
+    waiting = waiting_of({"JobState": "PENDING", "Reason": reason, "StartTime": "Unknown"})
+    assert waiting is not None
+    assert said in waiting.sentence("Slurm")
+    assert waiting_of({"JobState": "RUNNING", "Reason": "None"}) is None
+
+
+def test_when_a_waiting_job_starts() -> None:
+    row = {"JobState": "PENDING", "Reason": "Priority", "StartTime": "2031-02-03T04:05:00"}
+    waiting = waiting_of(row)
+    assert waiting is not None
+    assert waiting.sentence("Slurm").endswith("(Slurm: Priority); estimated start 2031-02-03 04:05")
 
 
 def test_folders_that_nodes_do_not_see(tmp_path: Path) -> None:

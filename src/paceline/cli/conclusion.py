@@ -59,10 +59,16 @@ def conclude_submitted(submitted: "SubmittedJob", *, wait: bool, json: bool, qui
         unless=quiet,
     )
     say(f"run: {short_path(run.path)}", unless=quiet)
+    waiting = submitted.waiting
+    if waiting:
+        say(waiting.sentence(submitted.scheduler.title), unless=quiet)
     if wait:
         wait_for(submitted, messages(quiet=quiet, live=not json))
         conclude(run, json=json, quiet=quiet)
     elif json:
-        print_json({"run": str(run.path), "job": submitted.id, "workers": job.workers})
+        start = waiting.start.isoformat() if waiting and waiting.start else None
+        reason = waiting.word if waiting else None
+        found = {"run": str(run.path), "job": submitted.id, "workers": job.workers}
+        print_json(found | {"waits_for": reason, "estimated_start": start})
     else:
         say(f"next: paceline watch {short_path(run.path)}", unless=quiet)

@@ -20,6 +20,7 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
 
     from paceline import report
     from paceline.cli.options.listener_options import follow
+    from paceline.jobs.waiting_job import job_of, why_waiting
     from paceline.specs import PacelineError, Run
 
     if json and to:
@@ -35,7 +36,7 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
         if to:
             follow(folder, to, Console(quiet=quiet))
         else:
-            report.watch(folder, Console(quiet=quiet))
+            report.watch(folder, Console(quiet=quiet), why_waiting=why_waiting(job_of(folder)))
     except KeyboardInterrupt:
         say("the run goes on; only the watching ended")
 

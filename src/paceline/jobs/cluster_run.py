@@ -11,6 +11,7 @@ from paceline.jobs.request import TrainingRequest
 from paceline.jobs.run_lease import submitting
 from paceline.jobs.training_check import check_training
 from paceline.jobs.user_messages import SILENT, Messages
+from paceline.jobs.waiting_job import why_waiting
 from paceline.observe.versions import write_versions
 from paceline.report import RunReader, watch
 from paceline.schedulers import submission
@@ -86,7 +87,7 @@ def wait_for(job: SubmittedJob, messages: Messages = SILENT) -> None:
     """Wait until a submitted run is over."""
     over = until_over(job)
     if messages.live:
-        watch(job.run, Console(stderr=True), until=over)
+        watch(job.run, Console(stderr=True), until=over, why_waiting=why_waiting(job))
     while not over():
         time.sleep(_POLL_SECONDS)
 

@@ -18,7 +18,7 @@ def take_lease(run: Run) -> Lease:
     lease = Lease.take(
         store,
         this_process(),
-        lambda record: living_trainer(run, store, record, _scheduler_of),
+        lambda record: living_trainer(run, store, record, scheduler_of),
     )
     lease.keep()
     return lease
@@ -45,5 +45,6 @@ def submitting(run: Run) -> Iterator[Lease]:
         raise
 
 
-def _scheduler_of(job: JobHolder) -> Scheduler:
+def scheduler_of(job: JobHolder) -> Scheduler:
+    """Return the scheduler that has a job."""
     return client.scheduler(job.testbed) if job.testbed else SCHEDULERS.get(job.scheduler)

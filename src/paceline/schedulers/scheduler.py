@@ -7,6 +7,7 @@ each worker gets its rank from it and, at the end of a run, whether the job was 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Self
@@ -47,6 +48,26 @@ class Task:
     """Whether the scheduler shows each task its own device only."""
     memory_bytes: int | None = None
     """Memory that the job may use on each node; unset where the scheduler does not limit it."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Why a job is not running yet."""
+
+    reason: str
+    """In plain words, as the rest of "the job waits: …"."""
+    word: str
+    """The scheduler's own word for it."""
+    start: datetime | None = None
+    """Estimated start, in local time; None if the scheduler has none yet."""
+
+    def sentence(self, scheduler: str) -> str:
+        """Return one line about it; `scheduler`: the scheduler's name in messages."""
+        start = ""
+        if self.start is not None:
+            today = self.start.date() == datetime.now(self.start.tzinfo).date()
+            start = f"; estimated start {self.start:{'%H:%M' if today else '%Y-%m-%d %H:%M'}}"
+        return f"the job waits: {self.reason} ({scheduler}: {self.word}){start}"
 
 
 @dataclass(frozen=True)
@@ -127,6 +148,11 @@ class Scheduler(ABC):
 
         Raise an error if the scheduler does not answer: `UNKNOWN` means that the job has ended.
         """
+
+    def waiting(self, job_id: str) -> Waiting | None:
+        """Return why a job is not running yet; None if it does not wait, or nobody knows why."""
+        del job_id
+        return None
 
     @abstractmethod
     def nodes(self, job_id: str) -> list[str]:

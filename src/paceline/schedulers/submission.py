@@ -8,7 +8,7 @@ from paceline.cluster.file_systems import LOCAL, MEMORY, file_system
 from paceline.lease.lease import Lease
 from paceline.lease.record import JobHolder
 from paceline.observe.event_writer import EventWriter
-from paceline.schedulers.scheduler import JobState, Scheduler
+from paceline.schedulers.scheduler import JobState, Scheduler, Waiting
 from paceline.schedulers.site import CommandFailed, Site, Unreachable
 from paceline.specs import Ended, Job, PacelineError, Plan, Run
 from paceline.specs.owned_files import open_owned, read_bounded, write_owned
@@ -95,6 +95,14 @@ class SubmittedJob:
     def state(self) -> JobState:
         """The job's current state, from the scheduler."""
         return self.scheduler.state(self.id)
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """Why the job waits; None if it does not, or the scheduler does not say."""
+        try:
+            return self.scheduler.waiting(self.id)
+        except (CommandFailed, Unreachable):
+            return None
 
     def is_over(self, has_ended: Callable[[], bool]) -> bool:
         """Whether the run has ended.

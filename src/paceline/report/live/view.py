@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from paceline.report.live.fault_lines import fault_lines, faults_in_short
+from paceline.report.live.sparkline import sparkline
 from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.merged_generations import Interruption, first_failure
 from paceline.report.reading.reader import RunReader
@@ -35,7 +36,6 @@ LINES_AROUND_TABLE = 10
 PLAIN_LINE_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
 """Seconds after a failure in which workers may still report its cause, unless the job ended."""
-_BLOCKS = "▁▂▃▄▅▆▇█"
 _STATUS_STYLE = {
     "waiting": "yellow",
     "running": "cyan",
@@ -47,15 +47,20 @@ _NOBODY = "no worker has started yet"
 _WORD_STYLE = {"ok": "green", "slow": "yellow", "silent": "yellow", "failed": "bold red"}
 
 
-def view(state: RunState, *, width: int = 80, rows: int = MOST_ROWS) -> "RenderableType":
+def view(
+    state: RunState, *, width: int = 80, rows: int = MOST_ROWS, waiting: str | None = None
+) -> "RenderableType":
     """Return one screen about a run: its status, its loss and throughput, and its workers.
 
-    With more than `rows` workers, list only the failed, silent and slowest ones.
+    With more than `rows` workers, list only the failed, silent and slowest ones. `waiting`: why its
+    job waits in the queue.
     """
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     parts: list[RenderableType] = [_headline(state), _progress(state, width), _learning(state)]
+    if waiting:
+        parts.append(Text(plain(waiting), style="yellow"))
     recovery = _recovery(state)
     if recovery:
         parts.append(Text(recovery, style="dim"))
@@ -81,20 +86,23 @@ def watch(
     interval_seconds: float = 0.5,
     until: Callable[[], bool] | None = None,
     on_events: Callable[[list[AnyEvent]], None] | None = None,
+    why_waiting: Callable[[], str | None] = lambda: None,
 ) -> RunState:
     """Show a run until it is over or `until()` is true; show a run that is already over once.
 
     Without a terminal, print a plain line every ten seconds and the screen at the end.
-    `on_events` receives all events as they are read.
+    `on_events` receives all events as they are read. `why_waiting` is asked while no worker is
+    heard, and says why the run's job is still in the queue.
     """
     states = _follow(RunReader(run, on_events), interval_seconds, until)
-    return _show_screen(states, console) if console.is_terminal else _show_lines(states, console)
+    show = _show_screen if console.is_terminal else _show_lines
+    return show(states, console, why_waiting)
 
 
-def line(state: RunState) -> str:
-    """Return the run's status in one plain line, for logs."""
+def line(state: RunState, waiting: str | None = None) -> str:
+    """Return the run's status in one plain line, for logs; `waiting`: why its job waits."""
     total = state.planned_steps
-    parts: list[str] = [state.status]
+    parts: list[str] = [state.status, *filter(None, [waiting])]
     if state.step:
         parts.append(f"step {state.step[-1]}" + (f"/{total}" if total else ""))
         parts.append(f"loss {units.loss(state.loss[-1])}")
@@ -121,26 +129,6 @@ def left_seconds(state: RunState) -> float | None:
         return None
     recent = state.seconds[-RECENT_STEPS:]
     return max(0, state.planned_steps - state.step[-1]) * math.fsum(recent) / len(recent)
-
-
-def sparkline(values: list[float], columns: int) -> str:
-    """Draw values as a row of blocks, each the mean of an interval; blank if none is finite."""
-    columns = min(columns, len(values))
-    means = []
-    for column in range(columns):
-        part = values[column * len(values) // columns : (column + 1) * len(values) // columns]
-        finite = [value for value in part if math.isfinite(value)]
-        means.append(math.fsum(finite) / len(finite) if finite else math.nan)
-    finite_means = [mean for mean in means if math.isfinite(mean)]
-    low, high = min(finite_means, default=0.0), max(finite_means, default=0.0)
-    # By halves: the difference of two finite numbers may be infinite, and its inverse, too.
-    span = high / 2 - low / 2
-
-    def block(mean: float) -> str:
-        height = (mean / 2 - low / 2) / span if span else 0.0
-        return _BLOCKS[round(height * (len(_BLOCKS) - 1))]
-
-    return "".join(block(mean) if math.isfinite(mean) else " " for mean in means)
 
 
 def _headline(state: RunState) -> "Text":
@@ -299,25 +287,36 @@ def _settled(state: RunState) -> bool:
     return state.over and (state.ended is not None or state.quiet_seconds > SETTLE_SECONDS)
 
 
-def _screen(state: RunState, console: "Console") -> "RenderableType":
+def _screen(state: RunState, console: "Console", waiting: str | None = None) -> "RenderableType":
     rows = max(3, min(MOST_ROWS, console.height - LINES_AROUND_TABLE))
-    return view(state, width=console.width, rows=rows)
+    return view(state, width=console.width, rows=rows, waiting=waiting)
 
 
-def _show_screen(states: Iterator[RunState], console: "Console") -> RunState:
+def _waiting(state: RunState, why_waiting: Callable[[], str | None]) -> str | None:
+    is_heard = state.started and state.quiet_seconds < SILENT_SECONDS
+    return None if is_heard or state.over else why_waiting()
+
+
+def _show_screen(
+    states: Iterator[RunState], console: "Console", why_waiting: Callable[[], str | None]
+) -> RunState:
     from rich.live import Live  # noqa: PLC0415
 
     with Live(console=console, auto_refresh=False) as live:
         for state in states:
-            live.update(_screen(state, console), refresh=True)
+            waiting = _waiting(state, why_waiting)
+            live.update(_screen(state, console, waiting), refresh=True)
     return state
 
 
-def _show_lines(states: Iterator[RunState], console: "Console") -> RunState:
+def _show_lines(
+    states: Iterator[RunState], console: "Console", why_waiting: Callable[[], str | None]
+) -> RunState:
     printed_at = -math.inf
     for state in states:
         if not state.over and time.monotonic() - printed_at >= PLAIN_LINE_SECONDS:
             printed_at = time.monotonic()
-            console.print(line(state), markup=False, highlight=False, soft_wrap=True)
+            words = line(state, _waiting(state, why_waiting))
+            console.print(words, markup=False, highlight=False, soft_wrap=True)
     console.print(_screen(state, console))
     return state

@@ -1,17 +1,53 @@
 """The limits of Slurm's partitions, checked before a job is queued."""
 
+from paceline.schedulers.kinds.slurm.accounting import Accounting
 from paceline.schedulers.kinds.slurm.controller import Controller, Node, Partition
+from paceline.schedulers.kinds.slurm.entitlement import check_entitlement, quality_flags
+from paceline.schedulers.kinds.slurm.site_names import check_names
 from paceline.specs import Job, PacelineError
 
 
 def fit(job: Job, controller: Controller, devices: int | None) -> tuple[Job, list[str]]:
-    """Return the job with partition, devices and CPUs filled in, and warnings for the user.
+    """Return the job with partitions, devices and CPUs filled in, and warnings for the user.
 
-    Raise if the partition does not allow the job.
+    Of several partitions, the first that allows the job decides its workers per node; others that
+    do not allow the same are left out. Raise if no partition allows the job.
     """
-    partition = _partition(job.partition, controller.partitions())
-    nodes = [node for node in controller.nodes() if partition.name in node.partitions]
-    _check_nodes(job, partition, nodes)
+    named = _partitions(job.partition, controller.partitions())
+    nodes, accounting = controller.nodes(), Accounting.read(controller)
+    fitted: list[Job] = []
+    warnings: list[str] = []
+    problems: list[PacelineError] = []
+    for partition in named:
+        of_partition = [node for node in nodes if partition.name in node.partitions]
+        try:
+            one = _fit_one(job, partition, of_partition, devices, accounting)
+            check_names(job.allocation, of_partition, controller)
+            check_entitlement(one, partition, accounting, controller)
+            _check_same_devices(one, fitted)
+        except PacelineError as problem:
+            problems.append(problem)
+            warnings.append(f"the partition {partition.name} is left out: {problem.problem}")
+            continue
+        devices = one.devices_per_node
+        fitted.append(one)
+        warnings += _waiting(one, partition, of_partition)
+    if not fitted:
+        raise problems[0]
+    cpus = min(each.cpus_per_worker or 1 for each in fitted)
+    names = ",".join(str(each.partition) for each in fitted)
+    return fitted[0].model_copy(update={"partition": names, "cpus_per_worker": cpus}), warnings
+
+
+def _fit_one(
+    job: Job,
+    partition: Partition,
+    nodes: list[Node],
+    devices: int | None,
+    accounting: Accounting,
+) -> Job:
+    lifted = quality_flags(job, accounting)
+    _check_nodes(job, partition, nodes, lifted)
     wanted = job.nodes + job.spares
     fitting = sorted(nodes, key=lambda node: (node.gpus, node.cpus), reverse=True)[:wanted]
     gpus = min(node.gpus for node in fitting)
@@ -29,8 +65,8 @@ def fit(job: Job, controller: Controller, devices: int | None) -> tuple[Job, lis
             f" {partition.name} have {cpus} CPUs",
             fix=f"use --devices {cpus} at most, or more --nodes",
         )
-    _check_limits(job, partition, fitting)
-    job = job.model_copy(
+    _check_limits(job, partition, fitting, lifted)
+    return job.model_copy(
         update={
             "partition": partition.name,
             "devices_per_node": devices,
@@ -38,31 +74,55 @@ def fit(job: Job, controller: Controller, devices: int | None) -> tuple[Job, lis
             "cpus_per_worker": cpus // devices,
         }
     )
-    unusable = [node.name for node in nodes if not node.usable]
-    warnings = []
-    if len(nodes) - len(unusable) < wanted:
-        warnings.append(
-            f"{', '.join(unusable)} of {partition.name} cannot take jobs now: this job waits"
-            f" until {wanted} nodes can"
-        )
-    return job, warnings
 
 
-def _partition(name: str | None, partitions: list[Partition]) -> Partition:
-    for partition in partitions:
-        if partition.name == name or (name is None and partition.default):
-            return partition
-    there = ", ".join(partition.name for partition in partitions)
-    if name is None:
+def _check_same_devices(job: Job, earlier: list[Job]) -> None:
+    if earlier and job.gpus_per_node != earlier[0].gpus_per_node:
         raise PacelineError(
-            "this cluster has no default partition", fix=f"give --partition, one of: {there}"
+            f"its nodes give the job {job.gpus_per_node} GPUs each, and those of"
+            f" {earlier[0].partition} {earlier[0].gpus_per_node}",
+            fix="name partitions with the same devices, or give --devices",
         )
-    raise PacelineError(
-        f"there is no partition {name} on this cluster", fix=f"use --partition with one of: {there}"
-    )
 
 
-def _check_nodes(job: Job, partition: Partition, nodes: list[Node]) -> None:
+def _waiting(job: Job, partition: Partition, nodes: list[Node]) -> list[str]:
+    unusable = [node.name for node in nodes if not node.usable]
+    wanted = job.nodes + job.spares
+    if len(nodes) - len(unusable) >= wanted:
+        return []
+    return [
+        f"{', '.join(unusable)} of {partition.name} cannot take jobs now: this job waits"
+        f" until {wanted} nodes can"
+    ]
+
+
+def _partitions(names: str | None, partitions: list[Partition]) -> list[Partition]:
+    by_name = {partition.name: partition for partition in partitions}
+    there = ", ".join(by_name)
+    if names is None:
+        defaults = [partition for partition in partitions if partition.default]
+        if not defaults:
+            raise PacelineError(
+                "this cluster has no default partition", fix=f"give --partition, one of: {there}"
+            )
+        return defaults
+    for name in names.split(","):
+        if name not in by_name:
+            raise PacelineError(
+                f"there is no partition {name} on this cluster",
+                fix=f"use --partition with one of: {there}",
+            )
+    return [by_name[name] for name in dict.fromkeys(names.split(","))]
+
+
+def _check_nodes(job: Job, partition: Partition, nodes: list[Node], lifted: frozenset[str]) -> None:
+    wanted, most = job.nodes + job.spares, partition.max_nodes
+    if most and wanted > most and "PartitionMaxNodes" not in lifted:
+        raise PacelineError(
+            f"--nodes {job.nodes}{f' and --spares {job.spares}' if job.spares else ''} asks for"
+            f" {wanted} nodes, but the partition {partition.name} allows {most} per job",
+            fix=f"use {most} nodes at most, or another --partition",
+        )
     if job.nodes > len(nodes):
         raise PacelineError(
             f"--nodes {job.nodes} asks for more than the {len(nodes)} nodes of the partition"
@@ -78,13 +138,15 @@ def _check_nodes(job: Job, partition: Partition, nodes: list[Node]) -> None:
         )
 
 
-def _check_limits(job: Job, partition: Partition, nodes: list[Node]) -> None:
+def _check_limits(
+    job: Job, partition: Partition, nodes: list[Node], lifted: frozenset[str]
+) -> None:
     minutes, memory = job.limits.minutes, job.limits.memory_megabytes
-    if minutes and partition.max_minutes and minutes > partition.max_minutes:
+    most = None if "PartitionTimeLimit" in lifted else partition.max_minutes
+    if minutes and most and minutes > most:
         raise PacelineError(
-            f"--time asks for {minutes} minutes, but the partition {partition.name} allows"
-            f" {partition.max_minutes}",
-            fix=f"use --time {partition.max_minutes} at most, or another --partition",
+            f"--time asks for {minutes} minutes, but the partition {partition.name} allows {most}",
+            fix=f"use --time {most} at most, or another --partition",
         )
     allowed = min(
         limit

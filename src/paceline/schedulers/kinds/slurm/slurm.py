@@ -9,7 +9,8 @@ from typing import ClassVar
 from paceline.cluster.visible_devices import visible_count
 from paceline.schedulers.kinds.slurm.controller import TITLE, Controller
 from paceline.schedulers.kinds.slurm.partition_limits import fit
-from paceline.schedulers.scheduler import JobState, Scheduler, Task, TaskFailure
+from paceline.schedulers.kinds.slurm.waiting_reasons import waiting_of
+from paceline.schedulers.scheduler import JobState, Scheduler, Task, TaskFailure, Waiting
 from paceline.schedulers.site import CommandFailed
 from paceline.specs import Allocation, Faults, Job, PacelineError, Run
 
@@ -70,8 +71,8 @@ class Slurm(Scheduler):
         return f"{usable} of {len(nodes)} nodes up; partitions: {partitions}"
 
     def fit(self, job: Job, devices: int | None) -> tuple[Job, list[str]]:
-        """Fill in partition, devices and CPUs; check the partition's limits, and let Slurm check
-        what else the job asks for."""
+        """Fill in partitions, devices and CPUs; check names, rights and limits, and let Slurm
+        check the rest."""
         job, warnings = fit(job, self.controller, devices)
         if options := self.options(job.allocation):
             where = (f"--partition={job.partition}", f"--nodes={job.nodes + job.spares}")
@@ -122,6 +123,14 @@ class Slurm(Scheduler):
         if not found:
             return JobState.UNKNOWN
         return JobState.PENDING if found == "PENDING" else JobState.RUNNING
+
+    def waiting(self, job_id: str) -> Waiting | None:
+        """Return why a job is pending; None if it is not, or Slurm forgot it."""
+        try:
+            rows = self.controller.rows("job", job_id)
+        except CommandFailed:
+            return None
+        return waiting_of(rows[0]) if rows else None
 
     def nodes(self, job_id: str) -> list[str]:
         """Return the nodes of a job."""
