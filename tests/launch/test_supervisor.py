@@ -45,6 +45,8 @@ def test_a_run_and_its_folder(alone: dict[str, Any], tmp_path: Path) -> None:
         "plan.toml",
         "outcome",
         "job.toml",
+        "code/0.toml",
+        f"code/0/{tmp_path.name}/train.py",
         "versions.toml",
         "secret",
         "lease/1.toml",

@@ -44,6 +44,12 @@ def resume(
     scheduler: SchedulerName = None,
     testbed: Testbed = None,
     wait: Wait = False,
+    new_code: Annotated[
+        bool,
+        typer.Option(
+            "--new-code", help="Run your code as it is now, instead of the run's copy of it."
+        ),
+    ] = False,
     replicas: Replicas = None,
     shards: Shards = None,
     tensor: Tensor = None,
@@ -73,6 +79,7 @@ def resume(
         workers=workers,
         cluster=ClusterRequest(nodes=nodes, scheduler=scheduler, testbed=testbed),
         layout=given_layout(context),
+        new_code=new_code,
         messages=messages(quiet=quiet, live=not json),
     )
     if isinstance(resumed, SubmittedJob):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from paceline.jobs.code_snapshot import what_stays_live, with_snapshot
 from paceline.jobs.request import TrainingRequest
 from paceline.jobs.run_lease import submitting
 from paceline.jobs.training_check import check_training
@@ -58,6 +59,10 @@ def submit(
     if cluster.check_here:
         check_training(request.target, plan.layout)
     run = Run.create(request.runs, job, plan)
+    job = with_snapshot(run, job)
+    run.write_job(job)
+    if live := what_stays_live(run, job):
+        messages.note(live)
     write_versions(run.versions_file, request.target.file)
     with submitting(run) as lease:
         return SubmittedJob.submit(run, scheduler, lease)

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 
 from rich.console import Console
 
+from paceline.jobs.code_snapshot import with_snapshot
 from paceline.jobs.request import TrainingRequest
 from paceline.jobs.run_lease import lease_held
 from paceline.jobs.user_messages import SILENT, Messages, Receiver, short_path
@@ -32,6 +33,7 @@ def run_here(
         messages.note(warning)
     job = request.job().model_copy(update={"devices_per_node": plan.layout.workers})
     run = Run.create(request.runs, job, plan)
+    run.write_job(with_snapshot(run, job))
     with lease_held(run) as lease:
         train_here(run, lease, messages)
     return run

@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.checkpoints.storage_place import folder_at
 from paceline.jobs.cluster_run import ClusterRequest
+from paceline.jobs.code_snapshot import has_changed, with_snapshot
 from paceline.jobs.local_run import train_here
 from paceline.jobs.plan_choice import another_layout
 from paceline.jobs.run_lease import lease_held, submitting
@@ -14,7 +15,7 @@ from paceline.jobs.user_messages import SILENT, Messages, short_path
 from paceline.launch import room
 from paceline.report import RunReader, RunState
 from paceline.schedulers.submission import SubmittedJob, fit_job
-from paceline.specs import Job, PacelineError, Run
+from paceline.specs import Job, PacelineError, Plan, Run
 from paceline.specs.owned_files import check_owned_folder
 
 AS_BEFORE = ClusterRequest()
@@ -26,13 +27,15 @@ def resume(
     workers: int | None = None,
     cluster: ClusterRequest = AS_BEFORE,
     layout: Mapping[str, Any] | None = None,
+    new_code: bool = False,
     messages: Messages = SILENT,
 ) -> Run | SubmittedJob:
     """Resume a run from its last good checkpoint.
 
     With `workers`, or if the run was never submitted: train on this machine and return the run once
     it has ended. Otherwise submit it to a cluster, by default as before, and return its job.
-    `layout`: fields of the layout, `sync` and `faults` to change.
+    `layout`: fields of the layout, `sync` and `faults` to change. `new_code`: run the user's code
+    as it is now, instead of the copy that the run was started with.
     """
     run = Run.open(folder, deep=True)
     _check_checkpoints_owned(run)
@@ -54,10 +57,16 @@ def resume(
             "allocation": run.job.allocation.for_another_job(),
         }
     )
+    if not new_code and has_changed(run, job):
+        messages.note(
+            f"{short_path(run.path)} goes on with the code that it was started with;"
+            " --new-code takes your changes since"
+        )
     if cluster.nodes is None and (workers is not None or not run.job_id_file.exists()):
-        _resume_here(run, job, workers, layout or {}, messages)
+        plan = another_layout(run.plan, workers, layout or {})
+        _resume_here(run, job, plan, messages, new_code=new_code)
         return run
-    return _resume_there(run, job, cluster, layout or {}, messages)
+    return _resume_there(run, job, cluster, layout or {}, messages, new_code=new_code)
 
 
 def _end(state: RunState) -> str:
@@ -73,10 +82,7 @@ def _check_checkpoints_owned(run: Run) -> None:
         check_owned_folder(path, deep=True)
 
 
-def _resume_here(
-    run: Run, job: Job, workers: int | None, layout: Mapping[str, Any], messages: Messages
-) -> None:
-    plan = another_layout(run.plan, workers, layout)
+def _resume_here(run: Run, job: Job, plan: Plan, messages: Messages, *, new_code: bool) -> None:
     job = job.model_copy(
         update={"nodes": 1, "devices_per_node": plan.layout.workers, "scheduler": None}
     )
@@ -84,12 +90,18 @@ def _resume_here(
         messages.note(warning)
     with lease_held(run) as lease:
         run.write_plan(plan)
-        run.write_job(job)
+        run.write_job(with_snapshot(run, job) if new_code else job)
         train_here(run, lease, messages)
 
 
 def _resume_there(
-    run: Run, job: Job, cluster: ClusterRequest, layout: Mapping[str, Any], messages: Messages
+    run: Run,
+    job: Job,
+    cluster: ClusterRequest,
+    layout: Mapping[str, Any],
+    messages: Messages,
+    *,
+    new_code: bool,
 ) -> SubmittedJob:
     if not (cluster.scheduler or cluster.testbed):
         cluster = replace(cluster, scheduler=job.scheduler)
@@ -99,5 +111,5 @@ def _resume_there(
     with submitting(run) as lease:
         job = fit_job(job, scheduler, devices, messages.warn)
         run.write_plan(another_layout(run.plan, job.workers, layout))
-        run.write_job(job)
+        run.write_job(with_snapshot(run, job) if new_code else job)
         return SubmittedJob.submit(run, scheduler, lease)

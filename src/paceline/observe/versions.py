@@ -30,24 +30,26 @@ def _version(package: str) -> str | None:
         return None
 
 
+def git(folder: Path, *words: str) -> str | None:
+    """Return the output of a git command in a folder; None if it fails, as without a repository."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
 def _revision(train: Path) -> dict[str, str | bool]:
     """Return the git commit of the user's file, and whether the file differs from it."""
-
-    def git(*words: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(train.parent), *words],
-                capture_output=True,
-                text=True,
-                timeout=5,
-                check=True,
-            )
-        except (OSError, subprocess.SubprocessError):
-            return None
-        return done.stdout.strip()
-
-    commit = git("rev-parse", "HEAD")
+    commit = git(train.parent, "rev-parse", "HEAD")
     if not commit:
         return {"file": str(train)}
-    changed = git("status", "--porcelain", "--", train.name)
+    changed = git(train.parent, "status", "--porcelain", "--", train.name)
     return {"file": str(train), "commit": commit, "changed": bool(changed)}

@@ -84,6 +84,7 @@ from paceline.specs.plans.sync import (
     sync_candidates,
 )
 from paceline.specs.runs.allocation import Allocation
+from paceline.specs.runs.code_snapshot import CodeSnapshot
 from paceline.specs.runs.event import Event
 from paceline.specs.runs.events import (
     PARTS,
@@ -152,6 +153,7 @@ __all__ = [
     "BatchRule",
     "Best",
     "Cluster",
+    "CodeSnapshot",
     "CollectiveCost",
     "Comparison",
     "CriticalBatch",

@@ -29,6 +29,19 @@ def load_module(path: Path) -> ModuleType:
     return module
 
 
+def use_copies(folder: Path, copies: Path) -> None:
+    """Let imports from a folder, or from one below it, find their copies in another folder."""
+    for index, entry in enumerate(sys.path):
+        place = Path(entry).absolute()  # "" is the current directory
+        if place.is_relative_to(folder):
+            copy = copies / place.relative_to(folder)
+            # Links in the copy lead back to the user's folder.
+            if copy.is_dir() and copy.resolve().is_relative_to(copies.resolve()):
+                sys.path[index] = str(copy)
+    # Under the user's umask, others might be able to write bytecode that this user runs.
+    sys.dont_write_bytecode = True
+
+
 def call_function(path: Path, name: str) -> Any:
     """Call the named function of a file and return its result."""
     module = load_module(path)

@@ -23,6 +23,8 @@ class Job(Spec):
     name: str
     train: Path | None = None
     """The user's file, absolute; None if the workers only probe the cluster."""
+    code: Path | None = None
+    """The copy of `train` that the workers run, relative to the run folder; None: `train`."""
     probe: bool = False
     """Whether the workers probe the cluster and time the model instead of training."""
     function: str = "training"

@@ -44,6 +44,11 @@ class Run:
         return self.path / "versions.toml"
 
     @property
+    def code(self) -> Path:
+        """Copies of the user's code, one folder per snapshot; see `jobs.code_snapshot`."""
+        return self.path / "code"
+
+    @property
     def events(self) -> Path:
         """Events as JSON lines, one file per node."""
         return self.path / "events"

@@ -70,7 +70,7 @@ def _run(folder: Path) -> int:
     limit_threads(here, job.cpus_per_worker)
     try:
         show_own_instance(here)
-        code = _train(job, here, job.train) if job.train and not job.probe else _probe(run)
+        code = _train(run, job, here, job.train) if job.train and not job.probe else _probe(run)
         outcome.report(run, code)
         generation = _generation(run, here)
     except RunOver:
@@ -115,16 +115,20 @@ def _probe(run: Run) -> int:
     return 0
 
 
-def _train(job: Job, here: Placement, file: Path) -> int:
+def _train(run: Run, job: Job, here: Placement, file: Path) -> int:
     if here.joins:
         load_gently()
     else:
         load_trainer()
     from paceline.train import fit  # noqa: PLC0415 -- torch, after the threads are set
-    from paceline.user.script import call_function  # noqa: PLC0415
+    from paceline.user.script import call_function, use_copies  # noqa: PLC0415
     from paceline.user.training import Training  # noqa: PLC0415
 
     os.chdir(job.folder)
+    if job.code:
+        copy = run.path / job.code
+        use_copies(file.parent, copy.parent)
+        file = copy
     sys.argv = [str(file), *job.arguments]
     given = call_function(file, job.function)
     if isinstance(given, Training):

@@ -43,7 +43,12 @@ def _files(run: Run) -> list[tuple[str, int, int]]:
     for entry in sorted(run.path.iterdir()):
         if entry == run.secret_file:
             continue
-        files = [file for file in entry.rglob("*") if file.is_file()] if entry.is_dir() else [entry]
+        files = _files_in(entry) if entry.is_dir() else [entry]
         name = f"{entry.name}/" if entry.is_dir() else entry.name
         rows.append((name, len(files), sum(file.stat().st_size for file in files)))
     return rows
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the files at any depth, but not the user's data that a code snapshot links to."""
+    return [file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()]
