@@ -9,7 +9,7 @@ from paceline.lease.store import LeaseFolder
 from paceline.schedulers.submission import SubmittedJob
 from paceline.specs import PacelineError, Run
 
-_ASK_SECONDS = 15.0
+_ASK_SECONDS = 5.0
 """Seconds between two queries: the scheduler serves all users."""
 
 
