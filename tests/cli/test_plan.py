@@ -152,8 +152,8 @@ def test_every_layout_on_the_table_can_be_run(tmp_path: Path) -> None:
                 *("--model", GPT, "--cluster", "c.toml", "--batch", "8"),
                 *("--steps", "1000", "--budget", "10"),
             ),
-            "not the price of the devices",
-            "price_per_hour",
+            "not the price of the nodes",
+            "per_node_hour",
         ),
         (
             ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--critical-batch", "99"),

@@ -17,7 +17,7 @@ from paceline.plan.inputs import PlanRequest
 from paceline.plan.planner import Planned, make_plan
 from paceline.plan.search.nearest import NothingFeasible
 from paceline.profile.named_models import known
-from paceline.specs import Amount, Answer, Cluster, PacelineError, Plan
+from paceline.specs import Amount, Answer, Cluster, PacelineError, Plan, Prices
 
 PRIMES = [2, 3, 7, 13, 97, 1021, 65_537, 99_991]
 ODD_NUMBERS = st.sampled_from([1, 2, 3, 5, 7, 11, 24, 31, 64, 97])
@@ -92,7 +92,6 @@ def clusters(draw: st.DrawFn) -> Cluster:
     """Clusters as in a file, with a price, few devices in a node and little memory."""
     usual = usual_cluster(draw(st.sampled_from(names("devices"))), 64)
     device = {
-        "price_per_hour": draw(st.sampled_from([2.5, None])),
         "watts": draw(st.sampled_from([700.0, None])),
         "memory_bytes": draw(st.sampled_from([80 << 30, 16 << 30, 1 << 20])),
     }
@@ -101,6 +100,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             "devices_per_node": draw(st.sampled_from([4, 1, 2, 3, 7, 8, 9])),
             "device": usual.device.model_copy(update=device),
             "between": link(draw(st.sampled_from(names("links")))),
+            "prices": draw(st.sampled_from([Prices(per_node_hour=2.5, per_kwh=0.2), None])),
             "failures_per_device_hour": draw(st.sampled_from([None, 0.0, 1e-3])),
         }
     )

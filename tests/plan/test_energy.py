@@ -1,4 +1,4 @@
-"""Joules by what devices do, and money where there is a price."""
+"""Joules by what devices do."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from paceline.cluster.catalog import device, link
 from paceline.plan.cost.coefficients import Coefficients
-from paceline.plan.cost.energy import HGX_H100, Activity, joules, money, node_power
+from paceline.plan.cost.energy import HGX_H100, Activity, joules, node_power
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.step_time import StepModel
 from paceline.specs import Cluster, Layout
@@ -87,10 +87,3 @@ def test_where_the_figures_come_from() -> None:
 def test_what_is_unknown_is_not_invented() -> None:
     nameless = H100.device.model_copy(update={"watts": None})
     assert joules(H100.model_copy(update={"device": nameless}), hour(1)) is None
-    assert money(H100, 3600.0) is None
-
-
-def test_money() -> None:
-    priced = H100.device.model_copy(update={"price_per_hour": 2.5})
-    where = H100.model_copy(update={"device": priced, "nodes": 4})
-    assert money(where, 2 * 3600.0) == pytest.approx(2 * 2.5 * 32)

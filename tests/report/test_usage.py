@@ -28,6 +28,7 @@ from paceline.specs import (
     Usage,
 )
 from paceline.specs.measurements.cluster import NodePower
+from paceline.specs.measurements.prices import Prices
 from report.folders import (
     BATCH,
     empty_run,
@@ -52,7 +53,6 @@ CLUSTER = Cluster(
         units=1,
         matmul_efficiency=1,
         watts=100,
-        price_per_hour=0.5,
         source="made up",
         efficiency_source="made up",
     ),
@@ -67,7 +67,7 @@ CLUSTER = Cluster(
         source="a plug meter",
     ),
     grams_per_kwh=400,
-    price_per_kwh=0.25,
+    prices=Prices(currency="EUR", per_node_hour=1.0, per_kwh=0.25, power_usage_effectiveness=1.2),
 )
 
 
@@ -127,7 +127,7 @@ def test_nodes_are_summed_up(tmp_path: Path) -> None:
     assert (first.sent_bytes_per_step, first.received_bytes_per_step) == (200, 400)
     assert used.sent_bytes_per_step == 300
     assert used.device_hours == pytest.approx(15 * 2 / 3600)
-    assert (used.energy, used.device_money, used.gpu_busy) == (None, None, None)
+    assert (used.energy, used.node_money, used.gpu_busy) == (None, None, None)
 
 
 def test_measured_energy_is_what_all_counters_say(tmp_path: Path) -> None:
@@ -140,14 +140,14 @@ def test_measured_energy_is_what_all_counters_say(tmp_path: Path) -> None:
     assert energy.joules_per_sample == pytest.approx(400 / BATCH)
     assert energy.kilowatt_hours == pytest.approx(4000 / 3.6e6)
     assert energy.grams == pytest.approx(400 * 4000 / 3.6e6)
-    assert energy.money == pytest.approx(0.25 * 4000 / 3.6e6)
+    assert energy.money == pytest.approx(0.25 * 1.2 * 4000 / 3.6e6)
     assert energy.watts == 400
-    assert used.device_money == pytest.approx(0.5 * used.device_hours)
+    assert used.node_money == pytest.approx(1.0 * used.node_hours)
     words = energy_sentence(used)
     assert "4 kJ (0.00111 kWh), measured by counters of 4 GPUs and 2 processors" in words
     assert "400 J per step, 6.25 J per sample" in words
     assert "0.444 g of carbon dioxide, at 400 g/kWh" in words
-    assert usage_sentences(used, None)[1:] == ["0.00556 device-hours cost less than 0.01."]
+    assert usage_sentences(used, None)[1:] == ["0.00278 node-hours cost less than 0.01 EUR."]
 
 
 def test_a_counter_that_fell_silent_makes_it_unknown(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, print_json, say
+from paceline.cli.options.price_options import Price, given_prices
+from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 
 if TYPE_CHECKING:
@@ -158,6 +160,17 @@ def plan(
             rich_help_panel=CHOICE,
         ),
     ] = None,
+    price: Price = None,
+    site: Site = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="FILE,FILE[,…]",
+            help="Compare the cost at these sites; [options.plan] of each file names its cluster.",
+            rich_help_panel=CHOICE,
+        ),
+    ] = None,
     calibrate: Annotated[
         list[Path] | None,
         typer.Option(
@@ -187,6 +200,7 @@ def plan(
 
     Example:  paceline plan train.py --cluster cluster.toml
     """
+    from paceline.cli.compared_sites import compare_sites
     from paceline.cli.options.number_list import number_list
     from paceline.cli.tables.learning_table import in_words
     from paceline.cli.tables.plan_table import show, show_arithmetic
@@ -221,8 +235,12 @@ def plan(
         slot_seconds=_seconds(slot),
         precision=precision,
         sync=sync,
+        prices=given_prices(context),
         measure=measure,
     )
+    if compare is not None:
+        compare_sites(request, compare, json=json, quiet=quiet)
+        return
     with progress_bar("profile", show=not (json or quiet)) as advance:
         planned = make_plan(request, runs, advance)
     for note in planned.notes:

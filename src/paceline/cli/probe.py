@@ -13,6 +13,7 @@ from paceline.cli.options.cluster_options import (
     SchedulerName,
     Testbed,
 )
+from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 from paceline.jobs.user_messages import short_path
 from paceline.observe.progress_bar import progress_bar
@@ -61,6 +62,7 @@ def probe(
     partition: Partition = None,
     scheduler: SchedulerName = None,
     testbed: Testbed = None,
+    site: Site = None,
     assume_shared: AssumeShared = False,
     runs: Runs = "runs",
     port: Port = None,

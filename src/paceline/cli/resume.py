@@ -7,8 +7,8 @@ import typer
 
 from paceline.cli.conclusion import conclude, conclude_submitted
 from paceline.cli.console import Json, Quiet, RunFolder, messages, print_json
-from paceline.cli.grouped_command import GroupedCommand
 from paceline.cli.options.cluster_options import SchedulerName, Testbed, Wait
+from paceline.cli.options.grouped_command import GroupedCommand
 from paceline.cli.options.layout_options import (
     BatchNorm,
     BucketMegabytes,
@@ -25,6 +25,7 @@ from paceline.cli.options.layout_options import (
     Tensor,
     given_layout,
 )
+from paceline.cli.options.site_defaults import Site
 from paceline.jobs.user_messages import short_path
 
 
@@ -43,6 +44,7 @@ def resume(
     ] = None,
     scheduler: SchedulerName = None,
     testbed: Testbed = None,
+    site: Site = None,
     wait: Wait = False,
     new_code: Annotated[
         bool,

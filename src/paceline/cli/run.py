@@ -38,6 +38,7 @@ from paceline.cli.options.layout_options import (
     Tensor,
     given_layout,
 )
+from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 
 
@@ -70,6 +71,7 @@ def run(
     runs: Runs = "runs",
     name: RunName = None,
     share: Share = False,
+    site: Site = None,
     no_check: NoCheck = False,
     port: Port = None,
     power_limit: PowerLimit = None,

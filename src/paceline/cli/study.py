@@ -9,6 +9,7 @@ import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
 from paceline.cli.options import cluster_options, layout_options
+from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 from paceline.jobs.user_messages import short_path
 
@@ -101,6 +102,7 @@ def study(
     ] = None,
     scheduler: cluster_options.SchedulerName = None,
     testbed: cluster_options.Testbed = None,
+    site: Site = None,
     assume_shared: cluster_options.AssumeShared = False,
     out: Annotated[
         Path | None,

@@ -59,6 +59,7 @@ from paceline.cli.options.layout_options import (
     Tensor,
     given_layout,
 )
+from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 
 
@@ -117,6 +118,7 @@ def submit(
     to: To = None,
     scheduler: SchedulerName = None,
     testbed: Testbed = None,
+    site: Site = None,
     assume_shared: AssumeShared = False,
     wait: Wait = False,
     dry_run: Annotated[

@@ -11,7 +11,14 @@ from paceline.plan.search.node_counts import Goal, node_counts
 from paceline.plan.training_length import TrainingLength
 from paceline.plan.training_profiles import TrainingProfiles, load_training
 from paceline.profile.named_models import profile_of
-from paceline.specs import Cluster, CriticalBatch, PacelineError, Profile, TrainingProfile
+from paceline.specs import (
+    Cluster,
+    CriticalBatch,
+    PacelineError,
+    Prices,
+    Profile,
+    TrainingProfile,
+)
 from paceline.specs.measurements.profile import TrainingPrecision as Precision
 
 DEFAULT_CLUSTER = Path("cluster.toml")
@@ -57,6 +64,8 @@ class PlanRequest:
     precision: Precision | None = None
     sync: str | None = None
     """A synchronization mode with its settings; None: the planner chooses."""
+    prices: Prices | None = None
+    """What a node costs; None: as the cluster's file says."""
     measure: bool = True
     """Time the training here if this machine has the cluster's device."""
 
@@ -134,6 +143,11 @@ def cluster_file(request: PlanRequest) -> Path | None:
 
 def requested_cluster(request: PlanRequest) -> Cluster:
     """Return the cluster of a file, or of a catalog device with its usual links."""
+    found = _requested_cluster(request)
+    return found.model_copy(update={"prices": request.prices}) if request.prices else found
+
+
+def _requested_cluster(request: PlanRequest) -> Cluster:
     file, device = request.cluster, request.device
     if file is not None and device is not None:
         raise PacelineError(

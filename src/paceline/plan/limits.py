@@ -29,10 +29,11 @@ class Limits:
             raise PacelineError(
                 f"{given} was given, but not the length of the training", fix="add --steps N"
             )
-        if self.budget is not None and self.cluster.device.price_per_hour is None:
+        if self.budget is not None and self.cluster.prices is None:
             raise PacelineError(
-                f"--budget {self.budget} was given, but not the price of the devices",
-                fix="write price_per_hour, of one device, into [device] of the cluster's file",
+                f"--budget {self.budget} was given, but not the price of the nodes",
+                fix="add --price, or write per_node_hour into [prices] of the cluster's or the"
+                " site's file",
             )
 
     def allowed(self, bests: Sequence[Best]) -> list[Best]:

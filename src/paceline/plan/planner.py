@@ -44,6 +44,8 @@ class Planned:
 
     answer: Answer
     best: Best
+    cluster: Cluster
+    """The nodes that were chosen."""
     fit: Fit
     """Coefficients of the prediction."""
     notes: tuple[str, ...]
@@ -81,12 +83,12 @@ def make_plan(
         limits,
         _requested_sync(request.sync),
     )
+    there = cluster.model_copy(update={"nodes": best.nodes})
     if model.length is not None:
-        there = cluster.model_copy(update={"nodes": best.nodes})
         steps = model.length.steps_with(said.batch)
         cost = training_cost(best, there, steps, request.slot_seconds)
         said = said.model_copy(update={"training": cost})
-    return Planned(said, best, found, tuple(notes))
+    return Planned(said, best, there, found, tuple(notes))
 
 
 class Predictor:

@@ -32,6 +32,7 @@ from paceline.specs.measurements.dry_run import (
 )
 from paceline.specs.measurements.larger_batches import BatchCost, LargerBatches
 from paceline.specs.measurements.learning import CriticalBatch, Learning, NoisePoint
+from paceline.specs.measurements.prices import Prices
 from paceline.specs.measurements.profile import (
     LayerCost,
     Matmul,
@@ -208,6 +209,7 @@ __all__ = [
     "PointResult",
     "Position",
     "Precision",
+    "Prices",
     "Profile",
     "Protection",
     "Quality",

@@ -36,18 +36,19 @@ class Spec(BaseModel):
         path.write_text(self.to_toml())
 
     @classmethod
-    def read(cls, path: Path, *, own: bool = False) -> Self:
+    def read(cls, path: Path, *, own: bool = False, or_root: bool = False) -> Self:
         """Read a spec from a TOML file; errors name the wrong keys.
 
-        `own`: refuse a file that another user owns or can write.
+        `own`, `or_root`: whose file it must be; see `read_bounded`.
         """
-        return cls.checked(cls.read_toml(path, own=own), path)
+        return cls.checked(cls.read_toml(path, own=own, or_root=or_root), path)
 
     @classmethod
-    def read_toml(cls, path: Path, *, own: bool = False) -> dict[str, Any]:
+    def read_toml(cls, path: Path, *, own: bool = False, or_root: bool = False) -> dict[str, Any]:
         """Return the contents of a TOML file, not yet validated as a spec."""
         try:
-            return tomllib.loads(read_bounded(path, MOST_BYTES, own=own).decode())
+            words = read_bounded(path, MOST_BYTES, own=own, or_root=or_root)
+            return tomllib.loads(words.decode())
         except FileNotFoundError:
             raise PacelineError(
                 f"{path} does not exist", fix=f"give the path of a {cls.__name__.lower()} file"

@@ -128,16 +128,18 @@ def check_owner(found: os.stat_result, path: Path, whole: Path | None = None) ->
         )
 
 
-def read_bounded(path: Path, most_bytes: int, *, own: bool = False) -> bytes:
+def read_bounded(path: Path, most_bytes: int, *, own: bool = False, or_root: bool = False) -> bytes:
     """Return a file's contents; refuse more than `most_bytes`.
 
-    `own`: refuse a file that another user owns or can write, and what is no file.
+    `own`: refuse a file that another user owns or can write, and what is no file. `or_root`: but
+    accept one that only root can write.
     """
     descriptor = os.open(path, os.O_RDONLY | (os.O_NONBLOCK if own else 0))
     with os.fdopen(descriptor, "rb", closefd=True) as file:
         found = os.fstat(descriptor)
         if own:
-            check_owned(found, path)
+            if not (or_root and found.st_uid == 0 and not found.st_mode & _OTHERS_WRITE):
+                check_owned(found, path)
             if not stat.S_ISREG(found.st_mode):
                 raise OSError(errno.EINVAL, "it is no file", str(path))
         contents = file.read(most_bytes + 1)

@@ -2,7 +2,7 @@
 
 import typer
 
-from paceline.cli.grouped_command import GroupedCommand
+from paceline.cli.options.grouped_command import GroupedCommand
 
 _KEY = "paceline.script_arguments"
 

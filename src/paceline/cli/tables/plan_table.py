@@ -152,7 +152,7 @@ def _training(cost: "TrainingCost") -> str:
     if cost.kilowatt_hours is not None:
         parts.append(f"{rate(cost.kilowatt_hours)} kWh")
     if cost.money is not None:
-        parts.append(f"{cost.money:,.2f} (currency of the price)")
+        parts.append(f"{cost.money:,.2f} {cost.currency or '(currency of the price)'}")
     if cost.slots is not None:
         parts.append(count(cost.slots, "time slot"))
     lost = 1 - cost.goodput

@@ -1,4 +1,4 @@
-"""Energy and money of a step or a training.
+"""Energy of a step or a training.
 
 A device draws a fraction of its power limit that depends on its activity; the rest of its node
 draws constant power. Switches, storage and cooling outside the nodes are not counted.
@@ -86,9 +86,3 @@ def node_joules(power: NodePower, watts: float, devices: int, activity: Activity
     )
     inside = power.other_watts * seconds + devices * watts * drawn
     return np.asarray(inside / power.supply_efficiency)
-
-
-def money(cluster: Cluster, seconds: Array | float) -> Array | None:
-    """Return the price of all devices for this time; None if the cluster's file has no price."""
-    price = cluster.device.price_per_hour
-    return None if price is None else np.asarray(price * cluster.devices * seconds / HOUR)

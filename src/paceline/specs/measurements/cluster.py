@@ -6,6 +6,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.errors import PacelineError
+from paceline.specs.measurements.prices import Prices
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp4"]
 """Number format of matrix products."""
@@ -57,7 +58,6 @@ class Device(Spec):
     """Host time of a small operation; None if not measured."""
     watts: PositiveFloat | None = None
     """Power limit; None if unknown."""
-    price_per_hour: PositiveFloat | None = None
     source: str
     """Source of the figures above."""
     efficiency_source: str
@@ -125,11 +125,11 @@ class Cluster(Spec):
     interfaces_per_node: PositiveInt | None = None
     """Network interfaces of a node; None: one per device."""
     power: NodePower | None = None
-    """Power of a node; None if unknown. The price of a device is a field of the device."""
+    """Power of a node; None if unknown."""
     grams_per_kwh: NonNegativeFloat | None = None
     """Grams of carbon dioxide per kWh of the site's electricity."""
-    price_per_kwh: NonNegativeFloat | None = None
-    """Price of electricity, if it is paid separately from the devices."""
+    prices: Prices | None = None
+    """What the nodes cost; None if unknown."""
     failures_per_device_hour: NonNegativeFloat | None = None
     """Unplanned stops per device and hour; None if not counted."""
     collectives: tuple[CollectiveCost, ...] = ()

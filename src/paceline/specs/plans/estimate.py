@@ -101,7 +101,8 @@ class TrainingCost(Spec):
     device_hours: PositiveFloat
     kilowatt_hours: PositiveFloat | None = None
     """None if the devices' power is unknown."""
-    money: PositiveFloat | None = None
-    """None if the cluster's file has no price."""
+    money: NonNegativeFloat | None = None
+    """Price of the nodes' hours and electricity; None if unknown."""
+    currency: str = ""
     slots: PositiveInt | None = None
     """Jobs needed under the scheduler's time limit; None without a limit."""

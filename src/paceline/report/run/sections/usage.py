@@ -54,7 +54,7 @@ class Energy(Spec):
     """Grams of carbon dioxide per kWh, if the cluster file has the value."""
     grams: float | None
     money: float | None
-    """Cost of electricity, if the cluster file has its price."""
+    """Price of electricity with the site's part of it, if it is known and paid beside the hours."""
 
 
 class UsageFigures(Spec):
@@ -69,8 +69,10 @@ class UsageFigures(Spec):
     sent_bytes_per_step: float | None
     """Sum over all nodes."""
     device_hours: float
-    device_money: float | None
-    """Cost of the device-hours, if the cluster file has their price."""
+    node_hours: float
+    node_money: float | None
+    """Price of these hours, if it is known."""
+    currency: str
     counted_nodes: int
     """Number of nodes with readable power counters."""
     energy: Energy | None
@@ -88,7 +90,8 @@ def usage_figures(
         return None
     seconds = sum(use.seconds for use in watched)
     hours = sum(use.device_seconds for use in watched) / SECONDS_PER_HOUR
-    price = cluster.device.price_per_hour if cluster else None
+    node_hours = seconds / SECONDS_PER_HOUR
+    prices = cluster.prices if cluster else None
     energy = _energy(watched, steps, samples, cluster)
     by_node: dict[str, list[NodeUse]] = {}
     for use in watched:
@@ -101,7 +104,9 @@ def usage_figures(
         peak_memory_bytes=max(use.peak_memory_bytes for use in watched),
         sent_bytes_per_step=_by(_sum(use.sent_bytes for use in watched), steps),
         device_hours=hours,
-        device_money=None if price is None else price * hours,
+        node_hours=node_hours,
+        node_money=None if prices is None else prices.of_hours(node_hours),
+        currency=prices.currency if prices else "",
         counted_nodes=sum(
             all(use.measured_joules is not None for use in of) for of in by_node.values()
         ),
@@ -131,7 +136,7 @@ def energy_sentence(figures: UsageFigures) -> str:
         words += f" {units.mass(energy.grams)} of carbon dioxide,"
         words += f" at {energy.grams_per_kwh:.3g} g/kWh."
     if energy.money is not None:
-        words += f" Electricity cost {units.money(energy.money)}."
+        words += f" Electricity cost {units.money(energy.money)} {figures.currency}".rstrip() + "."
     return words
 
 
@@ -152,9 +157,9 @@ def _why_unknown(figures: UsageFigures) -> str:
 def usage_sentences(figures: UsageFigures, share_of_peak: float | None) -> list[str]:
     """Return the sentences above the table of nodes."""
     found = [energy_sentence(figures)]
-    if figures.device_money is not None:
-        cost = units.money(figures.device_money)
-        found.append(f"{figures.device_hours:.3g} device-hours cost {cost}.")
+    if figures.node_money is not None:
+        cost = f"{units.money(figures.node_money)} {figures.currency}".rstrip()
+        found.append(f"{figures.node_hours:.3g} node-hours cost {cost}.")
     if share_of_peak is not None:
         found.append(
             f"Model FLOPs utilization (MFU): {units.percent(share_of_peak)} of the devices' peak."
@@ -197,7 +202,7 @@ def _energy(
         return None
     kilowatt_hours = joules / JOULES_PER_KWH
     grams = cluster.grams_per_kwh if cluster else None
-    price = cluster.price_per_kwh if cluster else None
+    prices = cluster.prices if cluster else None
     return Energy(
         joules=joules,
         kilowatt_hours=kilowatt_hours,
@@ -208,7 +213,7 @@ def _energy(
         of=_counted(uses) if measured or cluster is None else _assumed(cluster),
         grams_per_kwh=grams,
         grams=None if grams is None else grams * kilowatt_hours,
-        money=None if price is None else price * kilowatt_hours,
+        money=prices.of_electricity(kilowatt_hours) if prices and prices.per_kwh else None,
     )
 
 

@@ -1,0 +1,35 @@
+"""Prices of nodes, from an option or the site's files."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli.options.site_defaults import read_site, site_paths
+
+if TYPE_CHECKING:
+    from paceline.specs import Prices
+
+Price = Annotated[
+    float | None,
+    typer.Option(
+        "--price",
+        min=0,
+        metavar="AMOUNT",
+        help="Price of one node for an hour (default: of the site's or the cluster's file).",
+    ),
+]
+
+
+def given_prices(context: typer.Context) -> "Prices | None":
+    """Return the prices that the user gave, else those of the site's files; None: the cluster's."""
+    from paceline.specs import Prices
+
+    prices: Prices | None = None
+    for file in site_paths(context.params["site"], None):
+        prices = read_site(file).prices or prices
+    price = context.params["price"]
+    if price is None:
+        return prices
+    if prices is None:
+        return Prices(per_node_hour=price, source="--price")
+    return prices.model_copy(update={"per_node_hour": price, "source": "--price"})
