@@ -116,6 +116,33 @@ def test_what_the_site_asks_for_reaches_slurm(cluster: str, shared_folder: Path)
     assert "Reason=BeginTime" in shown
 
 
+SAYS_ITS_VARIABLES = """
+import os
+print("seen", *(os.environ.get(name) for name in ("A", "B", "KEPT", "LOST")), flush=True)
+"""
+
+
+@pytest.mark.nightly
+def test_setup_teardown_and_variables(cluster: str, shared_folder: Path) -> None:
+    write_training(shared_folder, SAYS_ITS_VARIABLES)
+    words = ("submit", "train.py", "--testbed", cluster, "--wait", "--partition", "main,short")
+    said = paceline(*words, "--setup", "nosuchmodule x", folder=shared_folder, expect=1).stderr
+    assert "nosuchmodule: command not found" in said
+    result = paceline_json(
+        *(*words, "--name", "prepared", "--setup", "export A=1  # first", "--env", "B=two words"),
+        *("--keep-env", "KEPT", "--keep-env", "PYTHONPATH", "--teardown", "touch torn"),
+        folder=shared_folder,
+        KEPT="kept",
+        LOST="lost",
+    )
+    assert result["status"] == "finished"
+    (run,) = (shared_folder / "runs").glob("prepared-*")
+    (log,) = (run / "logs").glob("n*.log")
+    assert "seen 1 two words kept None" in log.read_text()
+    assert (shared_folder / "torn").exists()
+    assert "#SBATCH --partition=main,short\n" in (run / "job.sbatch").read_text()
+
+
 def test_a_dry_run_prints_the_script_and_leaves_nothing(cluster: str, shared_folder: Path) -> None:
     write_training(shared_folder)
     script = paceline(

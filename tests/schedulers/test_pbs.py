@@ -14,7 +14,7 @@ import pytest
 from command import write_training
 from outside import environment, installed
 from paceline.schedulers.scheduler import Scheduler
-from paceline.specs import Allocation, Faults, Job, Limits, PacelineError, Run
+from paceline.specs import Allocation, Faults, Job, JobEnvironment, Limits, PacelineError, Run
 
 GOLDEN = Path(__file__).parent / "golden"
 JOB = Job(
@@ -117,3 +117,6 @@ def test_what_its_script_does_not_say_is_refused(pbs: Scheduler) -> None:
     assert pbs.options(Allocation()) == []
     with pytest.raises(PacelineError, match="account, exclusive was given for the job"):
         pbs.options(Allocation(account="phys", exclusive=True))
+    job = JOB.model_copy(update={"environment": JobEnvironment(setup=("module load cuda",))})
+    with pytest.raises(PacelineError, match="an environment was given for the job"):
+        pbs.script(job, Run(Path("/home/ann/runs/gpt")), Faults())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.schedulers.kinds.slurm import SCHEDULER
-from paceline.specs import Allocation, Faults, Job, Limits, Plan, Run
+from paceline.specs import Allocation, Faults, Job, JobEnvironment, Limits, Plan, Run
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -48,7 +48,14 @@ SITE = CPU.model_copy(
             begin="now+1hour",
             mail="ann@example.org",
             options=("--comment=trial 3", "--no-requeue"),
-        )
+        ),
+        "partition": "a100,h100",
+        "environment": JobEnvironment(
+            setup=("module load cuda/12.4", 'source "$HOME/env/bin/activate"  # the course\'s'),
+            teardown=("rm -rf /scratch/$SLURM_JOB_ID",),
+            variables={"NCCL_DEBUG": "INFO", "NOTE": "two words"},
+            keep=("HOME", "WANDB_API_KEY"),
+        ),
     }
 )
 

@@ -42,6 +42,13 @@ from paceline.cli.options.cluster_options import (
     Testbed,
     Wait,
 )
+from paceline.cli.options.environment_options import (
+    KeptVariables,
+    Setup,
+    Teardown,
+    Variables,
+    given_environment,
+)
 from paceline.cli.options.layout_options import (
     BatchNorm,
     BucketMegabytes,
@@ -102,6 +109,10 @@ def submit(
     begin: Begin = None,
     mail: Mail = None,
     scheduler_option: SchedulerOptions = None,
+    setup: Setup = None,
+    teardown: Teardown = None,
+    env: Variables = None,
+    keep_env: KeptVariables = None,
     runs: Runs = "runs",
     name: RunName = None,
     share: Share = False,
@@ -164,6 +175,7 @@ def submit(
             memory_megabytes=megabytes_of(memory) if memory else None,
         ),
         allocation=given_allocation(context),
+        environment=given_environment(context),
         port=port,
         power_limit_watts=power_limit,
         listeners=tuple(to or ()),

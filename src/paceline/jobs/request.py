@@ -9,7 +9,7 @@ from typing import Any
 from paceline.jobs.plan_choice import chosen_plan
 from paceline.launch.target import Target
 from paceline.observe.audience import check_listener
-from paceline.specs import Allocation, Job, Limits, Plan
+from paceline.specs import Allocation, Job, JobEnvironment, Limits, Plan
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class TrainingRequest:
     trace_steps: int | None = None
     limits: Limits = field(default_factory=Limits)
     allocation: Allocation = field(default_factory=Allocation)
+    environment: JobEnvironment = field(default_factory=JobEnvironment)
     port: int | None = None
     power_limit_watts: float | None = None
     listeners: tuple[str, ...] = ()
@@ -52,6 +53,7 @@ class TrainingRequest:
             spares=self.spares,
             limits=self.limits,
             allocation=self.allocation,
+            environment=self.environment,
             port=self.port,
             power_limit_watts=self.power_limit_watts,
             folder=Path.cwd(),

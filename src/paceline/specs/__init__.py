@@ -126,6 +126,7 @@ from paceline.specs.runs.fault_events import (
     SurvivedFault,
 )
 from paceline.specs.runs.job import Job, Limits
+from paceline.specs.runs.job_environment import JobEnvironment
 from paceline.specs.runs.learning_events import Grew, Noise, RuleApplied
 from paceline.specs.runs.placement import Placement
 from paceline.specs.runs.roster import JOINS, Member, Roster, worker_in_words
@@ -178,6 +179,7 @@ __all__ = [
     "Help",
     "Interval",
     "Job",
+    "JobEnvironment",
     "Kind",
     "LargerBatches",
     "Law",

@@ -26,8 +26,8 @@ Partition = Annotated[
     typer.Option(
         "--partition",
         "-p",
-        metavar="NAME",
-        help="Partition or queue of the scheduler (default: the site's).",
+        metavar="NAMES",
+        help="Partition or queue of the scheduler, or several with commas (default: the site's).",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from paceline.specs.base import Spec
 from paceline.specs.runs.allocation import Allocation
+from paceline.specs.runs.job_environment import JobEnvironment
 
 
 class Limits(Spec):
@@ -59,6 +60,7 @@ class Job(Spec):
     partition: str | None = None
     limits: Limits = Limits()
     allocation: Allocation = Allocation()
+    environment: JobEnvironment = JobEnvironment()
     port: int | None = Field(default=None, ge=1, le=65535)
     """Port of the rendezvous; None: any free port."""
     folder: Path

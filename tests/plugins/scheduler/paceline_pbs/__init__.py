@@ -14,7 +14,7 @@ from paceline.schedulers.batch_script import render
 from paceline.schedulers.quantities import minutes_of
 from paceline.schedulers.scheduler import JobState, Scheduler, Task
 from paceline.schedulers.site import CommandFailed
-from paceline.specs import Faults, Job, PacelineError, Run
+from paceline.specs import Faults, Job, JobEnvironment, PacelineError, Run
 
 _STATES = {"Q": JobState.PENDING, "H": JobState.PENDING, "W": JobState.PENDING}
 
@@ -69,6 +69,11 @@ class Pbs(Scheduler):
 
     def script(self, job: Job, run: Run, faults: Faults) -> str:
         """Return the script for qsub."""
+        if job.environment != JobEnvironment():
+            raise PacelineError(
+                "an environment was given for the job, but pbsdsh passes none on to the workers",
+                fix="leave out --setup, --teardown, --env and --keep-env, and edit the script",
+            )
         return render(Path(__file__).with_name("job.pbs.jinja"), job, run, faults, self)
 
     def submit(self, script: Path) -> str:
