@@ -1,5 +1,6 @@
 """Run a function on N real ranks, quickly: processes forked from a server that has torch loaded."""
 
+import faulthandler
 import multiprocessing as mp
 import os
 import sys
@@ -121,6 +122,7 @@ def _rank_main(
         "PACELINE_WORKERS": str(workers),
     }
     torch.set_num_threads(1)
+    faulthandler.enable()  # a crash in native code says where
     device_choice.use_in_rank(kind, workers)
     try:
         sender.send((True, function(*arguments)))
