@@ -1,6 +1,6 @@
 """Messages about a run that was submitted, and about one that has ended."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -72,3 +72,34 @@ def conclude_submitted(submitted: "SubmittedJob", *, wait: bool, json: bool, qui
         print_json(found | {"waits_for": reason, "estimated_start": start})
     else:
         say(f"next: paceline watch {short_path(run.path)}", unless=quiet)
+
+
+def conclude_sweep(jobs: "list[SubmittedJob]", *, wait: bool, json: bool, quiet: bool) -> None:
+    """Print which jobs were submitted and, with `wait`, how each run ended; exit with 1 if one
+    failed."""
+    from paceline.jobs.cluster_run import wait_for
+    from paceline.report import ReportedRun
+
+    for each in jobs:
+        words = " ".join(each.run.job.arguments)
+        say(f"job {each.id}: {short_path(each.run.path)}  {words}", unless=quiet)
+    found: list[dict[str, Any]] = [
+        {"run": str(each.run.path), "job": each.id, "arguments": list(each.run.job.arguments)}
+        for each in jobs
+    ]
+    failed = False
+    for each, row in zip(jobs if wait else (), found, strict=False):
+        wait_for(each)
+        result = ReportedRun.read(each.run).summary
+        row |= {"status": result.status, "steps": result.steps, "final_loss": result.final_loss}
+        loss = "-" if result.final_loss is None else format(result.final_loss, ".6g")
+        failed = failed or result.status == "failed"
+        ended = f"{result.status}, {result.steps} steps, final loss {loss}"
+        say(f"{short_path(each.run.path)}: {ended}", unless=quiet or json)
+    if json:
+        print_json({"runs": found})
+    else:
+        runs = " ".join(short_path(each.run.path) for each in jobs)
+        say(f"next: paceline report {runs}", unless=quiet)
+    if failed:
+        raise typer.Exit(1)

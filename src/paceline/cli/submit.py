@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.conclusion import conclude_submitted
+from paceline.cli.conclusion import conclude_submitted, conclude_sweep
 from paceline.cli.console import (
     Json,
     Port,
@@ -131,6 +131,14 @@ def submit(
     testbed: Testbed = None,
     site: Site = None,
     assume_shared: AssumeShared = False,
+    array: Annotated[
+        Path | None,
+        typer.Option(
+            "--array",
+            metavar="TABLE",
+            help="Submit a run for each row of a CSV file of script arguments.",
+        ),
+    ] = None,
     wait: Wait = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")
@@ -157,10 +165,12 @@ def submit(
     """
     from paceline.jobs import cluster_run
     from paceline.jobs.request import TrainingRequest
+    from paceline.jobs.sweep import read_rows
     from paceline.launch.target import Target
     from paceline.schedulers.quantities import megabytes_of, minutes_of
     from paceline.specs import Limits
 
+    rows = read_rows(array) if array is not None else []
     request = TrainingRequest(
         target=Target.parse(train, script_arguments(context)),
         plan=plan,
@@ -193,6 +203,10 @@ def submit(
     )
     if dry_run:
         print(cluster_run.preview(request, cluster, messages(quiet=quiet)), end="")
+        return
+    if array is not None:
+        jobs = cluster_run.submit_sweep(request, cluster, rows, messages(quiet=quiet))
+        conclude_sweep(jobs, wait=wait, json=json, quiet=quiet)
         return
     job = cluster_run.submit(request, cluster, messages(quiet=quiet))
     conclude_submitted(job, wait=wait, json=json, quiet=quiet)

@@ -1,8 +1,8 @@
 """Runs on a cluster: submitted to its scheduler, and followed to their end."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,7 +18,7 @@ from paceline.report import RunReader, watch
 from paceline.schedulers import submission
 from paceline.schedulers.scheduler import Scheduler
 from paceline.schedulers.submission import SubmittedJob, check_shared, fit_job
-from paceline.specs import Job, Plan, Run
+from paceline.specs import Job, PacelineError, Plan, Run
 from paceline.testbed.scheduler_choice import choose_scheduler
 
 _POLL_SECONDS = 0.2
@@ -56,8 +56,45 @@ def submit(
 ) -> SubmittedJob:
     """Submit a training to a cluster and return its job, which is pending or running."""
     job, plan, scheduler = _prepared(request, cluster, messages)
-    if cluster.check_here:
-        check_training(request.target, plan.layout)
+    return _submitted(request, job, plan, scheduler, messages)
+
+
+def submit_sweep(
+    request: TrainingRequest,
+    cluster: ClusterRequest,
+    rows: Sequence[tuple[str, ...]],
+    messages: Messages = SILENT,
+) -> list[SubmittedJob]:
+    """Submit one run for each row of script arguments, added to the request's own."""
+    job, plan, scheduler = _prepared(request, cluster, messages)
+    messages.note(
+        f"{len(rows)} runs, one job each: each is requeued, resumed and canceled by itself"
+    )
+    jobs: list[SubmittedJob] = []
+    for number, row in enumerate(rows, start=1):
+        changed = {
+            "name": f"{job.name}-{number:0{len(str(len(rows)))}}",
+            "arguments": (*job.arguments, *row),
+        }
+        try:
+            one = job.model_copy(update=changed)
+            quiet = replace(messages, note=SILENT.note) if jobs else messages
+            jobs.append(_submitted(request, one, plan, scheduler, quiet))
+        except PacelineError as error:
+            if not jobs:
+                raise
+            there = ", ".join(each.id for each in jobs)
+            raise PacelineError(
+                f"row {number} of {len(rows)} was not submitted: {error.problem}; the rows before"
+                f" it were, as {there}",
+                fix=f"{error.fix}; then submit a table of the other rows",
+            ) from None
+    return jobs
+
+
+def _submitted(
+    request: TrainingRequest, job: Job, plan: Plan, scheduler: Scheduler, messages: Messages
+) -> SubmittedJob:
     run = Run.create(request.runs, job, plan)
     job = with_snapshot(run, job)
     run.write_job(job)
@@ -85,7 +122,10 @@ def _prepared(
     devices = cluster.devices or planned.devices_per_node
     job = fit_job(wanted, scheduler, devices, messages.warn, dry_run=dry_run)
     cluster.check_shared([request.target.file, request.runs.absolute().parent], scheduler)
-    return job, request.chosen_plan(job.workers, job.workers), scheduler
+    plan = request.chosen_plan(job.workers, job.workers)
+    if cluster.check_here and not dry_run:
+        check_training(request.target, plan.layout)
+    return job, plan, scheduler
 
 
 def wait_for(job: SubmittedJob, messages: Messages = SILENT) -> None:
