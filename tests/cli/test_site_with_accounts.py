@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from paceline import testbed
+from paceline.jobs.site_draft import draft_site
 from paceline.specs import Allocation, Job, Limits, PacelineError
 
 pytestmark = [pytest.mark.slurm(accounting=True), pytest.mark.timeout(600)]
@@ -44,6 +45,11 @@ def test_refusals_by_what_slurms_accounting_says() -> None:
     """Before, Slurm named nothing that is allowed, and accepted jobs that never start."""
     testbed.up(testbed.TestbedSpec(name=NAME, nodes=4, accounting=True))
     slurm = testbed.scheduler(NAME)
+    draft = draft_site(slurm)
+    assert 'account = "physics"' in draft.text
+    assert "# account: biology, physics" in draft.text
+    assert 'partition = "main"' in draft.text
+    assert "# qos: " in draft.text
     for job, said in [
         (_job(account="chemistry"), "one of: biology, physics"),
         (_job(qos="gold"), "no QOS gold(.|\n)*one of: debug, normal"),

@@ -7,6 +7,7 @@ import pytest
 
 from paceline.schedulers.kinds.slurm.controller import Controller
 from paceline.schedulers.kinds.slurm.partition_limits import fit
+from paceline.schedulers.kinds.slurm.site_choices import choices
 from paceline.schedulers.site import CommandFailed
 from paceline.specs import Allocation, Job, Limits, PacelineError
 
@@ -130,3 +131,16 @@ def test_names_that_the_site_does_not_have(asked: dict[str, str], said: str) -> 
     }
     with pytest.raises(PacelineError, match=said):
         fit(job(**asked), Recorded(answers=answers), None)  # type: ignore[arg-type]
+
+
+def test_what_a_user_can_choose_from() -> None:
+    found = {each.option: each for each in choices(Recorded())}
+    assert found["account"].names == ("art", "chem")
+    assert found["account"].default == "chem"
+    assert found["account"].needed
+    assert found["partition"].default == "gpu"
+    assert found["qos"].names == ("far", "normal", "wide")
+    assert found["gres"].names == ("gpu:a100:4",)
+    assert "constraint" not in found
+    alone = {each.option for each in choices(Recorded(answers=ANSWERS | {"config": ""}))}
+    assert alone == {"partition", "gres"}

@@ -8,6 +8,7 @@ import typer
 
 from paceline.cli.console import Json, Quiet, Runs, messages, print_json, say
 from paceline.cli.options.cluster_options import AssumeShared, Partition, SchedulerName, Testbed
+from paceline.cli.options.grouped_command import GroupedCommand
 from paceline.cli.tables.findings import show_finding
 from paceline.jobs.user_messages import short_path
 from paceline.observe.progress_bar import progress_bar
@@ -58,12 +59,19 @@ def doctor(
             help="Check this many nodes of the cluster.",
         ),
     ] = None,
+    draft: Annotated[
+        bool,
+        typer.Option("--site", help="Write a first site file from what this machine tells."),
+    ] = False,
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", rich_help_panel=_DEVICES, help="Report to write."
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Report or site file to write (default: devices.json, site.toml).",
         ),
-    ] = Path("devices.json"),
+    ] = None,
     verify: Annotated[
         Path | None,
         typer.Option(
@@ -88,11 +96,15 @@ def doctor(
     Example:  paceline doctor --devices
 
     Example:  paceline doctor --devices --nodes 2
+
+    Example:  paceline doctor --site
     """
     if verify is not None:
         from paceline.conformance.report import ConformanceReport
 
         _conclude(ConformanceReport.read_verified(verify), json=json, quiet=quiet)
+    elif draft:
+        _draft_site(scheduler, testbed, output or Path("site.toml"), json=json, quiet=quiet)
     elif devices:
         from paceline.jobs.cluster_run import ClusterRequest
 
@@ -105,8 +117,9 @@ def doctor(
             assume_shared=assume_shared,
         )
         report = _checked_devices(cluster, checks or [], Path(runs), quiet=quiet or json)
-        report.write(output)
-        say(f"report: {short_path(output.absolute())}", unless=quiet or json)
+        written = output or Path("devices.json")
+        report.write(written)
+        say(f"report: {short_path(written.absolute())}", unless=quiet or json)
         _conclude(report, json=json, quiet=quiet)
     else:
         if nodes or workers or checks:
@@ -117,6 +130,34 @@ def doctor(
                 fix="add --devices",
             )
         _check_machine(json=json, quiet=quiet)
+
+
+def _draft_site(
+    name: str | None, testbed: str | None, file: Path, *, json: bool, quiet: bool
+) -> None:
+    """Write a first site file, and say what is missing in it."""
+    from paceline.cli.options.cluster_options import chosen_scheduler
+    from paceline.jobs.site_draft import draft_site
+    from paceline.schedulers.site import Unreachable
+
+    try:
+        scheduler = chosen_scheduler(name, testbed, quiet=quiet or json)
+    except Unreachable as error:
+        if name or testbed:
+            raise
+        say(f"{error.problem}; the file has no choices", unless=quiet or json)
+        scheduler = None
+    found = draft_site(scheduler)
+    found.write(file)
+    if json:
+        print_json({"file": str(file), "missing": list(found.missing)})
+        return
+    if not quiet:
+        print(found.text, end="")
+    say(f"site file: {file}", unless=quiet)
+    for each in found.missing:
+        say(f"fill in {each}", unless=quiet)
+    say("then it gives every command's options their defaults: docs/sites.md", unless=quiet)
 
 
 def _check_machine(*, json: bool, quiet: bool) -> None:
@@ -176,4 +217,4 @@ def _findings() -> Iterator["Finding"]:
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command()(doctor)
+    app.command(cls=GroupedCommand)(doctor)

@@ -81,6 +81,19 @@ class TaskFailure:
 
 
 @dataclass(frozen=True)
+class SiteChoice:
+    """An option of `submit` whose values a site names."""
+
+    option: str
+    """Its long name without dashes."""
+    names: tuple[str, ...]
+    default: str | None = None
+    """What the site takes if nothing is said, or the only one."""
+    needed: bool = False
+    """Whether a job without it is refused."""
+
+
+@dataclass(frozen=True)
 class Scheduler(ABC):
     """One kind of scheduler. A job's ID is the text that `submit` returns."""
 
@@ -112,6 +125,10 @@ class Scheduler(ABC):
     @abstractmethod
     def summary(self) -> str:
         """Return one line about the cluster for `paceline doctor`: nodes and partitions."""
+
+    def choices(self) -> list[SiteChoice]:
+        """Return what a user can choose from at this site, as far as the scheduler tells."""
+        return []
 
     @abstractmethod
     def fit(self, job: Job, devices: int | None) -> tuple[Job, list[str]]:

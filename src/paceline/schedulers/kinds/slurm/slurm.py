@@ -9,8 +9,16 @@ from typing import ClassVar
 from paceline.cluster.visible_devices import visible_count
 from paceline.schedulers.kinds.slurm.controller import TITLE, Controller
 from paceline.schedulers.kinds.slurm.partition_limits import fit
+from paceline.schedulers.kinds.slurm.site_choices import choices
 from paceline.schedulers.kinds.slurm.waiting_reasons import waiting_of
-from paceline.schedulers.scheduler import JobState, Scheduler, Task, TaskFailure, Waiting
+from paceline.schedulers.scheduler import (
+    JobState,
+    Scheduler,
+    SiteChoice,
+    Task,
+    TaskFailure,
+    Waiting,
+)
 from paceline.schedulers.site import CommandFailed
 from paceline.specs import Allocation, Faults, Job, PacelineError, Run
 
@@ -69,6 +77,10 @@ class Slurm(Scheduler):
         nodes = self.controller.nodes()
         usable = sum(node.usable for node in nodes)
         return f"{usable} of {len(nodes)} nodes up; partitions: {partitions}"
+
+    def choices(self) -> list[SiteChoice]:
+        """Return partitions, the user's accounts and QOS, features and generic resources."""
+        return choices(self.controller)
 
     def fit(self, job: Job, devices: int | None) -> tuple[Job, list[str]]:
         """Fill in partitions, devices and CPUs; check names, rights and limits, and let Slurm
