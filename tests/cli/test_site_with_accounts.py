@@ -41,7 +41,7 @@ def _job(nodes: int = 1, minutes: int | None = None, **asked: str) -> Job:
 
 
 @pytest.mark.usefixtures("down_afterwards")
-def test_refusals_by_what_slurms_accounting_says() -> None:
+def test_refusals_by_what_slurms_accounting_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, Slurm named nothing that is allowed, and accepted jobs that never start."""
     testbed.up(testbed.TestbedSpec(name=NAME, nodes=4, accounting=True))
     slurm = testbed.scheduler(NAME)
@@ -63,6 +63,16 @@ def test_refusals_by_what_slurms_accounting_says() -> None:
             slurm.fit(job, None)
     fitted, warnings = slurm.fit(_job(2, 10, qos="debug", gres="fpga:2", constraint="odd"), None)
     assert (fitted.partition, warnings) == ("main", [])
+    # Slurm's own variables, which would be stronger than the script's lines
+    monkeypatch.setenv("SBATCH_ACCOUNT", "biology")
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "120")
+    with pytest.raises(PacelineError, match="120 minutes, but the account biology allows 60"):
+        slurm.fit(_job(), None)
+    fitted, _ = slurm.fit(_job(minutes=30), None)
+    assert (fitted.allocation.account, fitted.limits.minutes) == ("biology", 30)
+    assert (
+        slurm.fit(_job(2, account="physics", minutes=30), None)[0].allocation.account == "physics"
+    )
 
 
 @pytest.mark.nightly

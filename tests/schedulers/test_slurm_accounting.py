@@ -7,7 +7,9 @@ import pytest
 
 from paceline.schedulers.kinds.slurm.controller import Controller
 from paceline.schedulers.kinds.slurm.partition_limits import fit
+from paceline.schedulers.kinds.slurm.sbatch_variables import with_variables
 from paceline.schedulers.kinds.slurm.site_choices import choices
+from paceline.schedulers.kinds.slurm.slurm import Slurm
 from paceline.schedulers.site import CommandFailed
 from paceline.specs import Allocation, Job, Limits, PacelineError
 
@@ -98,6 +100,23 @@ def test_a_silent_accounting_refuses_nothing(lost: str) -> None:
     assert fit(job(6), Recorded(answers=answers), None)[0].partition == "gpu"
 
 
+def test_options_of_the_users_own_are_left_to_slurm() -> None:
+    """They are stronger than ours: a check of ours would refuse what nobody asked for."""
+    asked = job(6, account="bio")
+    allocation = asked.allocation.model_copy(update={"options": ("--account=chem",)})
+    asked = asked.model_copy(update={"allocation": allocation})
+    assert fit(asked, Recorded(), None)[0].nodes == 6
+
+
+def test_without_a_default_the_only_qos_is_taken() -> None:
+    only = ANSWERS | {"assoc": "chem||wide||||\n"}
+    with pytest.raises(PacelineError, match="5 nodes, but the QOS wide allows 4"):
+        fit(job(5), Recorded(answers=only), None)
+    several = ANSWERS | {"assoc": "chem||wide,far||||\n"}
+    with pytest.raises(PacelineError, match=r"long asks for a QOS(.|\n)*one of: wide, far"):
+        fit(job(partition="long"), Recorded(answers=several), None)
+
+
 def test_no_account_at_all() -> None:
     with pytest.raises(PacelineError, match="ann has no account on the cluster big"):
         fit(job(), Recorded(answers=ANSWERS | {"assoc": ""}), None)
@@ -144,3 +163,18 @@ def test_what_a_user_can_choose_from() -> None:
     assert "constraint" not in found
     alone = {each.option for each in choices(Recorded(answers=ANSWERS | {"config": ""}))}
     assert alone == {"partition", "gres"}
+
+
+def test_variables_of_sbatch_are_taken_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They beat the lines of a script: before, SBATCH_ACCOUNT won over --account."""
+    monkeypatch.setenv("SBATCH_ACCOUNT", "bio")
+    monkeypatch.setenv("SBATCH_QOS", "wide")
+    asked = with_variables(job(account="chem"))
+    assert (asked.allocation.account, asked.allocation.qos) == ("chem", "wide")
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text('#!/bin/sh\n[ -z "$SBATCH_ACCOUNT$SBATCH_QOS" ] && echo 42\n')
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert Slurm().submit(tmp_path / "job.sbatch") == "42"

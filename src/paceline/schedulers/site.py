@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from paceline.specs import PacelineError
@@ -37,17 +37,24 @@ class Site:
     shares_files: bool = False
     """Whether every node is known to see this machine's disks."""
 
-    def call(self, *command: str, title: str, seconds: float = _CALL_SECONDS) -> str:
+    def call(
+        self,
+        *command: str,
+        title: str,
+        seconds: float = _CALL_SECONDS,
+        without: Collection[str] = (),
+    ) -> str:
         """Run a command of the scheduler and return its output.
 
-        `title`: the scheduler's name in messages. Every call has a time limit, because most clients
-        wait forever when no server answers.
+        `title`: the scheduler's name in messages. `without`: variables that it must not see. Every
+        call has a time limit, because most clients wait forever when no server answers.
         """
         name = self.name or title
+        environment = os.environ | dict(self.environment)
         try:
             done = subprocess.run(
                 [*self.prefix, *command],
-                env=os.environ | dict(self.environment),
+                env={key: value for key, value in environment.items() if key not in without},
                 capture_output=True,
                 text=True,
                 timeout=seconds,

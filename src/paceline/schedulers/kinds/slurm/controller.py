@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
+from paceline.schedulers.kinds.slurm.sbatch_variables import TAKEN_OVER
 from paceline.schedulers.quantities import minutes_of
 from paceline.schedulers.site import CommandFailed, Site, Unreachable, last_line
 
@@ -69,7 +70,7 @@ class Controller:
     def call(self, *command: str, seconds: float = _CALL_SECONDS) -> str:
         """Run a Slurm command and return its output."""
         try:
-            return self.site.call(*command, title=TITLE, seconds=seconds)
+            return self.site.call(*command, title=TITLE, seconds=seconds, without=TAKEN_OVER)
         except CommandFailed:
             self.ping()  # the commands exit with 1 for any error, also if nobody answers
             raise

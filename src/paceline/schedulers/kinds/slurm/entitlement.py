@@ -12,18 +12,24 @@ from paceline.schedulers.kinds.slurm.accounting import (
     group_limits,
 )
 from paceline.schedulers.kinds.slurm.controller import Controller, Partition
-from paceline.schedulers.site import CommandFailed
+from paceline.schedulers.site import CommandFailed, Unreachable
 from paceline.specs import Job, PacelineError
+
+_STRONGER = frozenset({"--account", "-A", "--qos", "-q", "--nodes", "-N", "--time", "-t"})
+"""Options of the user's own that replace what would be checked here."""
+_NORMAL = "normal"
+"""The QOS that Slurm itself creates, and gives jobs of associations without a default."""
 
 
 def check_entitlement(
     job: Job, partition: Partition, accounting: Accounting, controller: Controller
 ) -> None:
     """Raise unless account and quality of service may run the job on the partition."""
-    if "associations" not in accounting.enforced:
+    own = {option.partition("=")[0] for option in job.allocation.options}
+    if "associations" not in accounting.enforced or own & _STRONGER:
         return
     right = _association(job, partition, accounting)
-    quality = job.allocation.qos or right.default_quality
+    quality = _quality(job, right)
     _check_quality(quality, right, partition, accounting)
     if "limits" in accounting.enforced or "safe" in accounting.enforced:
         _check_limits(job, quality, right, partition, accounting, controller)
@@ -33,9 +39,14 @@ def quality_flags(job: Job, accounting: Accounting) -> frozenset[str]:
     """Return the flags of the job's quality of service, which may lift limits of the partition."""
     account = job.allocation.account or accounting.default_account
     right = accounting.association(account or "", job.partition)
-    name = job.allocation.qos or (right.default_quality if right else None)
-    found = accounting.qualities.get(name or "")
+    found = accounting.qualities.get((_quality(job, right) if right else job.allocation.qos) or "")
     return found.flags if found else frozenset()
+
+
+def _quality(job: Job, right: Association) -> str | None:
+    """Return the quality of service that the job gets; None if Slurm's own default decides."""
+    only = right.qualities[0] if len(right.qualities) == 1 else None
+    return job.allocation.qos or right.default_quality or only
 
 
 def _association(job: Job, partition: Partition, accounting: Accounting) -> Association:
@@ -85,7 +96,7 @@ def _check_quality(
     usable = [name for name in right.qualities if partition.qualities.admits(name)]
     there = f"use --qos with one of: {', '.join(usable)}" if usable else "use another --partition"
     if quality is None:
-        if partition.qualities.allowed is None:
+        if _NORMAL in usable or partition.qualities.allowed is None:
             return
         raise PacelineError(
             f"the partition {partition.name} asks for a QOS, and the account {right.account} has"
@@ -163,5 +174,5 @@ def _sources(
             f"the account {right.account}",
             group_limits(controller, right.account, accounting.cluster),
         )
-    except CommandFailed:
-        return  # of accounts that are hidden from their users
+    except (CommandFailed, Unreachable):
+        return  # such as of accounts that are hidden from their users

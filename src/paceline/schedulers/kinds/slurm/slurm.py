@@ -9,6 +9,7 @@ from typing import ClassVar
 from paceline.cluster.visible_devices import visible_count
 from paceline.schedulers.kinds.slurm.controller import TITLE, Controller
 from paceline.schedulers.kinds.slurm.partition_limits import fit
+from paceline.schedulers.kinds.slurm.sbatch_variables import with_variables
 from paceline.schedulers.kinds.slurm.site_choices import choices
 from paceline.schedulers.kinds.slurm.waiting_reasons import waiting_of
 from paceline.schedulers.scheduler import (
@@ -85,7 +86,7 @@ class Slurm(Scheduler):
     def fit(self, job: Job, devices: int | None) -> tuple[Job, list[str]]:
         """Fill in partitions, devices and CPUs; check names, rights and limits, and let Slurm
         check the rest."""
-        job, warnings = fit(job, self.controller, devices)
+        job, warnings = fit(with_variables(job), self.controller, devices)
         if options := self.options(job.allocation):
             where = (f"--partition={job.partition}", f"--nodes={job.nodes + job.spares}")
             self.controller.call("sbatch", "--test-only", *where, *options, "--wrap=true")
