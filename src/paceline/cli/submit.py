@@ -163,9 +163,9 @@ def submit(
 
     Example:  paceline submit train.py --nodes 4 --time 2:00:00 --wait
     """
+    from paceline.cli.options.sweep_table import read_rows
     from paceline.jobs import cluster_run
     from paceline.jobs.request import TrainingRequest
-    from paceline.jobs.sweep import read_rows
     from paceline.launch.target import Target
     from paceline.schedulers.quantities import megabytes_of, minutes_of
     from paceline.specs import Limits

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.jobs.sweep import read_rows
+from paceline.cli.options.sweep_table import read_rows
 from paceline.specs import PacelineError
 
 

@@ -1,4 +1,4 @@
-"""A sweep: one run for each row of a table of script arguments."""
+"""The table of `--array`: script arguments, a row for each run."""
 
 import csv
 from pathlib import Path
