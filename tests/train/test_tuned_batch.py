@@ -1,6 +1,8 @@
 """A training that was tuned at another batch: rules for its optimizer, schedule and steps."""
 
 import math
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from torch import nn
 
 import paceline
 from paceline.learning.rules import in_words
-from paceline.specs import Job, Layout, PacelineError, RuleApplied, SyncSettings
+from paceline.specs import Job, Layout, PacelineError, Plan, RuleApplied, Saving, SyncSettings
 from paceline.train.state.tuned_batch import (
     apply_rule,
     refuse_dependent_samples,
@@ -18,7 +20,7 @@ from paceline.train.state.tuned_batch import (
     rule_for,
 )
 from paceline.train.study_overrides import as_studied
-from ranks import new_run, run_ranks
+from ranks import RankFailed, new_run, run_ranks
 from train.trainings import classification
 
 
@@ -92,26 +94,37 @@ def test_steps_have_the_tuned_samples_or_those_that_the_batch_needs() -> None:
     )
 
 
-def _rates() -> list[float]:
+class Watched(torch.optim.Adam):
+    """Remembers the rate of every update."""
+
+    seen: list[float] = []  # noqa: RUF012 -- one process, one training
+
+    def step(self, closure: Any = None) -> Any:
+        self.seen.append(self.param_groups[0]["lr"])
+        return super().step(closure)
+
+
+def _rates(dies_after: int | None = None) -> list[float]:
+    """The rates of all steps; worker 0 may be killed before."""
     training = classification(
         320,
         batch=32,
         tuned_at=8,
         steps=40,
-        optimizer=lambda given: torch.optim.Adam(given, lr=0.1),
+        optimizer=lambda given: Watched(given, lr=0.1),
         schedule=lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(
             optimizer, max_lr=[2 * group["lr"] for group in optimizer.param_groups], total_steps=40
         ),
     )
-    rates = []
     with paceline.start(training) as trainer:
         for batch in trainer:
-            rates.append(trainer.optimizer.param_groups[0]["lr"])
-            trainer.step(batch)
-    return rates
+            if trainer.step(batch).step == dies_after and trainer.is_main:
+                os.kill(os.getpid(), signal.SIGKILL)
+    return Watched.seen
 
 
-def test_a_run_goes_through_its_schedule_in_fewer_steps(tmp_path: Path) -> None:
+def _expected() -> list[float]:
+    """The rates of a batch four times the tuned one, in a fourth of the steps."""
     adam = torch.optim.Adam(_weight(), lr=0.2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(adam, max_lr=0.4, total_steps=40)
     expected = []
@@ -119,8 +132,12 @@ def test_a_run_goes_through_its_schedule_in_fewer_steps(tmp_path: Path) -> None:
         expected.append(adam.param_groups[0]["lr"])
         adam.step()
         schedule.step()
+    return expected[::4]
+
+
+def test_a_run_goes_through_its_schedule_in_fewer_steps(tmp_path: Path) -> None:
     (rates,) = run_ranks(_rates, 1, tmp_path, layout=Layout())
-    assert rates == pytest.approx(expected[::4][: len(rates)])
+    assert rates == pytest.approx(_expected())
     assert len(rates) == 10
 
 
@@ -137,6 +154,20 @@ def test_local_steps_go_by_the_batch_of_a_replica(tmp_path: Path, mode: str) -> 
     assert [(rule.batch, rule.replicas) for rule in rules] == [(32, 4 // times)]
     said = "batch 32, tuned at 8" if times == 4 else "batch 32 (16 on each replica), tuned at 8"
     assert in_words(rules[0], 10, 40).startswith(said)
+
+
+def test_a_run_that_goes_on_with_other_replicas_has_their_rule(tmp_path: Path) -> None:
+    """It kept the rates of the old ones, from its checkpoint, and printed the new ones."""
+    mode, saving = SyncSettings.parse("local:every=2"), Saving(every_steps=2)
+    run = new_run(tmp_path, 2, sync=mode, saving=saving)
+    with pytest.raises(RankFailed, match="died without a word"):
+        run_ranks(_rates, 2, tmp_path, 5, run=run)
+    Plan(layout=Layout(), sync=mode, saving=saving).write(run.plan_file)
+    changed = {"first_generation": 1, "devices_per_node": 1}
+    run.job.model_copy(update=changed).write(run.job_file)
+    (rates,) = run_ranks(_rates, 1, tmp_path, run=run)
+    assert 4 <= len(rates) < 10
+    assert rates == pytest.approx(_expected()[-len(rates) :])
 
 
 def test_a_mode_that_is_not_decided_has_no_rule_and_servers_have_the_whole_batch() -> None:

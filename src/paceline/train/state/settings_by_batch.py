@@ -30,13 +30,15 @@ def set_to_batch(
     record: Callable[..., None],
     *,
     replicas: int,
+    served: bool,
     says: bool,
 ) -> Callable[[int], int] | None:
     """Set an optimizer to the batch; return how many of its own steps a schedule advances in a
     number of updates, one in `every` steps. None: as many.
 
     `record` writes each rule; `replicas`: how many take local steps, each with its part of the
-    batch; `says`: whether this worker prints it.
+    batch; `served`: whether parameter servers update the weights, with the settings that this
+    worker's optimizer shows; `says`: whether this worker prints it.
     """
     training = plan.training
     batches = batches_of(training) if training.grows else [training.first_batch]
@@ -61,7 +63,10 @@ def set_to_batch(
     (rule,) = rules
     if rule is None:
         return None
-    apply_rule(rule, optimizer)
+    if served:
+        apply_rule(rule, optimizer)
+    else:
+        StageRules(optimizer, plan, replicas)
     if says:
         print(rule_in_words(rule, steps, tuned_steps), flush=True)
     return evenly(tuned_steps // every, steps // every)
@@ -71,7 +76,8 @@ class StageRules:
     """Applies the rule of the current stage during each update.
 
     Only during the update: the optimizer's own settings, which schedules set and checkpoints hold,
-    stay those of the batch that they were tuned at.
+    stay those of the batch that they were tuned at. So a run may go on with other replicas, whose
+    local steps have another part of the batch.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, plan: BatchPlan, replicas: int) -> None:

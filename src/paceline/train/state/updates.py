@@ -87,7 +87,10 @@ def updates_of(
         every = of.every if isinstance(of, Phase) else 1
         record = partial(plan.write_once, RuleApplied, phase=name)
         own_steps = set_to_batch(
-            *(optimizer, plan, every, parallel_model.model, record), replicas=apart, says=says
+            *(optimizer, plan, every, parallel_model.model, record),
+            replicas=apart,
+            served=sync.has_servers,
+            says=says,
         )
         schedule = of.schedule(optimizer) if of.schedule else None
         if schedule is not None and own_steps is not None:
