@@ -131,3 +131,15 @@ def test_the_files_on_the_page_are_valid() -> None:
                 assert value.keys() <= options[key]
             else:
                 assert any(key in names for names in options.values()), key
+
+
+def test_the_table_on_the_page_is_what_is_printed(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sites.md").read_text()
+    for name, text in re.findall(r"<!-- file: (\S+) -->\n```toml\n(.*?)```", page, re.DOTALL):
+        (tmp_path / name).write_text(text)
+    words = ("plan", "--model", "llama3-8b", "--batch", "1024", "--steps", "10000", "--compare")
+    shown = paceline(*words, "own.toml,cloud.toml,booked.toml", folder=tmp_path)
+    (printed,) = re.findall(r"```text\n  site (.*?)```", page, re.DOTALL)
+    rows = [line.split() for line in printed.splitlines()[2:6]]
+    assert len(rows) == 4
+    assert [line.split() for line in shown.stdout.splitlines() if line.split() in rows] == rows

@@ -43,7 +43,7 @@ def sentences(found: "SiteComparison") -> list[str]:
     if len(found.rows) > 1:
         said.append(
             f"{_name(first)} is the cheapest as long as its node-hour costs less than"
-            f" {_price(first)}; another one would be from the price in its row on downwards."
+            f" {_price(first)}; any other would be, below the price at the end of its row."
         )
     for row in found.rows:
         if row.break_even_interruptions is not None:
