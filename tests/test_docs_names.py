@@ -41,6 +41,7 @@ OTHER_PROGRAMS = {
     *("--cpus-per-task", "--gpus-per-node", "--kill-on-bad-exit", "--no-kill"),
     *("--requeue", "--signal", "--gpus-per-task", "--gpu-bind"),  # Slurm
     "--privileged",  # Docker
+    *("--rocm", "--nv", "--gpu", "--device", "--userns", "--cgroups", "--build-arg"),
 }
 """Options of other programs, which pages explain."""
 OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
@@ -115,7 +116,7 @@ def test_modules_exist(page: Path) -> None:
     assert sorted(name for name in named if not is_module(name)) == []
 
 
-GROUPS = {"paceline.devices", "paceline.listeners", "paceline.sections"}
+GROUPS = {"paceline.containers", "paceline.devices", "paceline.listeners", "paceline.sections"}
 """Entry point groups."""
 
 

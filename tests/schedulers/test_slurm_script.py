@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.schedulers.kinds.slurm import SCHEDULER
-from paceline.specs import Allocation, Faults, Job, JobEnvironment, Limits, Plan, Run
+from paceline.specs import Allocation, Container, Faults, Job, JobEnvironment, Limits, Plan, Run
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -60,6 +60,20 @@ SITE = CPU.model_copy(
 )
 
 
+OWN_VARIABLE = CPU.model_copy(
+    update={"environment": JobEnvironment(variables={"NOTE": "two words"})}
+)
+CONTAINER = Container(
+    image="/images/gpt.sif",
+    runtime="apptainer",
+    binds=("/scratch/my data", "/project/tokens:/data"),
+)
+
+
+def in_container(job: Job, **changes: object) -> Job:
+    return job.model_copy(update={"container": CONTAINER.model_copy(update=changes)})
+
+
 @pytest.mark.parametrize(
     ("name", "job", "faults"),
     [
@@ -67,6 +81,19 @@ SITE = CPU.model_copy(
         ("gpu", GPU.model_copy(update={"spares": 2}), Faults()),
         ("listened", LISTENED, Faults()),
         ("site", SITE, Faults()),
+        ("apptainer", in_container(GPU), Faults()),
+        (
+            "enroot",
+            in_container(GPU, runtime="enroot", image="nvcr.io#nvidia/pytorch:25.01-py3"),
+            Faults(),
+        ),
+        ("podman", in_container(OWN_VARIABLE, runtime="podman", image="localhost/gpt:3"), Faults()),
+        (
+            "podman-gpu",
+            in_container(GPU, runtime="podman", image="gpt:3", options=("--userns=keep-id",)),
+            Faults(),
+        ),
+        ("podman-hpc", in_container(GPU, runtime="podman_hpc", image="gpt:3"), Faults()),
     ],
 )
 def test_golden_script(name: str, job: Job, faults: Faults) -> None:

@@ -42,6 +42,13 @@ from paceline.cli.options.cluster_options import (
     Testbed,
     Wait,
 )
+from paceline.cli.options.container_options import (
+    Binds,
+    Image,
+    Runtime,
+    RuntimeOptions,
+    given_container,
+)
 from paceline.cli.options.environment_options import (
     KeptVariables,
     Setup,
@@ -113,6 +120,10 @@ def submit(
     teardown: Teardown = None,
     env: Variables = None,
     keep_env: KeptVariables = None,
+    container: Image = None,
+    container_runtime: Runtime = None,
+    container_bind: Binds = None,
+    container_option: RuntimeOptions = None,
     runs: Runs = "runs",
     name: RunName = None,
     share: Share = False,
@@ -186,6 +197,7 @@ def submit(
         ),
         allocation=given_allocation(context),
         environment=given_environment(context),
+        container=given_container(container, container_runtime, container_bind, container_option),
         port=port,
         power_limit_watts=power_limit,
         listeners=tuple(to or ()),

@@ -35,6 +35,8 @@ def with_snapshot(run: Run, job: Job) -> Job:
         if diff := _diff(job.train.parent):
             write_owned(folder.with_suffix(".diff"), diff)
         snapshot = _record(run, folder / job.train.relative_to(top), job.train, found, diff)
+        if job.container:  # the packages are the image's
+            snapshot = snapshot.model_copy(update={"editable": ()})
         write_owned(folder.with_suffix(".toml"), snapshot.to_toml())
     except OSError as error:
         raise PacelineError(

@@ -9,7 +9,7 @@ from typing import Any
 from paceline.jobs.plan_choice import chosen_plan
 from paceline.launch.target import Target
 from paceline.observe.audience import check_listener
-from paceline.specs import Allocation, Job, JobEnvironment, Limits, Plan
+from paceline.specs import Allocation, Container, Job, JobEnvironment, Limits, Plan
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class TrainingRequest:
     limits: Limits = field(default_factory=Limits)
     allocation: Allocation = field(default_factory=Allocation)
     environment: JobEnvironment = field(default_factory=JobEnvironment)
+    container: Container | None = None
+    """Image in which the workers of a cluster run."""
     port: int | None = None
     power_limit_watts: float | None = None
     listeners: tuple[str, ...] = ()
@@ -54,6 +56,7 @@ class TrainingRequest:
             limits=self.limits,
             allocation=self.allocation,
             environment=self.environment,
+            container=self.container,
             port=self.port,
             power_limit_watts=self.power_limit_watts,
             folder=Path.cwd(),

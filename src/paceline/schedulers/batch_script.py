@@ -10,9 +10,12 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from paceline.schedulers.container_runtime import RUNTIMES, TaskContainer
 from paceline.schedulers.scheduler import Scheduler
 from paceline.specs import BATCH_ALIVE_SECONDS, STOPPED_EXIT_CODE, Faults, Job, PacelineError, Run
 from paceline.specs.owned_files import private_umask
+
+_LINE_LENGTH = 100
 
 
 def render(template: Path, job: Job, run: Run, faults: Faults, scheduler: Scheduler) -> str:
@@ -28,16 +31,34 @@ def render(template: Path, job: Job, run: Run, faults: Faults, scheduler: Schedu
     )
     environment.filters["quoted"] = lambda value: shlex.quote(str(value))
     environment.filters["directive"] = _directive
+    container, python = [], str(job.python)
+    if job.container:
+        runtime, python = RUNTIMES.get(job.container.runtime), job.container.python
+        task = TaskContainer.of(job.container, job, run, scheduler.variables)
+        container = [*_lines(runtime.launcher_options(task)), *_lines(runtime.command(task))]
     return environment.get_template(template.name).render(
         job=job,
         run=run,
         options=scheduler.options(job.allocation),
         script_file=run.path / scheduler.script_name,
+        container=container,
+        python=python,
         goes_on=faults.regroup and not job.probe,
         umask=f"{private_umask(share=job.share):03o}",
         alive_seconds=BATCH_ALIVE_SECONDS,
         stopped_code=STOPPED_EXIT_CODE,
     )
+
+
+def _lines(words: list[str]) -> list[str]:
+    """Return words for the shell, as lines of at most about 100 characters."""
+    lines: list[str] = []
+    for word in map(shlex.quote, words):
+        if lines and len(lines[-1]) + len(word) < _LINE_LENGTH:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 def _directive(option: str) -> str:

@@ -107,6 +107,11 @@ class Scheduler(ABC):
     script_name: ClassVar[str]
     """The file name of the batch script in the run's folder."""
 
+    variables: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of the names of its variables, which tasks in containers need."""
+    runs_containers: ClassVar[bool] = False
+    """Whether its batch script starts a job's tasks in the job's container."""
+
     @property
     def where(self) -> str:
         """The cluster's name in messages."""

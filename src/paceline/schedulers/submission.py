@@ -45,6 +45,12 @@ def fit_job(
     `devices`: workers per node. `dry_run`: skip the checks if no scheduler answers.
     """
     scheduler.options(job.allocation)  # refuses what it cannot say
+    if job.container and not scheduler.runs_containers:
+        raise PacelineError(
+            f"--container {job.container.image} was given, but Paceline's batch script for"
+            f" {scheduler.title} does not start containers",
+            fix="leave it out, or start the containers in a script of your own from --dry-run",
+        )
     try:
         job, warnings = scheduler.fit(job, devices)
     except Unreachable as error:

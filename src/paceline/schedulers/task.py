@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from paceline.observe.killed_workers import shell_code, tell_killed
 from paceline.schedulers.scheduler import Scheduler, Task
 from paceline.schedulers.task_placement import current_task
 from paceline.specs import PacelineError, Run
+from paceline.specs.owned_files import open_owned
 
 CHECK_SECONDS = 30.0
 """Between two looks at the run folder, which thousands of these processes share."""
@@ -79,6 +81,9 @@ def _end_all(run: Run, scheduler: Scheduler, task: Task, generation: int, code: 
         scheduler.end_tasks()
     except PacelineError as error:
         print(f"the other workers could not be ended: {error}", file=sys.stderr)
+        # As in a container without the scheduler's commands: their tasks look for this file.
+        with suppress(FileExistsError), open_owned(run.outcome_file, "x") as file:
+            file.write(f"{shell_code(code)}\n")
 
 
 if __name__ == "__main__":

@@ -86,6 +86,7 @@ from paceline.specs.plans.sync import (
 )
 from paceline.specs.runs.allocation import Allocation
 from paceline.specs.runs.code_snapshot import CodeSnapshot
+from paceline.specs.runs.container import Container
 from paceline.specs.runs.event import Event
 from paceline.specs.runs.events import (
     PARTS,
@@ -158,6 +159,7 @@ __all__ = [
     "CodeSnapshot",
     "CollectiveCost",
     "Comparison",
+    "Container",
     "CriticalBatch",
     "CurvePoint",
     "Damaged",

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from paceline.specs.base import Spec
 from paceline.specs.runs.allocation import Allocation
+from paceline.specs.runs.container import Container
 from paceline.specs.runs.job_environment import JobEnvironment
 
 
@@ -69,6 +70,8 @@ class Job(Spec):
     """Number of times that the run was started before this job."""
     python: Path
     """Python interpreter of the workers."""
+    container: Container | None = None
+    """Image in which the workers of a cluster run, with its own Python; None: on the nodes."""
     listeners: tuple[str, ...] = ()
     """Listeners to which the run's events are forwarded, as in `--to`."""
 

@@ -62,6 +62,8 @@ class Slurm(Scheduler):
     name: ClassVar[str] = "slurm"
     title: ClassVar[str] = TITLE
     script_name: ClassVar[str] = "job.sbatch"
+    variables: ClassVar[tuple[str, ...]] = ("SLURM",)
+    runs_containers: ClassVar[bool] = True
 
     @property
     def controller(self) -> Controller:

@@ -1,0 +1,1 @@
+"""Container runtimes, one file each with a `RUNTIME`; `container_runtime` is their protocol."""
