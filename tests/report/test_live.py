@@ -61,7 +61,10 @@ def test_why_the_job_waits_until_a_worker_starts(tmp_path: Path) -> None:
 
     assert f"waiting  {why}" in watched()
     say(run, started(0))
+    say(run, steps(1, [3.0] * 10))
     assert why not in watched()
+    say(run, finished(10, outcome="preempted"))  # at once, not only when all have been silent
+    assert f"waiting  {why}" in watched()
 
 
 def test_a_running_run(tmp_path: Path) -> None:

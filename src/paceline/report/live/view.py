@@ -293,7 +293,7 @@ def _screen(state: RunState, console: "Console", waiting: str | None = None) -> 
 
 
 def _waiting(state: RunState, why_waiting: Callable[[], str | None]) -> str | None:
-    is_heard = state.started and state.quiet_seconds < SILENT_SECONDS
+    is_heard = state.status == "running" and state.quiet_seconds < SILENT_SECONDS
     return None if is_heard or state.over else why_waiting()
 
 
