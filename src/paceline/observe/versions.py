@@ -17,13 +17,14 @@ def write_versions(path: Path, train: Path | None) -> None:
     versions = {
         "python": platform.python_version(),
         "system": platform.platform(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: found for name in PACKAGES if (found := version_of(name))},
         "training": _revision(train) if train else {},
     }
     write_owned(path, tomli_w.dumps(versions))
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

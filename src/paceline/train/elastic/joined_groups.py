@@ -11,7 +11,9 @@ from paceline.comm.groups import Groups
 from paceline.comm.rendezvous import RENDEZVOUS_TIMEOUT_SECONDS, RendezvousTimeout, join_rendezvous
 from paceline.membership.service import Ended
 from paceline.specs import DeviceFailed, Member, Placement, Roster, Run, RunOver
+from paceline.specs.base import Spec
 from paceline.train.elastic.agent import ElasticAgent, elastic_agent
+from paceline.train.elastic.same_software import refuse_different, software
 
 
 @contextmanager
@@ -67,14 +69,25 @@ def joined_elastic(
         agent.close()
 
 
+class _Arrival(Spec):
+    """What a worker tells worker 0 when it arrives."""
+
+    member: Member
+    software: dict[str, str] | None = None
+    """Versions on its node, from one worker of each node."""
+
+
 def _first_roster(groups: Groups, own: Member) -> Roster:
     """Return the roster of the workers that the launcher started, the same on all of them."""
     placement = groups.placement
-    members = groups.collect("member", own.model_dump_json())
+    arrival = _Arrival(member=own, software=software() if placement.leads_node else None)
+    arrivals = groups.collect("member", arrival.model_dump_json())
     if placement.rank == 0:
+        arrived = [_Arrival.model_validate_json(each) for each in arrivals]
+        refuse_different((each.member.node, each.software) for each in arrived if each.software)
         found = Roster(
             generation=placement.generation,
-            members=tuple(Member.model_validate_json(each) for each in members),
+            members=tuple(each.member for each in arrived),
             training=placement.workers,
         )
         groups.publish("roster", found.model_dump_json())
