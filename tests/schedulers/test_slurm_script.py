@@ -84,7 +84,7 @@ def in_container(job: Job, **changes: object) -> Job:
         ("apptainer", in_container(GPU), Faults()),
         (
             "enroot",
-            in_container(GPU, runtime="enroot", image="nvcr.io#nvidia/pytorch:25.01-py3"),
+            in_container(GPU, runtime="enroot", image="registry.example#team/torch:25.01"),
             Faults(),
         ),
         ("podman", in_container(OWN_VARIABLE, runtime="podman", image="localhost/gpt:3"), Faults()),

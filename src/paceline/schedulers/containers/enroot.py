@@ -1,6 +1,6 @@
 """enroot by pyxis, a plugin of Slurm whose launcher then starts the containers itself.
 
-Images are squashfs files, or names such as `nvcr.io#nvidia/pytorch:25.01-py3`. The site's enroot
+Images are squashfs files, or names such as `registry.example#team/torch:25.01`. The site's enroot
 adds the GPUs of the task.
 """
 
