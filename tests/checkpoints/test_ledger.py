@@ -36,6 +36,21 @@ def test_killed_before_the_first_line_and_within_the_last(tmp_path: Path) -> Non
     assert [epoch.exact for epoch in read_ledger(tmp_path)] == [True]
 
 
+def test_what_a_lost_node_recorded_last_is_derived(tmp_path: Path) -> None:
+    """Before, the steps that only the lost node's disk had recorded were incomplete."""
+    _written(tmp_path, 0, 0, range(1, 5))
+    lost = tmp_path / "start-00000-part-00001.jsonl"
+    lost.write_text("".join(lost.read_text().splitlines(keepends=True)[:3]))
+    assert read_ledger(tmp_path)[0].incomplete_steps == (3, 4)
+    of_lost = Ledger(tmp_path, generation=0, part=1, parts=2, resumed=0, samples=8, derived=True)
+    for step in range(2, 5):  # of which the second is recorded
+        of_lost.entering(step, 0, ((2 * step + 1) % 8,))
+    of_lost.close()
+    (epoch,) = read_ledger(tmp_path)
+    assert epoch.exact
+    assert epoch.derived == 2
+
+
 @pytest.mark.parametrize("full_from", [0, 100])
 def test_lines_wait_while_the_disk_is_full(tmp_path: Path, full_from: int) -> None:
     with at_most(full_from):

@@ -3,7 +3,8 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,17 +48,24 @@ class S3Server:
 
 @contextmanager
 def serving(
-    folder: Path, rate: str = "off", *, written_to: bool = False, hashed: bool = True
+    folder: Path,
+    rate: str = "off",
+    *,
+    written_to: bool = False,
+    hashed: bool = True,
+    address: str = "127.0.0.1",
+    prefix: Sequence[str] = (),
 ) -> Iterator[S3Server]:
     """Serve the sub-folders of a folder as buckets, on a port of the system's choice.
 
     It sends no faster than the rate, such as "20M" for 20 MiB/s. Unless it is `written_to`, it sees
     at once what others change in the folder; both together would keep it busy for seconds a file.
-    If it is not `hashed`, it need not read a file to list it.
+    If it is not `hashed`, it need not read a file to list it. It listens at the `address` of a
+    testbed's node if its command has that node's `prefix`.
     """
     rclone = Path(sys.executable).parent / "rclone"
     server = subprocess.Popen(
-        [rclone, "serve", "s3", "--config", "", "--addr", "127.0.0.1:0",
+        [*prefix, rclone, "serve", "s3", "--config", "", "--addr", f"{address}:0",
          "--dir-cache-time", "5m" if written_to else "0s", "--bwlimit", rate,
          "--etag-hash", "MD5" if hashed else "", "--auth-key", f"{_KEY},{_SECRET}", "-v", folder],
         stderr=subprocess.PIPE,
@@ -68,7 +76,10 @@ def serving(
         lines = []
         for line in server.stderr:
             lines.append(line)
-            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+            if found := re.search(rf"http://{re.escape(address)}:\d+", line):
+                # Once the pipe of its messages is full, it answers nothing more.
+                rest = threading.Thread(target=server.stderr.read, daemon=True)
+                rest.start()
                 yield S3Server(folder, found[0])
                 return
         raise RuntimeError(f"rclone did not start: {''.join(lines)}")

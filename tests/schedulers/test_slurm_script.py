@@ -81,6 +81,7 @@ def in_container(job: Job, **changes: object) -> Job:
         ("gpu", GPU.model_copy(update={"spares": 2}), Faults()),
         ("listened", LISTENED, Faults()),
         ("site", SITE, Faults()),
+        ("bucket", SITE.model_copy(update={"listeners": ("wandb",)}), Faults()),
         ("apptainer", in_container(GPU), Faults()),
         (
             "enroot",
@@ -98,7 +99,9 @@ def in_container(job: Job, **changes: object) -> Job:
 )
 def test_golden_script(name: str, job: Job, faults: Faults) -> None:
     """Renew: `PACELINE_RENEW=1 pytest tests/schedulers/test_slurm_script.py`; read the diff."""
-    written = SCHEDULER.script(job, Run(Path(f"/home/ann/runs/{job.name}-20260101-120000")), faults)
+    url = "s3://ann/gpt-20260101-120000" if name == "bucket" else None
+    folder = Path(f"/home/ann/runs/{job.name}-20260101-120000")
+    written = SCHEDULER.script(job, Run(folder, copied_from=url), faults)
     golden = GOLDEN / f"{name}.sbatch"
     if os.environ.get("PACELINE_RENEW"):
         golden.write_text(written)

@@ -3,6 +3,9 @@
 There is one file per generation and data-parallel rank. A worker records its samples before any
 worker can learn from them. A later generation invalidates the steps after the step from which it
 resumed. The remaining steps are the ones in the weights.
+
+Where nodes share no disk, a lost node's last lines may be lost with it. The survivors then derive
+them from the order of the data, in files that say so; a line that a worker wrote itself wins.
 """
 
 import json
@@ -24,6 +27,7 @@ from paceline.specs.owned_files import make_folder, open_owned
 
 _Kind = TypeVar("_Kind", bound=Spec)
 
+_DERIVED = "-derived"
 _MOST_LINE_BYTES = 64 << 20
 """Maximum size of a line: some million samples of a worker in one step."""
 
@@ -61,6 +65,8 @@ class _Step:
     """Number of workers whose samples are not recorded."""
     ids: list[int] = field(default_factory=list)
     made: int = 0
+    derived: int = 0
+    """Samples that another worker derived from the order of the data."""
 
 
 class Ledger:
@@ -80,8 +86,13 @@ class Ledger:
         resumed: int,
         samples: int,
         by: CountedBy = "index",
+        derived: bool = False,
+        publish: Callable[[Path], None] = lambda path: None,
     ) -> None:
-        self._path = folder / f"start-{generation:05d}-part-{part:05d}.jsonl"
+        """`derived`: another worker writes what this part's worker drew. `publish`: keep the file
+        elsewhere, too, when it is synced or closed."""
+        name = f"start-{generation:05d}-part-{part:05d}{_DERIVED if derived else ''}.jsonl"
+        self._path, self._publish = folder / name, publish
         self._file: IO[bytes] | None = None
         self._lines = WaitingLines()
         self._off = False
@@ -98,12 +109,14 @@ class Ledger:
             file = self._opened()
             self._lines.write_to(file)
             os.fsync(file.fileno())
+            self._publish(self._path)
 
         self._try(flush)
 
     def close(self) -> None:
         """Close the file after the last step."""
-        self._try(lambda: self._lines.write_to(self._opened()))
+        if self._file is None or not self._file.closed:
+            self.sync()
         if self._file is not None:
             self._file.close()
 
@@ -114,8 +127,8 @@ class Ledger:
     def _opened(self) -> IO[bytes]:
         if self._file is None:
             make_folder(self._path.parent, exist_ok=True)
+            self._path.unlink(missing_ok=True)  # of a generation that never began
             self._file = open_owned(self._path, "ab", buffering=0)
-            self._file.truncate(0)  # of a generation that never began
         return self._file
 
     def _try(self, write: Callable[[], None]) -> None:
@@ -152,6 +165,9 @@ class EpochRecord:
     """The meaning of the samples' numbers."""
     made: int = 0
     """Number of samples that the training made itself."""
+    derived: int = 0
+    """Number of samples that are known from the order of the data, because a node was lost with
+    its records."""
 
     @property
     def exact(self) -> bool:
@@ -164,7 +180,9 @@ def read_ledger(folder: Path) -> list[EpochRecord]:
     steps: dict[int, _Step] = {}
     samples = 0
     by: CountedBy = "index"
-    for path in sorted(folder.glob("start-*-part-*.jsonl")):
+    recorded: dict[str, set[int]] = {}
+    """Steps by the generation and part that they are recorded for."""
+    for path in sorted(folder.glob("start-*-part-*.jsonl"), key=_reading_order):
         lines = _lines(path)
         first = next(lines, None)
         if first is None:  # the worker was killed before it could write
@@ -178,14 +196,26 @@ def read_ledger(folder: Path) -> list[EpochRecord]:
             for number, step in steps.items()
             if number <= head.resumed or step.start == start
         }
+        name = path.stem.removesuffix(_DERIVED)
+        is_derived = path.stem.endswith(_DERIVED)
+        known = recorded.setdefault(name, set())
         for number, text in lines:
             line = _parsed(_Line, path, number, text)
+            if is_derived and line.step in known:
+                continue
+            known.add(line.step)
             step = steps.setdefault(line.step, _Step(start, line.epoch, head.parts))
             step.ids += line.ids
             step.made += line.made
+            step.derived += is_derived * (len(line.ids) + line.made)
             step.left -= 1
     epochs = sorted({step.epoch for step in steps.values()})
     return [_epoch(epoch, steps, samples, by) for epoch in epochs]
+
+
+def _reading_order(path: Path) -> tuple[str, bool, str]:
+    """Order files by their generation, and what was derived after what was recorded."""
+    return path.name.split("-part-")[0], path.stem.endswith(_DERIVED), path.name
 
 
 def _epoch(epoch: int, steps: dict[int, _Step], samples: int, by: CountedBy) -> EpochRecord:
@@ -201,6 +231,7 @@ def _epoch(epoch: int, steps: dict[int, _Step], samples: int, by: CountedBy) -> 
         incomplete_steps=tuple(sorted(number for number, step in own.items() if step.left)),
         by=by,
         made=sum(step.made for step in own.values()),
+        derived=sum(step.derived for step in own.values()),
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from paceline.cli.console import messages, print_json, say
-from paceline.jobs.user_messages import short_path
+from paceline.jobs.user_messages import short_place
 
 if TYPE_CHECKING:
     from paceline.schedulers.submission import SubmittedJob
@@ -42,7 +42,7 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
         if prediction is not None:
             say(prediction_sentence(prediction), unless=quiet)
         next_word = "resume" if state.status == "stopped" else "report"
-        say(f"next: paceline {next_word} {short_path(run.path)}", unless=quiet)
+        say(f"next: paceline {next_word} {short_place(run)}", unless=quiet)
     if state.status == "stopped":
         raise typer.Exit(STOPPED_EXIT_CODE)
 
@@ -58,7 +58,7 @@ def conclude_submitted(submitted: "SubmittedJob", *, wait: bool, json: bool, qui
         f"{f', partition {job.partition}' if job.partition else ''}",
         unless=quiet,
     )
-    say(f"run: {short_path(run.path)}", unless=quiet)
+    say(f"run: {short_place(run)}", unless=quiet)
     waiting = submitted.waiting
     if waiting:
         say(waiting.sentence(submitted.scheduler.title), unless=quiet)
@@ -68,10 +68,10 @@ def conclude_submitted(submitted: "SubmittedJob", *, wait: bool, json: bool, qui
     elif json:
         start = waiting.start.isoformat() if waiting and waiting.start else None
         reason = waiting.word if waiting else None
-        found = {"run": str(run.path), "job": submitted.id, "workers": job.workers}
+        found = {"run": run.place, "job": submitted.id, "workers": job.workers}
         print_json(found | {"waits_for": reason, "estimated_start": start})
     else:
-        say(f"next: paceline watch {short_path(run.path)}", unless=quiet)
+        say(f"next: paceline watch {short_place(run)}", unless=quiet)
 
 
 def conclude_sweep(jobs: "list[SubmittedJob]", *, wait: bool, json: bool, quiet: bool) -> None:
@@ -82,9 +82,9 @@ def conclude_sweep(jobs: "list[SubmittedJob]", *, wait: bool, json: bool, quiet:
 
     for each in jobs:
         words = " ".join(each.run.job.arguments)
-        say(f"job {each.id}: {short_path(each.run.path)}  {words}", unless=quiet)
+        say(f"job {each.id}: {short_place(each.run)}  {words}", unless=quiet)
     found: list[dict[str, Any]] = [
-        {"run": str(each.run.path), "job": each.id, "arguments": list(each.run.job.arguments)}
+        {"run": each.run.place, "job": each.id, "arguments": list(each.run.job.arguments)}
         for each in jobs
     ]
     failed = False
@@ -95,11 +95,11 @@ def conclude_sweep(jobs: "list[SubmittedJob]", *, wait: bool, json: bool, quiet:
         loss = "-" if result.final_loss is None else format(result.final_loss, ".6g")
         failed = failed or result.status == "failed"
         ended = f"{result.status}, {result.steps} steps, final loss {loss}"
-        say(f"{short_path(each.run.path)}: {ended}", unless=quiet or json)
+        say(f"{short_place(each.run)}: {ended}", unless=quiet or json)
     if json:
         print_json({"runs": found})
     else:
-        runs = " ".join(short_path(each.run.path) for each in jobs)
+        runs = " ".join(short_place(each.run) for each in jobs)
         say(f"next: paceline report {runs}", unless=quiet)
     if failed:
         raise typer.Exit(1)

@@ -9,6 +9,18 @@ import typer
 
 from paceline.jobs.user_messages import Messages
 
+
+def _refuse_url(directory: str) -> str:
+    if "://" in directory:
+        from paceline.specs import PacelineError
+
+        raise PacelineError(
+            f"--runs {directory} is a URL, but this command needs a directory",
+            fix="give a directory; `paceline run` and `paceline submit` can use an object store",
+        )
+    return directory
+
+
 JOB, OUTPUT = "Job", "Output"
 """Groups of options in `--help`."""
 
@@ -25,7 +37,20 @@ Train = Annotated[
 Runs = Annotated[
     str,
     typer.Option(
-        "--runs", metavar="DIR", rich_help_panel=JOB, help="Parent directory of the run folder."
+        "--runs",
+        metavar="DIR|URL",
+        rich_help_panel=JOB,
+        help="Parent directory of the run folder, or its URL in an object store (s3://…).",
+    ),
+]
+RunsDirectory = Annotated[
+    str,
+    typer.Option(
+        "--runs",
+        metavar="DIR",
+        rich_help_panel=JOB,
+        callback=_refuse_url,
+        help="Parent directory of the run folder.",
     ),
 ]
 RunName = Annotated[
@@ -85,7 +110,7 @@ NoCheck = Annotated[
     bool,
     typer.Option("--no-check", help="Start without checking that the training can be divided."),
 ]
-RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run folder.")]
+RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run folder, or its URL.")]
 
 
 def say(text: str, *, unless: bool = False) -> None:

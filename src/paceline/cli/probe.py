@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.console import Json, Port, Quiet, Runs, messages, print_json, say
+from paceline.cli.console import Json, Port, Quiet, RunsDirectory, messages, print_json, say
 from paceline.cli.options.cluster_options import (
     AssumeShared,
     Devices,
@@ -64,7 +64,7 @@ def probe(
     testbed: Testbed = None,
     site: Site = None,
     assume_shared: AssumeShared = False,
-    runs: Runs = "runs",
+    runs: RunsDirectory = "runs",
     port: Port = None,
     json: Json = False,
     quiet: Quiet = False,

@@ -1,6 +1,5 @@
 """`paceline resume` and `paceline ledger`: resume a run; check its sample ledger."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,7 +25,7 @@ from paceline.cli.options.layout_options import (
     given_layout,
 )
 from paceline.cli.options.site_defaults import Site
-from paceline.jobs.user_messages import short_path
+from paceline.jobs.user_messages import short_place
 
 
 def resume(
@@ -77,7 +76,7 @@ def resume(
     from paceline.schedulers.submission import SubmittedJob
 
     resumed = resume_run(
-        Path(run),
+        run,
         workers=workers,
         cluster=ClusterRequest(nodes=nodes, scheduler=scheduler, testbed=testbed),
         layout=given_layout(context),
@@ -101,15 +100,16 @@ def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
     from rich.table import Table
 
     from paceline.checkpoints.ledger import read_ledger
-    from paceline.specs import PacelineError, Run
+    from paceline.remote.places import run_to_read
+    from paceline.specs import PacelineError
 
-    folder = Run.open_to_read(Path(run))
-    if not folder.ledger.is_dir():
-        raise PacelineError(
-            f"{short_path(folder.path)} has no ledger: it was started without --ledger",
-            fix="start a run with `paceline run TRAIN --ledger`",
-        )
-    epochs = read_ledger(folder.ledger)
+    with run_to_read(run) as folder:
+        if not folder.ledger.is_dir():
+            raise PacelineError(
+                f"{short_place(folder)} has no ledger: it was started without --ledger",
+                fix="start a run with `paceline run TRAIN --ledger`",
+            )
+        epochs = read_ledger(folder.ledger)
     # The last epoch may be incomplete: still running, or cut off by the number of steps.
     whole = all(epoch.exact for epoch in epochs[:-1])
     torn = any(epoch.repeated or epoch.incomplete_steps for epoch in epochs)

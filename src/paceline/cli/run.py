@@ -1,6 +1,5 @@
 """`paceline run`: train on the devices of this machine."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -142,7 +141,7 @@ def run(
         layout=layout,
         saving=given_saving(save_every, checkpoints, ledger=ledger),
         name=name,
-        runs=Path(runs),
+        runs=runs,
         spares=spares,
         trace_steps=trace,
         limits=Limits(minutes=minutes_of(time) if time else None),

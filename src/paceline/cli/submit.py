@@ -188,7 +188,7 @@ def submit(
         layout=given_layout(context),
         saving=given_saving(save_every, checkpoints, ledger=ledger),
         name=name,
-        runs=Path(runs),
+        runs=runs,
         spares=spares,
         trace_steps=trace,
         limits=Limits(

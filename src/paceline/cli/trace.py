@@ -27,16 +27,18 @@ def trace(
     Example:  paceline trace runs/gpt-20260101-120000 -o trace.json.gz
     """
     from paceline.observe.traces.chrome_trace import join_traces, worker_traces
-    from paceline.specs import PacelineError, Run
+    from paceline.remote.places import run_to_read
+    from paceline.specs import PacelineError
 
     if not output.name.endswith((".json", ".json.gz")):
         raise PacelineError(
             f"-o {output} ends in neither .json.gz nor .json, by which viewers know a trace",
             fix=f"give -o {output}.json.gz",
         )
-    found = worker_traces(Run.open_to_read(Path(run)))
-    traced = [each.traced for each in found.values()]
-    join_traces(found, output)
+    with run_to_read(run) as folder:
+        found = worker_traces(folder)
+        traced = [each.traced for each in found.values()]
+        join_traces(found, output)
     if json:
         print_json(
             {

@@ -21,30 +21,36 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
     from paceline import report
     from paceline.cli.options.listener_options import follow
     from paceline.jobs.waiting_job import job_of, why_waiting
-    from paceline.specs import PacelineError, Run
+    from paceline.remote.mirror import followed
+    from paceline.remote.places import run_to_read
+    from paceline.specs import PacelineError
 
     if json and to:
         raise PacelineError(
             f"--json prints a run once, but --to {to[0]} follows it to its end",
             fix="leave one of them out",
         )
-    folder = Run.open_to_read(Path(run))
     if json:
-        print_json(report.ReportedRun.read(folder).to_dict())
+        with run_to_read(run) as folder:
+            print_json(report.ReportedRun.read(folder).to_dict())
         return
     try:
-        if to:
-            follow(folder, to, Console(quiet=quiet))
-        else:
-            report.watch(folder, Console(quiet=quiet), why_waiting=why_waiting(job_of(folder)))
+        with followed(run) as folder:
+            if to:
+                follow(folder, to, Console(quiet=quiet))
+            else:
+                waits = why_waiting(job_of(folder))
+                report.watch(folder, Console(quiet=quiet), why_waiting=waits)
     except KeyboardInterrupt:
         say("the run goes on; only the watching ended")
 
 
 def report(
     paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="PATH...", help="A run or study folder; several runs are compared."),
+        list[str],
+        typer.Argument(
+            metavar="PATH...", help="A run or study folder, or a run's URL; several are compared."
+        ),
     ],
     output: Annotated[
         Path | None,
@@ -75,13 +81,17 @@ def report(
 
     Example:  paceline report runs/gpt-20260101-120000 -o gpt.html
     """
+    from contextlib import ExitStack
+
+    from paceline.remote.places import folder_to_read
     from paceline.report.formats import write
 
-    found = _report_of(paths, cluster)
-    if json:
-        print_json(found.to_dict())
-        return
-    written = write(found, format, output)
+    with ExitStack() as opened:
+        found = _report_of([opened.enter_context(folder_to_read(path)) for path in paths], cluster)
+        if json:
+            print_json(found.to_dict())
+            return
+        written = write(found, format, output)
     say(f"report: {written}", unless=quiet)
     if open_page:
         typer.launch(written.absolute().as_uri())

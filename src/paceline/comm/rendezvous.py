@@ -1,11 +1,13 @@
 """Rendezvous: worker 0 listens and publishes its signed address in the run folder.
 
 The system chooses the port, so no other job can have taken it and nothing must be configured. The
-listener is bound only to the interface that the other workers reach.
+listener is bound only to the interface that the other workers reach. Where nodes share no folder,
+`PACELINE_LEADER` names worker 0's node and port instead.
 """
 
 import errno
 import json
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -24,6 +26,8 @@ from paceline.specs.owned_files import read_bounded, write_owned
 RENDEZVOUS_TIMEOUT_SECONDS = 300.0
 _CONNECTING_SECONDS, _TRY_SECONDS = 10.0, 0.5
 _POLL_SECONDS = 0.02
+LEADER_VARIABLE = "PACELINE_LEADER"
+"""Environment variable with `HOST:PORT` of worker 0, for nodes that share no folder."""
 _MOST_BYTES = 64 << 10
 """Maximum size of the secret and of a signed address, which have hundreds of bytes."""
 
@@ -51,12 +55,18 @@ def secret_of(run: Run) -> bytes:
 def join_rendezvous(run: Run, placement: Placement, port: int | None) -> Rendezvous:
     """Open the store on worker 0; connect to it on the other workers."""
     secret = secret_of(run)
+    leader = _named_leader()
     if placement.rank == 0:
+        port = leader[1] if leader else port
         interface = interfaces.outward() if placement.nodes > 1 else interfaces.loopback()
         store = hosted_store(interface, port)
         _announce(run, placement.generation, secret, interface.address, store.port)
         return Rendezvous(store, secret, interface)
-    address, port = _await_announcement(run, placement.generation, secret)
+    address, port = (
+        _await_listener(*leader)
+        if leader
+        else _await_announcement(run, placement.generation, secret)
+    )
     try:
         store = _store_at(address, port, RENDEZVOUS_TIMEOUT_SECONDS)
     except RuntimeError as error:
@@ -115,9 +125,9 @@ def announce_leader(run: Run, secret: bytes, generation: int, leader: Member) ->
 
 
 def found_leader(run: Run, secret: bytes) -> Member | None:
-    """Return the latest generation's leader; None if there is no generation yet."""
+    """Return the latest generation's leader; None if this start of the run has none yet."""
     newest = run.newest_generation
-    if newest is None:
+    if newest is None or newest < run.job.first_generation:
         return None
     text = read_bounded(run.rendezvous / f"leader-{newest}.json", _MOST_BYTES)
     said = _read_signed(text, secret, _leader_key(newest))
@@ -197,6 +207,37 @@ def _await_announcement(run: Run, generation: int, secret: bytes) -> tuple[str, 
             )
         time.sleep(_POLL_SECONDS)
     return _announced(read_bounded(path, _MOST_BYTES), generation, secret)
+
+
+def _named_leader() -> tuple[str, int] | None:
+    """Return the host and port that the environment gives of worker 0; None if it does not."""
+    named = os.environ.get(LEADER_VARIABLE)
+    if not named:
+        return None
+    host, _, port = named.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise PacelineError(
+            f"{LEADER_VARIABLE} is {named!r}, which names no host and port",
+            fix="write HOST:PORT, with the first node's name or address",
+        )
+    return host, int(port)
+
+
+def _await_listener(host: str, port: int) -> tuple[str, int]:
+    """Wait until worker 0 listens, and return its address and port; its name may be new, too."""
+    deadline = time.monotonic() + RENDEZVOUS_TIMEOUT_SECONDS
+    while True:
+        try:
+            with socket.create_connection((host, port), timeout=_CONNECTING_SECONDS) as found:
+                return str(found.getpeername()[0]), port
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RendezvousTimeout(
+                    f"worker 0 did not listen at {host}:{port} within"
+                    f" {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s: {error}",
+                    fix="check that the nodes reach that node, and that the port is open",
+                ) from None
+        time.sleep(_TRY_SECONDS)
 
 
 def _announced(text: bytes, generation: int, secret: bytes) -> tuple[str, int]:

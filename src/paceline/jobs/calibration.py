@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from paceline.jobs.user_messages import short_path
+from paceline.jobs.user_messages import short_place
 from paceline.launch.target import Target
 from paceline.plan.planner import FinishedRun
 from paceline.report import RunReader, RunState, summary
@@ -56,7 +56,7 @@ def finished_run(each: ReadRun) -> FinishedRun:
     figures = summary(state)
     if run.job.train is None or figures.median_step_seconds is None or figures.batch is None:
         raise PacelineError(
-            f"{short_path(run.path)} has no steps to calibrate with",
+            f"{short_place(run)} has no steps to calibrate with",
             fix="give runs that have trained for a while",
         )
     # The first step includes one-time work.

@@ -14,11 +14,14 @@ from paceline.jobs.training_check import check_training
 from paceline.jobs.user_messages import SILENT, Messages
 from paceline.jobs.waiting_job import why_waiting
 from paceline.observe.versions import write_versions
+from paceline.remote.mirror import mirrored
+from paceline.remote.object_store import is_url
+from paceline.remote.places import create_run
 from paceline.report import RunReader, watch
 from paceline.schedulers import submission
 from paceline.schedulers.scheduler import Scheduler
 from paceline.schedulers.submission import SubmittedJob, check_shared, fit_job
-from paceline.specs import Job, PacelineError, Plan, Run
+from paceline.specs import Job, PacelineError, Plan
 from paceline.testbed.scheduler_choice import choose_scheduler
 
 _POLL_SECONDS = 0.2
@@ -95,13 +98,13 @@ def submit_sweep(
 def _submitted(
     request: TrainingRequest, job: Job, plan: Plan, scheduler: Scheduler, messages: Messages
 ) -> SubmittedJob:
-    run = Run.create(request.runs, job, plan)
+    run = create_run(request.runs, job, plan)
     job = with_snapshot(run, job)
     run.write_job(job)
     if live := what_stays_live(run, job):
         messages.note(live)
     write_versions(run.versions_file, request.target.file)
-    with submitting(run) as lease:
+    with mirrored(run), submitting(run) as lease:
         return SubmittedJob.submit(run, scheduler, lease)
 
 
@@ -121,7 +124,9 @@ def _prepared(
     )
     devices = cluster.devices or planned.devices_per_node
     job = fit_job(wanted, scheduler, devices, messages.warn, dry_run=dry_run)
-    cluster.check_shared([request.target.file, request.runs.absolute().parent], scheduler)
+    if not is_url(request.runs):
+        parent = Path(request.runs).absolute().parent
+        cluster.check_shared([request.target.file, parent], scheduler)
     plan = request.chosen_plan(job.workers, job.workers)
     if cluster.check_here and not dry_run:
         check_training(request.target, plan.layout)
@@ -130,6 +135,11 @@ def _prepared(
 
 def wait_for(job: SubmittedJob, messages: Messages = SILENT) -> None:
     """Wait until a submitted run is over."""
+    with mirrored(job.run, whole=True):
+        _wait_for(job, messages)
+
+
+def _wait_for(job: SubmittedJob, messages: Messages) -> None:
     over = until_over(job)
     if messages.live:
         watch(job.run, Console(stderr=True), until=over, why_waiting=why_waiting(job))

@@ -1,6 +1,6 @@
 """The error of a run that failed."""
 
-from paceline.jobs.user_messages import short_path
+from paceline.jobs.user_messages import short_place
 from paceline.report import RunState, cause
 from paceline.specs import PacelineError, Run, RunFailed
 
@@ -13,7 +13,9 @@ def refuse_failed(run: Run, state: RunState) -> None:
     lines = [f"{reason.where} failed: {reason.message}" if reason else "the run failed"]
     if reason and "\n  -> " not in reason.message:
         lines += [f"  | {line}" for line in reason.log_lines]
-    failed = RunFailed("\n".join(lines), fix=f"the whole log is in {short_path(run.logs)}")
+    failed = RunFailed(
+        "\n".join(lines), fix=f"the whole log is in {short_place(run)}/{run.logs.name}"
+    )
     code = state.ended.exit_code if state.ended else None
     if code == PacelineError.exit_code and not state.step:  # a mistake, found before it trained
         failed.exit_code = PacelineError.exit_code

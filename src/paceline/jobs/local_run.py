@@ -9,12 +9,14 @@ from rich.console import Console
 from paceline.jobs.code_snapshot import with_snapshot
 from paceline.jobs.request import TrainingRequest
 from paceline.jobs.run_lease import lease_held
-from paceline.jobs.user_messages import SILENT, Messages, Receiver, short_path
+from paceline.jobs.user_messages import SILENT, Messages, Receiver, short_place
 from paceline.launch import room
 from paceline.launch.follower import following
 from paceline.launch.supervisor import LocalLaunch
 from paceline.lease.lease import Lease
 from paceline.observe.versions import write_versions
+from paceline.remote.mirror import mirrored
+from paceline.remote.places import create_run
 from paceline.report import watch
 from paceline.specs import FOLDER_GONE_EXIT_CODE, Run, RunFolderGone
 
@@ -32,9 +34,9 @@ def run_here(
     if warning := room.check_room(plan.layout.workers + request.spares, accelerators):
         messages.note(warning)
     job = request.job().model_copy(update={"devices_per_node": plan.layout.workers})
-    run = Run.create(request.runs, job, plan)
+    run = create_run(request.runs, job, plan)
     run.write_job(with_snapshot(run, job))
-    with lease_held(run) as lease:
+    with mirrored(run), lease_held(run) as lease:
         train_here(run, lease, messages)
     return run
 
@@ -49,7 +51,7 @@ def train_here(run: Run, lease: Lease, messages: Messages = SILENT) -> None:
     ):
         with suppress(OSError):  # the disk may be full
             write_versions(run.versions_file, run.job.train)  # while the workers load torch
-        messages.note(f"run: {short_path(run.path)}")
+        messages.note(f"run: {short_place(run)}")
 
         def over() -> bool:
             stop_if_asked()

@@ -25,8 +25,8 @@ class TrainingRequest:
     """Fields of the checkpoint settings that replace the plan's."""
     name: str | None = None
     """Name of the run; by default the target's."""
-    runs: Path = Path("runs")
-    """Parent directory of the run folder."""
+    runs: str | Path = Path("runs")
+    """Parent directory of the run folder, or its URL in an object store."""
     spares: int = 0
     trace_steps: int | None = None
     limits: Limits = field(default_factory=Limits)

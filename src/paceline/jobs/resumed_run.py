@@ -11,8 +11,10 @@ from paceline.jobs.code_snapshot import has_changed, with_snapshot
 from paceline.jobs.local_run import train_here
 from paceline.jobs.plan_choice import another_layout
 from paceline.jobs.run_lease import lease_held, submitting
-from paceline.jobs.user_messages import SILENT, Messages, short_path
+from paceline.jobs.user_messages import SILENT, Messages, short_place
 from paceline.launch import room
+from paceline.remote.mirror import mirrored
+from paceline.remote.places import open_run
 from paceline.report import RunReader, RunState
 from paceline.schedulers.submission import SubmittedJob, fit_job
 from paceline.specs import Job, PacelineError, Plan, Run
@@ -22,7 +24,7 @@ AS_BEFORE = ClusterRequest()
 
 
 def resume(
-    folder: Path,
+    place: str | Path,
     *,
     workers: int | None = None,
     cluster: ClusterRequest = AS_BEFORE,
@@ -37,7 +39,7 @@ def resume(
     `layout`: fields of the layout, `sync` and `faults` to change. `new_code`: run the user's code
     as it is now, instead of the copy that the run was started with.
     """
-    run = Run.open(folder, deep=True)
+    run = open_run(place, deep=True)
     _check_checkpoints_owned(run)
     state = RunReader(run).refresh()
     if workers is not None and cluster.nodes is not None:
@@ -48,7 +50,7 @@ def resume(
         )
     if state.status == "finished":
         raise PacelineError(
-            f"{short_path(run.path)} has {_end(state)}",
+            f"{short_place(run)} has {_end(state)}",
             fix="to train longer, start a new run with more steps or epochs",
         )
     job = run.job.model_copy(
@@ -59,14 +61,16 @@ def resume(
     )
     if not new_code and has_changed(run, job):
         messages.note(
-            f"{short_path(run.path)} goes on with the code that it was started with;"
+            f"{short_place(run)} goes on with the code that it was started with;"
             " --new-code takes your changes since"
         )
     if cluster.nodes is None and (workers is not None or not run.job_id_file.exists()):
         plan = another_layout(run.plan, workers, layout or {})
-        _resume_here(run, job, plan, messages, new_code=new_code)
+        with mirrored(run):
+            _resume_here(run, job, plan, messages, new_code=new_code)
         return run
-    return _resume_there(run, job, cluster, layout or {}, messages, new_code=new_code)
+    with mirrored(run):
+        return _resume_there(run, job, cluster, layout or {}, messages, new_code=new_code)
 
 
 def _end(state: RunState) -> str:

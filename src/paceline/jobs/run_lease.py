@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from paceline.lease.lease import Lease
+from paceline.lease.object_lease import lease_store_of
 from paceline.lease.record import JobHolder, this_process
-from paceline.lease.store import LeaseFolder
 from paceline.schedulers.living_trainer import living_trainer
 from paceline.schedulers.scheduler import SCHEDULERS, Scheduler
 from paceline.specs import Run
@@ -14,7 +14,7 @@ from paceline.testbed import client
 
 def take_lease(run: Run) -> Lease:
     """Take a run's lease for this process and renew it; refuse if its holder is alive."""
-    store = LeaseFolder(run.lease)
+    store = lease_store_of(run)
     lease = Lease.take(
         store,
         this_process(),

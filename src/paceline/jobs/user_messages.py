@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paceline.specs import Run
 
 Receiver = Callable[[str], None]
 
@@ -34,3 +38,8 @@ def short_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def short_place(run: "Run") -> str:
+    """Return a run's URL, or its folder's path as `short_path` does."""
+    return run.url or short_path(run.path)

@@ -2,7 +2,7 @@
 
 Each term is an entry of its own, created exclusively: of all that want the next term, one gets it.
 A holder rewrites only its own entry, so nothing ever needs to compare and swap. An object store
-can offer the same with conditional puts.
+offers the same with conditional puts (`object_lease`).
 """
 
 import os
@@ -99,9 +99,9 @@ class LeaseFolder:
         except NotOwned:
             raise
         except PacelineError as error:
-            raise _not_a_lease(path, error.problem) from None
+            raise not_a_lease(path, error.problem) from None
         if record.term != term:
-            raise _not_a_lease(path, f"it is of term {record.term}")
+            raise not_a_lease(path, f"it is of term {record.term}")
         return record
 
     def _file(self, term: int) -> Path:
@@ -111,7 +111,8 @@ class LeaseFolder:
         return self._folder / f"{term}.released"
 
 
-def _not_a_lease(path: Path, problem: str) -> PacelineError:
+def not_a_lease(path: Path | str, problem: str) -> PacelineError:
+    """Return the refusal of a lease's entry that Paceline did not write."""
     return PacelineError(
         f"{path} should name the process or job that trains the run, but Paceline did not write"
         f" it: {problem}",

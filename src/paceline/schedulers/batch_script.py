@@ -2,10 +2,12 @@
 
 `job.sh.jinja` is the common part of all schedulers' scripts. A scheduler's own template extends it:
 it sets `submit`, `launcher`, `restarts` and `node`, and fills the blocks `directives`, `start` and
-`requeue`.
+`requeue`. For runs in an object store it also sets `job_id` and `each_node`, which starts a command
+once on each node.
 """
 
 import shlex
+import zlib
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -47,6 +49,7 @@ def render(template: Path, job: Job, run: Run, faults: Faults, scheduler: Schedu
         umask=f"{private_umask(share=job.share):03o}",
         alive_seconds=BATCH_ALIVE_SECONDS,
         stopped_code=STOPPED_EXIT_CODE,
+        leader_port=job.port or _port_of(run.name),
     )
 
 
@@ -59,6 +62,11 @@ def _lines(words: list[str]) -> list[str]:
         else:
             lines.append(word)
     return lines
+
+
+def _port_of(name: str) -> int:
+    """Return a port below those that systems choose, likely another for another run."""
+    return 20_000 + zlib.crc32(name.encode()) % 10_000
 
 
 def _directive(option: str) -> str:

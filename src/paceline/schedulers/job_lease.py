@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 from paceline.lease.lease import Lease, LeaseHeld
+from paceline.lease.object_lease import lease_store_of
 from paceline.lease.record import JobHolder, LeaseRecord
-from paceline.lease.store import LeaseFolder, LeaseStore
+from paceline.lease.store import LeaseStore
 from paceline.schedulers.living_trainer import living_trainer
 from paceline.schedulers.scheduler import SCHEDULERS
 from paceline.schedulers.task_placement import current_job
@@ -36,7 +37,7 @@ def _term(run: Run) -> int:
     if found is None:
         raise PacelineError("this is no job's script", fix="submit it to its scheduler")
     scheduler, job_id = found
-    store, deadline = LeaseFolder(run.lease), time.monotonic() + _PATIENCE_SECONDS
+    store, deadline = lease_store_of(run), time.monotonic() + _PATIENCE_SECONDS
     while True:
         newest = store.newest()
         holder = JobHolder(scheduler=scheduler.name, job_id=job_id, testbed=_testbed(newest))

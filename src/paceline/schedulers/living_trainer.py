@@ -31,7 +31,7 @@ def living_trainer(
 
 def _local_refusal(run: Run, record: LeaseRecord, holder: LocalHolder) -> PacelineError:
     return PacelineError(
-        f"{run.path} is being trained by {holder} since {record.since}",
+        f"{run.place} is being trained by {holder} since {record.since}",
         fix=f"wait for it, or stop it: Ctrl-C, or `kill {holder.pid}` on {holder.host};"
         " `paceline watch` shows its progress",
     )
@@ -56,7 +56,7 @@ def _job_refusal(
         return None
     if script_lives(run):
         return PacelineError(
-            f"{run.path} is being trained by {holder} since {record.since}: its batch script sends"
+            f"{run.place} is being trained by {holder} since {record.since}: its batch script sends"
             " heartbeats",
             fix="wait for it, or end that job",
         )
@@ -64,7 +64,7 @@ def _job_refusal(
     if state is JobState.UNKNOWN or holder.testbed is not None:
         return None
     return PacelineError(
-        f"{run.path} was last given to {holder}, which may still run: {problem}",
+        f"{run.place} was last given to {holder}, which may still run: {problem}",
         fix="resume it on a machine where the scheduler answers; if you know that the job has"
         f" ended, delete {run.lease / f'{record.term}.toml'}",
     )

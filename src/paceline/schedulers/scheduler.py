@@ -106,6 +106,8 @@ class Scheduler(ABC):
     """Name in messages."""
     script_name: ClassVar[str]
     """The file name of the batch script in the run's folder."""
+    needs_shared_files: ClassVar[bool] = True
+    """Whether its nodes can only train a run in a folder that all of them share."""
 
     variables: ClassVar[tuple[str, ...]] = ()
     """Beginnings of the names of its variables, which tasks in containers need."""

@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from paceline.cluster.file_systems import LOCAL, MEMORY, file_system
 from paceline.lease.lease import Lease
 from paceline.lease.record import JobHolder
 from paceline.observe.event_writer import EventWriter
+from paceline.remote.object_store import is_url
+from paceline.remote.places import SECRET_VARIABLE, publish, scratch_folder
 from paceline.schedulers.scheduler import JobState, Scheduler, Waiting
 from paceline.schedulers.site import CommandFailed, Site, Unreachable
 from paceline.specs import Ended, Job, PacelineError, Plan, Run
@@ -63,9 +66,14 @@ def fit_job(
     return job.model_copy(update={"scheduler": scheduler.name})
 
 
-def preview(parent: Path, job: Job, plan: Plan, scheduler: Scheduler) -> str:
+def preview(parent: str | Path, job: Job, plan: Plan, scheduler: Scheduler) -> str:
     """Return the batch script that `submit` would write, without creating anything."""
-    return scheduler.script(job, Run(parent.absolute() / f"{job.name}-TIME"), plan.faults)
+    name = f"{job.name}-TIME"
+    if is_url(parent):
+        run = Run(scratch_folder() / "TOKEN" / name, copied_from=f"{parent}/{name}")
+    else:
+        run = Run(Path(parent).absolute() / name)
+    return scheduler.script(job, _on_nodes(run, scheduler), plan.faults)
 
 
 class SubmittedJob:
@@ -79,10 +87,12 @@ class SubmittedJob:
     def submit(cls, run: Run, scheduler: Scheduler, lease: Lease) -> "SubmittedJob":
         """Write the run's batch script into its folder, submit it and hand the lease over."""
         script = run.path / scheduler.script_name
-        write_owned(script, scheduler.script(run.job, run, run.plan.faults))
+        there = _on_nodes(run, scheduler)
+        write_owned(script, scheduler.script(run.job, there, run.plan.faults))
         # The scheduler appends to it, and would create it with the modes of the user's umask.
         open_owned(run.batch_log, "a").close()
-        job_id = scheduler.submit(script)
+        publish(run)
+        job_id = _with_secret(run, scheduler).submit(script)
         write_owned(run.job_id_file, job_id)
         lease.hand_over(
             JobHolder(scheduler=scheduler.name, testbed=scheduler.site.testbed, job_id=job_id)
@@ -147,6 +157,30 @@ class SubmittedJob:
                 exit_code=0 if state is JobState.COMPLETED else 1,
             )
         )
+
+
+def _on_nodes(run: Run, scheduler: Scheduler) -> Run:
+    """Return the run as the nodes have it: the same folder, or copies on their own disks."""
+    if run.url is None:
+        return run
+    if scheduler.needs_shared_files:
+        raise PacelineError(
+            f"{run.url} is in an object store, but Paceline does not know how to train such a run"
+            f" with {scheduler.title}",
+            fix="give a folder that all nodes share with --runs DIR",
+        )
+    here = run.path.parent
+    return Run(here.with_name(f"{here.name}-node") / run.name, copied_from=run.url)
+
+
+def _with_secret(run: Run, scheduler: Scheduler) -> Scheduler:
+    """Return the scheduler that hands the run's secret to a job that cannot read its folder."""
+    if run.url is None:
+        return scheduler
+    secret = {SECRET_VARIABLE: run.secret_file.read_text()}
+    return scheduler.at(
+        replace(scheduler.site, environment=dict(scheduler.site.environment) | secret)
+    )
 
 
 def _job_id(run: Run) -> str:

@@ -74,7 +74,7 @@ def _nodes(asked: testbed_spec.TestbedSpec, state: StateFolder) -> dict[str, Nod
     names = testbed_spec.node_names(asked.nodes)
     shares = testbed_spec.cores_of_nodes(asked.nodes, sorted(os.sched_getaffinity(0)))
     return {
-        name: Node(name, cores, Link(rate, delay), state)
+        name: Node(name, cores, Link(rate, delay), state, asked.scratch)
         for name, cores in zip(names, shares, strict=True)
     }
 

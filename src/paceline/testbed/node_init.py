@@ -1,4 +1,4 @@
-"""The first process of a node: sets host name, address and a private /dev/shm, and runs slurmd.
+"""The first process of a node: sets host name, address and private folders, and runs slurmd.
 
 It is started by path with a bare interpreter and imports nothing of Paceline, because sixteen of
 them must start fast on two cores. It prints "ready" when its namespaces exist, waits for a line
@@ -16,11 +16,14 @@ _COMMAND_SECONDS = 15
 _LARGEST_TCP_BUFFER_BYTES = 64 * 2**20
 
 
-def main(name: str, address_with_prefix: str, log: str, slurmd_arguments: list[str]) -> None:
+def main(
+    name: str, address_with_prefix: str, log: str, scratch: str, slurmd_arguments: list[str]
+) -> None:
     """Run the node until slurmd ends."""
     socket.sethostname(name)
     tune_network()
-    _give_own_shared_memory()
+    for folder in ("/dev/shm", *filter(None, [scratch])):  # noqa: S108
+        _give_own_folder(folder)
     print("ready", flush=True)
     if not sys.stdin.readline():
         return  # the holder ended, or gave up on this node
@@ -74,8 +77,9 @@ def reap_until_exit_of(process_id: int) -> None:
         ended, _ = os.wait()
 
 
-def _give_own_shared_memory() -> None:
-    command = ["mount", "-t", "tmpfs", "-o", "mode=1777", "shm", "/dev/shm"]  # noqa: S108
+def _give_own_folder(folder: str) -> None:
+    mode = "1777" if folder == "/dev/shm" else "0700"  # noqa: S108
+    command = ["mount", "-t", "tmpfs", "-o", f"mode={mode}", "own", folder]
     subprocess.run(command, check=True, timeout=_COMMAND_SECONDS)
 
 
@@ -95,4 +99,4 @@ def _ip(*arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])

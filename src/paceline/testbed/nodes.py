@@ -20,11 +20,18 @@ _ENDING_SECONDS = 10.0
 class Node:
     """A node of the testbed, running or stopped."""
 
-    def __init__(self, name: str, cores: list[int], link: Link, state: StateFolder) -> None:
+    def __init__(
+        self,
+        name: str,
+        cores: list[int],
+        link: Link,
+        state: StateFolder,
+        scratch: str | None = None,
+    ) -> None:
         self.name = name
         self.cores = cores
         self.link = link
-        self._state = state
+        self._state, self._scratch = state, scratch
         self._process: subprocess.Popen[str] | None = None
         self._cable: Cable | None = None
 
@@ -55,7 +62,8 @@ class Node:
         first_process = [sys.executable, "-I", "-S", str(Path(node_init.__file__))]
         address = f"{node_address(self.name)}/{PREFIX_LENGTH}"
         # -b tells slurmctld that the node rebooted and its jobs are gone.
-        arguments = [self.name, address, str(self._state.log(self.name)), "-b"]
+        arguments = [self.name, address, str(self._state.log(self.name))]
+        arguments += [self._scratch or "", "-b"]
         self._process = subprocess.Popen(
             [*share, *unshare, *first_process, *arguments],
             stdin=subprocess.PIPE,

@@ -25,6 +25,7 @@ class TestbedSpec:
 
     `link`: rate such as "1gbit"; default: not limited. `delay`: time such as "20ms" that each link
     adds in each direction. `accounting`: whether Slurm has accounts and QOS with limits.
+    `scratch`: an existing folder in whose place each node has an empty one of its own.
     """
 
     __test__ = False  # pytest collects every class named Test… as a test
@@ -34,6 +35,7 @@ class TestbedSpec:
     link: str | None = None
     delay: str | None = None
     accounting: bool = False
+    scratch: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)

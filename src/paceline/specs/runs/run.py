@@ -22,6 +22,8 @@ class Run:
     path: Path
     own: bool = False
     """Whether to refuse a plan and a job that another user owns or can write: they are followed."""
+    copied_from: str | None = None
+    """URL of which another machine's folder at this path will be a copy; None: see `url_file`."""
 
     @property
     def name(self) -> str:
@@ -138,10 +140,31 @@ class Run:
         return self.logs / "listeners.log"
 
     @property
+    def url_file(self) -> Path:
+        """Exists if this folder is a machine's copy of a run in an object store: the run's URL."""
+        return self.path / "object-store"
+
+    @property
+    def url(self) -> str | None:
+        """URL of the run in an object store, of which this folder is a copy; None: a folder."""
+        try:
+            return self.copied_from or self.url_file.read_text()
+        except FileNotFoundError:
+            return None
+
+    @property
+    def place(self) -> str:
+        """Path or URL of the run, as commands take it."""
+        return self.url or str(self.path)
+
+    @property
     def checkpoint_place(self) -> str:
         """Path or URL of the run's checkpoints, in its own folder or where the plan says."""
         folder = self.plan.saving.folder
-        return f"{folder}/{self.name}" if folder else str(self.checkpoints)
+        if folder:
+            return f"{folder}/{self.name}"
+        url = self.url
+        return f"{url}/checkpoints" if url else str(self.checkpoints)
 
     @property
     def plan(self) -> Plan:

@@ -2,11 +2,11 @@
 
 import sys
 import time
+from collections.abc import Iterable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from paceline.checkpoints.ledger import Ledger
 from paceline.checkpoints.manifest import Manifest
 from paceline.checkpoints.saver import Cost, Saver
 from paceline.checkpoints.storage_place import opened
@@ -32,7 +32,8 @@ from paceline.specs.owned_files import write_owned
 from paceline.train.elastic.agent import ElasticAgent
 from paceline.train.elastic.kept_equality import check_kept_equal
 from paceline.train.elastic.peer_copies import PeerCopies
-from paceline.train.elastic.snapshot import check_same_data, counted_by, data_identity, snapshot_of
+from paceline.train.elastic.sample_record import SampleRecord
+from paceline.train.elastic.snapshot import check_same_data, data_identity, snapshot_of
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.stepper import Stepper
 from paceline.user.pretrained import Pretrained
@@ -61,7 +62,7 @@ class Checkpointing:
         self._storage = opened(run.checkpoint_place, share=self.share)
         self._check_lease = fence_of(run)
         self._saver = self._new_saver()
-        self._ledger: Ledger | None = None
+        self._samples = SampleRecord(run, training) if saving.ledger else None
         self._saved_at = time.monotonic()
         self._restored_step = 0
         """The step of the checkpoint that this start of the run restored."""
@@ -82,10 +83,8 @@ class Checkpointing:
 
     def before_step(self, stepper: Stepper, step: int, batch: Batch) -> None:
         """Write a step's samples to the ledger, before any weight can depend on them."""
-        if self._ledger is not None:
-            epoch = stepper.batches.epoch(step - 1)
-            made = batch.samples if self._training.data is None else 0
-            self._ledger.entering(step, epoch, batch.ids, made)
+        if self._samples is not None:
+            self._samples.entering(stepper, step, batch)
 
     def after_step(self, stepper: Stepper, step: int) -> None:
         """Save or copy the state if it is due after this step."""
@@ -118,8 +117,8 @@ class Checkpointing:
             if progress.steps in (self._restored_step, self._started_step):
                 return
             check_kept_equal(stepper.state().kept, self._groups)
-            if self._ledger is not None:
-                self._ledger.sync()
+            if self._samples is not None:
+                self._samples.sync(progress.steps)
             state = stepper.state()
             self._saver.save(snapshot_of(state, progress, self._data, self.metrics, check))
             self._started_step, self._saved_at = progress.steps, time.monotonic()
@@ -181,9 +180,10 @@ class Checkpointing:
         done = self.restore_checkpoint(stepper)
         return done, "checkpoint" if done else "beginning"
 
-    def begin(self, stepper: Stepper, done: int) -> None:
-        """Begin a generation, which continues after step `done`."""
-        self._open_ledger(stepper)
+    def begin(self, stepper: Stepper, done: int, lost: Iterable[int] = ()) -> None:
+        """Begin a generation, which continues after step `done`; `lost`: ranks before it."""
+        if self._samples is not None:
+            self._samples.begin(stepper, self._placement, lost)
         agent = self._agent
         if self._copies and agent and agent.roster:
             self._copies.begin(agent.roster, agent.name, done, regrouped=agent.regrouped)
@@ -209,8 +209,8 @@ class Checkpointing:
         self._saver.wait()
         started = self._started_step
         complete = self._all_agree(started is not None and self._saver.last == started)
-        if self._ledger is not None:
-            self._ledger.close()
+        if self._samples is not None:
+            self._samples.close()
         requeue = complete and stopped and (self._telemetry.progress.requeue or preempted)
         if self._placement.rank == 0:
             self._request_requeue(requeue)
@@ -254,23 +254,6 @@ class Checkpointing:
         """Return the step of the newest checkpoint, damaged or not, the same on all workers."""
         found = [0, *self._storage.steps()][-1] if self._placement.rank == 0 else 0
         return int(self._groups.summed(found))
-
-    def _open_ledger(self, stepper: Stepper) -> None:
-        """Open the sample ledger if the plan has one; one worker per local batch writes it."""
-        if self._ledger is not None:
-            self._ledger.close()
-            self._ledger = None
-        position, batches = stepper.layout.position(self._placement.rank), stepper.batches
-        if self._settings.ledger and position.stage == position.slice == 0:
-            self._ledger = Ledger(
-                self._run.ledger,
-                generation=self._placement.generation,
-                part=batches.rank,
-                parts=batches.workers,
-                resumed=batches.first_step,
-                samples=0 if self._training.data is None else batches.order.samples,
-                by=counted_by(self._training),
-            )
 
     def _new_saver(self) -> Saver:
         return Saver(

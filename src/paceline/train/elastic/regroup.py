@@ -168,7 +168,7 @@ class Regroup:
             assert layout is not None
             try:
                 with self._groups.health.communicating():
-                    restored = self._restore(layout, begin)
+                    restored = self._restore(layout, begin, before)
             except CommunicationError as error:
                 is_stuck = is_stuck + 1 if begin.roster.names == tried else 1
                 if is_stuck == _MAX_FRUITLESS:
@@ -193,7 +193,7 @@ class Regroup:
             self._groups.health.forget_updates()
             self._whole = settled.updates
 
-    def _restore(self, layout: Layout, begin: Begin) -> _Restored:
+    def _restore(self, layout: Layout, begin: Begin, before: Roster | None) -> _Restored:
         training = begin.roster.names[: begin.roster.training]
         updates = [int(begin.facts[name]["updates"]) for name in training]
         newest = max(updates)
@@ -223,7 +223,8 @@ class Regroup:
             self._telemetry.regrouped(best, stepper.batches, done)
             if self._telemetry.validator is not None:
                 self._telemetry.validator.agree(reports)
-        checkpointing.begin(stepper, done)
+        lost = [before.rank(name) for name in begin.lost] if before else []
+        checkpointing.begin(stepper, done, [rank for rank in lost if rank is not None])
         return _Restored(stepper, done, max(0, reached - done), source)
 
     def _standing(self, layout: Layout) -> Stepper:

@@ -64,6 +64,7 @@ class Slurm(Scheduler):
     script_name: ClassVar[str] = "job.sbatch"
     variables: ClassVar[tuple[str, ...]] = ("SLURM",)
     runs_containers: ClassVar[bool] = True
+    needs_shared_files: ClassVar[bool] = False
 
     @property
     def controller(self) -> Controller:
