@@ -120,6 +120,7 @@ def test_the_record_has_commit_and_diff(project: Path) -> None:
     assert not copy.is_symlink()
     assert (copy.parent / "data").is_symlink()
     assert (copy.parent / "secrets.yaml").is_symlink()
+    assert not (copy.parent / "runs").exists()  # it holds the run, so a link would be a circle
     assert not has_changed(run, job)
     (project / "model" / "layers.py").write_text("WIDTH = 2\n")
     assert has_changed(run, job)

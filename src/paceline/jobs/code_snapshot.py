@@ -86,6 +86,8 @@ def _build(folder: Path, top: Path, source: Path, found: CodeFiles) -> None:
                 continue
             if entry.name.startswith(".") and not entry.is_relative_to(source):
                 continue
+            if folder.is_relative_to(entry):  # programs that follow links would go in circles
+                continue
             links += 1
             if links > _MOST_LINKS:
                 break
