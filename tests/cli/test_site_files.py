@@ -46,17 +46,22 @@ def refused(home: Path, *words: str) -> str:
 
 
 def test_later_files_and_the_command_line_win(home: Path) -> None:
-    site(home, '[options]\naccount = "staff"\nqos = "long"\nruns = "$SCRATCH/runs"\n')
+    site(
+        home,
+        '[options]\naccount = "staff"\nqos = "long"\nruns = "$SCRATCH/runs"\n'
+        'setup = ["cd $SCRATCH"]\n',
+    )
     site(home, '[options]\naccount = "mine"\n[options.submit]\nnodes = 3\n', users=True)
     written, said = script(home)
     assert "--account=mine" in written
     assert "--qos=long" in written
     assert "--nodes=3" in written
     assert str(home / "scratch" / "runs") in written
-    assert "site.toml sets --account --qos --runs" in said
+    assert "\ncd $SCRATCH\n" in written
+    assert "site.toml sets --account --qos --runs --setup" in said
     written, said = script(home, "--account", "today", "--qos", "short")
     assert "--account=today" in written
-    assert "site.toml sets --runs" in said
+    assert "site.toml sets --runs --setup" in said
     extra = home / "extra.toml"
     extra.write_text('[options]\naccount = "extra"\n')
     extra.chmod(0o600)

@@ -1,6 +1,7 @@
 """Defaults of a command's options from the site's files."""
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,8 +25,8 @@ Site = Annotated[
         f" ({SYSTEM_FILE}, {HERE}, ~/.config/paceline/{HERE}).",
     ),
 ]
-_PATHS = ("DIR", "FILE")
-"""Metavars of options that name files."""
+_PATH = re.compile("DIR|FILE|FOLDER")
+"""Part of the metavars of options that name files or folders."""
 
 
 def site_defaults(context: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
@@ -104,9 +105,12 @@ def _filled(parameter: Any, value: Any, file: Path) -> Any:
     """Return an option's value; in names of files, variables are filled in."""
     from paceline.specs import PacelineError
 
-    if parameter.metavar not in _PATHS or not isinstance(value, str):
+    if isinstance(value, list):
+        return [_filled(parameter, each, file) for each in value]
+    if not isinstance(value, str) or not _PATH.search(parameter.metavar or ""):
         return value
-    path = str(Path(os.path.expandvars(value)).expanduser())
+    path = os.path.expandvars(value)
+    path = str(Path(path).expanduser()) if path.startswith("~") else path  # it may be a URL
     if "$" in path:
         raise PacelineError(
             f"{file}: {parameter.name} is {path}, but that variable is not set",
