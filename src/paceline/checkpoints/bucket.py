@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from paceline.checkpoints.manifest import MANIFEST, SEAL, digest_of
 from paceline.checkpoints.storage import Damaged, Draft, checked_size, step_name, steps_among
-from paceline.specs import PacelineError
+from paceline.remote.object_store import file_system_at
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -25,16 +25,7 @@ class Bucket:
     """Checkpoints in an object store, through fsspec, which is configured by the environment."""
 
     def __init__(self, url: str) -> None:
-        try:
-            from fsspec.core import url_to_fs  # noqa: PLC0415 -- most runs start without it
-
-            self._files, path = url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise PacelineError(
-                f"checkpoints were to go to {url}, but: {error}",
-                fix="install what opens such URLs (`pip install paceline[s3]` for s3://)",
-            ) from None
-        self._path = path.rstrip("/")
+        self._files, self._path = file_system_at(url, f"checkpoints were to go to {url}")
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, oldest first."""

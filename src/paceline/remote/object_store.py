@@ -5,9 +5,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.specs.errors import PacelineError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 
 @dataclass(frozen=True)
@@ -22,17 +25,8 @@ class ObjectStore:
     """The objects under one URL. Every failure of the store is an `OSError`."""
 
     def __init__(self, url: str) -> None:
-        try:
-            from fsspec.core import url_to_fs  # noqa: PLC0415 -- most commands start without it
-
-            self._files, path = url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise PacelineError(
-                f"the run's files were to be in {url}, but: {error}",
-                fix="install what opens such URLs (`pip install paceline[s3]` for s3://)",
-            ) from None
         self.url = url.rstrip("/")
-        self._root = path.rstrip("/")
+        self._files, self._root = file_system_at(url, f"the run's files were to be in {url}")
 
     def top(self) -> tuple[dict[str, StoredObject], list[str]]:
         """Return the objects that are in no folder, by name, and the names of the folders."""
@@ -108,6 +102,20 @@ class ObjectStore:
         return {
             name: StoredObject(int(about["size"]), _stamp(about)) for name, about in named.items()
         }
+
+
+def file_system_at(url: str, purpose: str) -> "tuple[AbstractFileSystem, str]":
+    """Return the file system of a URL, and the path in it; `purpose` begins the error message."""
+    try:
+        from fsspec.core import url_to_fs  # noqa: PLC0415 -- most commands start without it
+
+        files, path = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise PacelineError(
+            f"{purpose}, but: {error}",
+            fix="install what opens such URLs (`pip install paceline[s3]` for s3://)",
+        ) from None
+    return files, path.rstrip("/")
 
 
 def is_url(place: str | Path) -> bool:
