@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.options.site_defaults import read_site, site_paths
+from paceline.cli.options.site_defaults import site_prices
 
 if TYPE_CHECKING:
     from paceline.specs import Prices
@@ -24,10 +24,7 @@ def given_prices(context: typer.Context) -> "Prices | None":
     """Return the prices that the user gave, else those of the site's files; None: the cluster's."""
     from paceline.specs import Prices
 
-    prices: Prices | None = None
-    for file in site_paths(context.params["site"], None):
-        prices = read_site(file).prices or prices
-    price = context.params["price"]
+    prices, price = site_prices(context), context.params["price"]
     if price is None:
         return prices
     if prices is None:

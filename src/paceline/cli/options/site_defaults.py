@@ -11,6 +11,7 @@ import typer
 from paceline.cli.console import say
 
 if TYPE_CHECKING:
+    from paceline.specs import Prices
     from paceline.specs.site_file import SiteFile
 
 SYSTEM_FILE = Path("/etc/paceline/site.toml")
@@ -25,6 +26,7 @@ Site = Annotated[
         f" ({SYSTEM_FILE}, {HERE}, ~/.config/paceline/{HERE}).",
     ),
 ]
+_PRICES = "paceline.site_prices"
 _PATH = re.compile("DIR|FILE|FOLDER")
 """Part of the metavars of options that name files or folders."""
 
@@ -36,15 +38,23 @@ def site_defaults(context: typer.Context, given: dict[str, Any]) -> dict[str, An
     other options a file sets.
     """
     defaults: dict[str, Any] = {}
-    for file in site_paths(given.get("site"), given.get("testbed")):
-        found = _of_command(context, file, read_site(file))
+    for file in _paths(given.get("site"), given.get("testbed")):
+        site = read_site(file)
+        context.meta[_PRICES] = site.prices or site_prices(context)
+        found = _of_command(context, file, site)
         defaults |= found
         shown = " ".join(f"--{key.replace('_', '-')}" for key in found if key not in given)
         say(f"{file} sets {shown}", unless=not shown or bool({"quiet", "json"} & given.keys()))
     return defaults
 
 
-def site_paths(site: str | Path | None, testbed: str | None) -> list[Path]:
+def site_prices(context: typer.Context) -> "Prices | None":
+    """Return the prices of the site files that apply to a command."""
+    prices: Prices | None = context.meta.get(_PRICES)
+    return prices
+
+
+def _paths(site: str | Path | None, testbed: str | None) -> list[Path]:
     """Return the site files that apply, the strongest last.
 
     A testbed is another cluster than the one around it: there, only a file that is given counts.
