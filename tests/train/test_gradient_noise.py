@@ -109,6 +109,26 @@ CASES = [
     pytest.param(
         Layout(replicas=2, shards=2), [6] * 4, id="2 x 2 shards", marks=pytest.mark.nightly
     ),
+    # Shards of slices and of stages were not measured.
+    pytest.param(Layout(shards=2, tensor=2), [12] * 2, id="2 shards x 2 slices"),
+    pytest.param(
+        Layout(shards=2, pipeline=2, micro_batch=6),
+        [12] * 2,
+        id="2 shards x 2 stages",
+        marks=pytest.mark.nightly,
+    ),
+    pytest.param(
+        Layout(shards=2, tensor=2, pipeline=2, micro_batch=6),
+        [12] * 2,
+        id="2 shards x 2 slices x 2 stages",
+        marks=pytest.mark.nightly,
+    ),
+    pytest.param(
+        Layout(pipeline=2, tensor=2, micro_batch=6),
+        [6] * 4,
+        id="2 stages x 2 slices",
+        marks=pytest.mark.nightly,
+    ),
     pytest.param(
         Layout(pipeline=2, replicas=2, micro_batch=6),
         [6] * 4,

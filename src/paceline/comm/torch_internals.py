@@ -258,6 +258,12 @@ def fsdp_parameters(model: nn.Module) -> Iterator[Any]:
                 yield from group.fsdp_params
 
 
+def sharded_together(module: Any) -> list[nn.Parameter]:
+    """Return the parameters that FSDP2 reduces together for a module, in their order."""
+    groups = module._get_fsdp_state()._fsdp_param_groups
+    return [each.sharded_param for group in groups for each in group.fsdp_params]
+
+
 def unsharded_gradients(parameter: Any) -> Iterator[torch.Tensor]:
     """Yield the gradients of an FSDP2 parameter that are not yet reduced."""
     unsharded = getattr(parameter, "_unsharded_param", None)

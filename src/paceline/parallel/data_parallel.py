@@ -13,10 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.comm.collectives import all_gather, reduce_scatter
 from paceline.comm.dtensor import is_sharded
 from paceline.comm.groups import Groups
+from paceline.comm.torch_internals import sharded_together
 from paceline.parallel.branches import blocks_outside_branches
 from paceline.parallel.forward_trace import is_layer
 from paceline.parallel.parallel_model import DTYPES
-from paceline.parallel.step.part_norms import ScatteredNorms
+from paceline.parallel.step.part_norms import Columns, ScatteredNorms
 from paceline.parallel.step.step_clock import Clock
 from paceline.specs import Layout, PacelineError
 from paceline.specs.units import first_few
@@ -56,8 +57,8 @@ def sharded(
     *,
     join: bool,
     accumulates: bool,
+    norms: ScatteredNorms,
     branches: Collection[str] = (),
-    norms: ScatteredNorms | None = None,
 ) -> nn.Module:
     """Shard weights, gradients and optimizer state block by block with FSDP2, in place.
 
@@ -100,13 +101,11 @@ def sharded(
             if isinstance(module, nn.Embedding):
                 module.register_forward_hook(_in_fp32)
     waits_here = groups.device.type == "cpu"
-    scattering = _Scattering(
-        clock if waits_here else Clock(),
-        ExitStack() if waits_here and mesh.ndim > 1 else None,
-        norms,
-    )
+    until_summed = ExitStack() if waits_here and mesh.ndim > 1 else None
     for module in model.modules():
         if isinstance(module, FSDPModule):
+            columns = norms.columns(sharded_together(module), layout.shards)
+            scattering = _Scattering(clock if waits_here else Clock(), until_summed, norms, columns)
             module.set_custom_reduce_scatter(scattering)  # type: ignore[arg-type]
             if waits_here:
                 module.set_custom_all_gather(_Gathering(clock))  # type: ignore[arg-type]
@@ -171,7 +170,8 @@ class _Gathering(_TimedCollective):
 class _Scattering(_TimedCollective):
     until_summed: ExitStack | None
     """With replicas: a timer that stops once FSDP2 has all-reduced over them, right afterwards."""
-    norms: ScatteredNorms | None
+    norms: ScatteredNorms
+    columns: Columns
 
     def __call__(
         self,
@@ -181,8 +181,7 @@ class _Scattering(_TimedCollective):
         op: Any,
         async_op: bool = False,
     ) -> "dist.Work | None":
-        if self.norms is not None:
-            self.norms.see(input_tensor)
+        self.norms.see(input_tensor, group.size(), self.columns)
         with self.clock.during("communication"):
             work: dist.Work | None = reduce_scatter(
                 output_tensor, input_tensor, op, group, async_op

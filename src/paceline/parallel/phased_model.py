@@ -131,7 +131,13 @@ class PhasedModel(WholeModel):
             )
         if layout.shards > 1:
             root = sharded(
-                root, layout, self._groups, self._clock, join=True, accumulates=self._accumulates
+                root,
+                layout,
+                self._groups,
+                self._clock,
+                join=True,
+                accumulates=self._accumulates,
+                norms=self._scattered,
             )
         self._computing = dict.fromkeys(self._phases, root)
 

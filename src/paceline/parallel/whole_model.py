@@ -49,7 +49,7 @@ class WholeModel:
         self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
         self._branches: ShardedBranches | None = None
-        self._scattered = ScatteredNorms()
+        self._scattered = ScatteredNorms(self._counted)
         self._awaited: list[nn.Parameter] = []
         """The parameters whose gradients DDP waits for; none if it looks for unused ones."""
         self._spread()
@@ -173,16 +173,13 @@ class WholeModel:
         return [checked_loss(each(output, part.target)) for each in measures]
 
     def part_norms(self) -> PartNorms | None:
-        """Return what sees the gradients of a batch's parts inside its block.
+        """Return what sees the gradients of a batch's parts inside its block."""
+        return self._scattered if self._layout.shards > 1 else NormsByBackward(self._counted())
 
-        None for shards of slices: a block's gradients mix those that other slices have, too.
-        """
-        if self._layout.shards > 1:
-            return self._scattered if self._layout.tensor == 1 else None
+    def _counted(self) -> list[nn.Parameter]:
         is_sliced = self._sliced.is_sliced if self._sliced else None
-        return NormsByBackward(
-            counted(self.model.named_parameters(), self._layout, self._groups, is_sliced=is_sliced)
-        )
+        named = self.model.named_parameters()
+        return counted(named, self._layout, self._groups, is_sliced=is_sliced)
 
     def squared_norm(self) -> torch.Tensor:
         """Return the squared gradient norm over all parameters of the model."""

@@ -33,7 +33,7 @@ from paceline.parallel.parallel_model import (
 )
 from paceline.parallel.pipeline.stages import Cut, Stage, let_go
 from paceline.parallel.step.model_calls import call, checked_loss
-from paceline.parallel.step.part_norms import NormsByBackward, PartNorms
+from paceline.parallel.step.part_norms import NormsByBackward, PartNorms, ScatteredNorms
 from paceline.parallel.weight_extent import extent
 from paceline.user.training import Measure
 
@@ -66,6 +66,7 @@ class PipelinedModel:
         self.data_group, self._sync = setting.data_group, setting.sync
         self._clock, self.trial = setting.clock, setting.trial
         self._sliced = next(iter(built.values())).sliced
+        self._scattered = ScatteredNorms(self._counted)
         self._schedules: dict[tuple[int, int], Any] = {}
         self._alias = aliases(self.model)
         for number, stage in stages.items():
@@ -80,6 +81,7 @@ class PipelinedModel:
                     self._clock,
                     join=self._sync.by_engine,
                     accumulates=setting.micro_batches > 1,
+                    norms=self._scattered,
                 )
                 if self._layout.shards > 1
                 else stage
@@ -166,12 +168,13 @@ class PipelinedModel:
 
     def part_norms(self) -> PartNorms | None:
         """Return what sees the gradients of micro-batches; None if a stage has not all of one."""
-        if self._layout.shards > 1 or self.shares_weights:
+        if self.shares_weights:
             return None
+        return self._scattered if self._layout.shards > 1 else NormsByBackward(self._counted())
+
+    def _counted(self) -> list[nn.Parameter]:
         is_sliced = self._sliced.is_sliced if self._sliced else None
-        return NormsByBackward(
-            counted(self._counted_once(), self._layout, self._groups, is_sliced=is_sliced)
-        )
+        return counted(self._counted_once(), self._layout, self._groups, is_sliced=is_sliced)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every weight of the whole model with its name, broadcast from its worker."""

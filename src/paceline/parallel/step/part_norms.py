@@ -1,5 +1,6 @@
 """Squared gradient norms of the parts of a batch, before they are added up."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -67,15 +68,32 @@ class NormsByBackward(PartNorms):
         return handle
 
 
+Columns = Sequence[tuple[int, bool]]
+"""Numbers of each parameter in a row of what FSDP2 reduces together, and whether they count."""
+
+
 class ScatteredNorms(PartNorms):
     """Sees the gradients of a worker's local batch where shards reduce them.
 
     With micro-batches, FSDP2 reduces their sum.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counted: Callable[[], Sequence[nn.Parameter]]) -> None:
+        """`counted`: return the parameters that count on this worker; other slices have the same
+        gradients of the others."""
+        self._counted = counted
         self._norms: list[torch.Tensor] = []
         self._watches = False
+
+    def columns(self, parameters: Sequence[nn.Parameter], shards: int) -> Columns:
+        """Return the columns of parameters that are reduced together; none if all count."""
+        known = {id(each) for each in self._counted()}
+        trained = [each for each in parameters if each.requires_grad]
+        columns = [
+            (-(-each.shape[0] // shards) * math.prod(each.shape[1:]), id(each) in known)
+            for each in trained
+        ]
+        return [] if all(counts for _, counts in columns) else columns
 
     def __enter__(self) -> Self:
         self._norms, self._watches = [], True
@@ -84,10 +102,23 @@ class ScatteredNorms(PartNorms):
     def __exit__(self, *error: object) -> None:
         self._watches = False
 
-    def see(self, gradients: torch.Tensor) -> None:
-        """Take the gradients of a block, right before they are reduced, on the stream for that."""
-        if self._watches:
-            self._norms.append(torch.linalg.vector_norm(gradients).float())
+    def see(self, gradients: torch.Tensor, shards: int, columns: Columns) -> None:
+        """Take the gradients of a block, right before they are reduced, on the stream for that.
+
+        They have a row for each shard.
+        """
+        if not self._watches:
+            return
+        counted = [gradients]
+        if columns:
+            rows, sizes = gradients.view(shards, -1), [size for size, _ in columns]
+            if rows.shape[1] != sum(sizes):  # of some parameters only: nobody knows which
+                self._norms.append(torch.full((), math.nan, device=gradients.device))
+                return
+            parts = zip(torch.split(rows, sizes, dim=1), columns, strict=True)
+            counted = [part for part, (_, counts) in parts if counts]
+        self._norms += [torch.linalg.vector_norm(each).float() for each in counted]
+        self._norms.append(torch.zeros((), device=gradients.device))  # if none of them counts
 
     def squares(self) -> list[torch.Tensor]:
         """Return the squared norm of the local batch's gradient."""
