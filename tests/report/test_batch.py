@@ -101,3 +101,29 @@ def test_a_batch_that_grew_is_told_with_the_steps_that_are_left(tmp_path: Path) 
         {"step": 200, "samples": 200 * BATCH, "batch": 2 * BATCH}
     ]
     assert f"the batch grew to {2 * BATCH:,} after {200 * BATCH:,} samples" in render(run)
+
+
+def test_noise_of_changes_is_named_and_not_mixed_with_that_of_gradients(tmp_path: Path) -> None:
+    run = _run(tmp_path, scale=960, noise=0.1)
+    file = next(run.events.iterdir())
+    gradients = file.read_text()
+    # A run with local steps has other units, as has the part of a run that was resumed with them.
+    changes = gradients.replace('"of_changes":false', '"of_changes":true')
+    assert changes != gradients
+    file.write_text(changes)
+    found = batch_figures(ReportedRun.read(run).state)
+    assert found is not None
+    assert found.of_changes
+    assert "of the replicas&#39; changes between rounds" in render(run)
+    other = Noise(
+        time=time.time(),
+        node="n1",
+        generation=0,
+        steps=[401],
+        samples=[1],
+        variance=[1],
+        signal=[1],
+    )
+    say(run, other)
+    found = batch_figures(ReportedRun.read(run).state)
+    assert found is None, "one step with gradients is too few"

@@ -37,6 +37,18 @@ def variance_and_signal(
     return variance, squared_mean - variance / weight
 
 
+def momentum_share(momentum: float, steps: int) -> float:
+    """Return how much of the noise of `steps` gradients is in the change that they make.
+
+    With momentum, a part of the noise of the last gradients comes later, and that of gradients
+    before comes now. Their signal does not depend on it: the noise of sums does.
+    """
+    if not momentum:
+        return 1.0
+    lost = 2 * momentum * (1 - momentum**steps) / (steps * (1 - momentum**2))
+    return 1.0 - lost
+
+
 class NoiseScale(Spec):
     """A noise scale in samples, with its 90 % interval."""
 

@@ -49,7 +49,7 @@ class WholeModel:
         self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
         self._branches: ShardedBranches | None = None
-        self._scattered = ScatteredNorms(self._counted)
+        self._scattered = ScatteredNorms(self.counted)
         self._awaited: list[nn.Parameter] = []
         """The parameters whose gradients DDP waits for; none if it looks for unused ones."""
         self._spread()
@@ -174,9 +174,10 @@ class WholeModel:
 
     def part_norms(self) -> PartNorms | None:
         """Return what sees the gradients of a batch's parts inside its block."""
-        return self._scattered if self._layout.shards > 1 else NormsByBackward(self._counted())
+        return self._scattered if self._layout.shards > 1 else NormsByBackward(self.counted())
 
-    def _counted(self) -> list[nn.Parameter]:
+    def counted(self) -> list[nn.Parameter]:
+        """Return the parameters that this worker adds to a norm over all of them."""
         is_sliced = self._sliced.is_sliced if self._sliced else None
         named = self.model.named_parameters()
         return counted(named, self._layout, self._groups, is_sliced=is_sliced)

@@ -90,7 +90,7 @@ class Stepper:
         check_metrics(training.validation, layout)
         self.average = weight_average(training.average, self.parallel_model, sync)
         self.mode = self._sync_hook()
-        where = self.batch_plan, layout, groups, self.mode, self.model
+        where = self.batch_plan, layout, groups, self.mode, self.parallel_model
         self._noise = gradient_noise(*where, self.updates[0].optimizer)
         self._gradients: list[GradientComputation] = []
         """One per update; set by `begin_at`, after the batches are divided among the workers."""

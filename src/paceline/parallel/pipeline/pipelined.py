@@ -66,7 +66,7 @@ class PipelinedModel:
         self.data_group, self._sync = setting.data_group, setting.sync
         self._clock, self.trial = setting.clock, setting.trial
         self._sliced = next(iter(built.values())).sliced
-        self._scattered = ScatteredNorms(self._counted)
+        self._scattered = ScatteredNorms(self.counted)
         self._schedules: dict[tuple[int, int], Any] = {}
         self._alias = aliases(self.model)
         for number, stage in stages.items():
@@ -170,9 +170,10 @@ class PipelinedModel:
         """Return what sees the gradients of micro-batches; None if a stage has not all of one."""
         if self.shares_weights:
             return None
-        return self._scattered if self._layout.shards > 1 else NormsByBackward(self._counted())
+        return self._scattered if self._layout.shards > 1 else NormsByBackward(self.counted())
 
-    def _counted(self) -> list[nn.Parameter]:
+    def counted(self) -> list[nn.Parameter]:
+        """Return the parameters that this worker adds to a norm over all of them."""
         is_sliced = self._sliced.is_sliced if self._sliced else None
         return counted(self._counted_once(), self._layout, self._groups, is_sliced=is_sliced)
 

@@ -23,6 +23,9 @@ class Noise(Event):
     weighted_signal: list[float | None] = Field(default_factory=list)
     """Both with the coordinates weighted as by an optimizer that divides by the size of past
     gradients, such as Adam; None where that was not measured."""
+    of_changes: bool = False
+    """Whether these are of the changes of weights between two rounds of local steps, not of
+    gradients: their ratio is a noise scale, their units are not those of gradients."""
 
 
 class RuleApplied(Event):

@@ -9,7 +9,7 @@ updates of these steps.
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -17,6 +17,19 @@ from paceline.sync.averaging import Averager
 from paceline.sync.buckets import Bucket, even_buckets
 from paceline.sync.hook import Hook, HookContext, SyncTensor
 from paceline.sync.modes._local_steps import LocalSteps
+
+
+class RoundWatch(Protocol):
+    """Sees the changes that rounds average."""
+
+    def square(self, bucket: Bucket, change: torch.Tensor) -> torch.Tensor:
+        """Return this worker's share of the squared norm of a bucket's changes."""
+
+    def launched(self, step: int) -> None:
+        """Note that the round of the last fragment begins after a step."""
+
+    def landed(self, own: torch.Tensor, mean: torch.Tensor) -> None:
+        """Take the shares of the squared norms of this replica's changes and of the mean."""
 
 
 @dataclass
@@ -39,12 +52,17 @@ class _Fragment:
     """The step after which the last round began."""
     lands_after: int | None = None
     """The step after which the round in flight takes effect."""
+    launched_square: tuple[torch.Tensor, ...] = ()
+    """Squared norm of this replica's change in the round in flight, if rounds are watched."""
+    squares: tuple[torch.Tensor, ...] = ()
+    """Those of its change and of the mean in the last round that landed."""
 
 
 class LocalStepsHook(Hook):
     """Averages the changes of the replicas after every few local steps."""
 
     settings: LocalSteps
+    watch: RoundWatch | None = None
 
     def __init__(self, settings: LocalSteps, context: HookContext) -> None:
         super().__init__(settings, context)
@@ -88,6 +106,7 @@ class LocalStepsHook(Hook):
     @torch.no_grad()
     def conclude(self) -> None:
         """Run one more round with the changes since the last one."""
+        self.watch = None  # shorter than the others
         for fragment in self._fragments:
             if fragment.lands_after is not None:
                 self._land(fragment)
@@ -140,6 +159,10 @@ class LocalStepsHook(Hook):
         fragment.launched.copy_(fragment.bucket.weights())
         torch.sub(fragment.anchor, fragment.launched, out=fragment.mean)
         fragment.launched_after = step
+        if self.watch is not None:
+            fragment.launched_square = (self.watch.square(fragment.bucket, fragment.mean),)
+            if fragment is self._fragments[-1]:
+                self.watch.launched(step)
         fragment.arriving = self.context.lane.begin(
             lambda: self._averager.average(
                 fragment.mean, fragment.residual, fragment.bucket.shapes, step=step
@@ -150,6 +173,8 @@ class LocalStepsHook(Hook):
         if fragment.arriving is not None:
             self.context.lane.finish(fragment.arriving)
         change = fragment.mean
+        if self.watch is not None:
+            self._measure(fragment, self.watch)
         if fragment.momentum is not None:
             fragment.momentum.mul_(self._momentum).add_(change)
             change = change.add(fragment.momentum, alpha=self._momentum)
@@ -158,3 +183,13 @@ class LocalStepsHook(Hook):
         learned = fragment.bucket.weights().sub_(fragment.launched)
         fragment.bucket.load(learned.add_(fragment.anchor))
         fragment.arriving, fragment.lands_after = None, None
+
+    def _measure(self, fragment: _Fragment, watch: RoundWatch) -> None:
+        if not fragment.launched_square:  # before a restart
+            return
+        mean_square = watch.square(fragment.bucket, fragment.mean)
+        fragment.squares = (*fragment.launched_square, mean_square)
+        both = [each.squares for each in self._fragments if each.squares]
+        if fragment is self._fragments[-1] and len(both) == len(self._fragments):
+            own, mean = (torch.stack(each).sum() for each in zip(*both, strict=True))
+            watch.landed(own, mean)

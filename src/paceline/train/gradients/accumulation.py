@@ -104,6 +104,8 @@ class GradientComputation:
             norms or nullcontext(),
         ):
             losses = parallel_model.learn(parts, minimize, self.mode.last_backward)
+        if self.noise.changes is not None:
+            self.noise.changes.took(step, weights.mine, weights.total())
         if norms:
             scale = self.scaling.factor * self.layout.data_workers
             self.noise.learned(step, norms, weights.each, weights.total(), scale)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from paceline.comm.groups import Groups
 from paceline.comm.host_copies import DelayedReading
@@ -17,9 +16,11 @@ from paceline.parallel.step.part_norms import NormsByBackward, PartNorms
 from paceline.parallel.step.whole_batch import gather_calls
 from paceline.specs import Layout, Noise, PacelineError
 from paceline.sync.hook import Hook
+from paceline.sync.modes._local_steps_hook import LocalStepsHook
 from paceline.sync.modes.canonical.hook import CanonicalHook
 from paceline.train.gradients.adam_weights import AdamWeights
 from paceline.train.gradients.batch_plan import BatchPlan
+from paceline.train.gradients.change_noise import ChangeNoise, measures_changes
 from paceline.train.gradients.noise_growth import Unread
 from paceline.train.gradients.optimizer_family import family_of
 
@@ -33,24 +34,28 @@ def gradient_noise(
     layout: Layout,
     groups: Groups,
     mode: Hook,
-    model: nn.Module,
+    model: ParallelModel,
     optimizer: torch.optim.Optimizer,
 ) -> "GradientNoise":
     """Return what measures the noise of a training, or never measures where that has no meaning.
 
     Batch normalization makes the samples of a batch depend on each other; other modes do not have
-    the batch's gradient in one place.
+    the batch's gradient in one place. With local steps, changes of weights stand in for it.
     """
-    normalizes = any(isinstance(each, BatchNormLayer) for each in model.modules())
+    normalizes = any(isinstance(each, BatchNormLayer) for each in model.model.modules())
     is_exact = mode.settings.by_engine or isinstance(mode, CanonicalHook)
-    every = plan.training.noise_every if is_exact and not normalizes else 0
+    asked = 0 if normalizes else plan.training.noise_every
+    every = asked if is_exact else 0
     if plan.growth is not None and not every:
         conflict = "batch normalization" if normalizes else f"--sync {mode.settings.mode}"
         raise PacelineError(
-            f"paceline.grow was given with {conflict}, where no gradient noise is measured",
+            f"paceline.grow was given with {conflict}, where no noise of gradients is measured",
             fix="give the batch by sample, such as batch={0: 128, 1_000_000: 512}",
         )
-    return GradientNoise(layout, groups, every, plan, optimizer)
+    changes = None
+    if asked and isinstance(mode, LocalStepsHook) and measures_changes(mode, plan.training):
+        changes = ChangeNoise(layout, groups, mode, model, optimizer, asked)
+    return GradientNoise(layout, groups, every, plan, optimizer, changes)
 
 
 class GradientNoise:
@@ -69,8 +74,11 @@ class GradientNoise:
         every: int,
         plan: BatchPlan,
         optimizer: torch.optim.Optimizer,
+        changes: ChangeNoise | None = None,
     ) -> None:
         self._layout, self._groups = layout, groups
+        self.changes = changes
+        """Measures changes of weights instead, between the rounds of local steps."""
         self._every, self._write_once = every, plan.write_once
         self._plan, self._growth = plan, plan.growth
         self._optimizer, self._divides = optimizer, family_of(optimizer) == "square root"
@@ -104,6 +112,7 @@ class GradientNoise:
         `parts`: those of all workers, which decide alike.
         """
         self._open = self._weights = None
+        self._take_changes(all_of_them=False)
         if not self._every or step % self._every:
             return None
         # To grow alike, all workers read at the same step: what was summed several steps before.
@@ -197,7 +206,15 @@ class GradientNoise:
         """Write all that was measured; the workers of the last step are still there."""
         while self._on_their_way:
             self._read()
+        self._take_changes(all_of_them=True)
         self._write()
+
+    def _take_changes(self, *, all_of_them: bool) -> None:
+        if self.changes is not None:
+            rows = self.changes.rows(all_of_them=all_of_them)
+            self._unwritten += [(*row, None, None) for row in rows]
+            if len(self._unwritten) >= MOST_UNWRITTEN:
+                self._write()
 
     def _read(self) -> None:
         step, summed, whole = self._on_their_way.popleft()
@@ -229,7 +246,8 @@ class GradientNoise:
     def _write(self) -> None:
         if self._unwritten:
             columns = map(list, zip(*self._unwritten, strict=True))
-            self._write_once(Noise, **dict(zip(COLUMNS, columns, strict=True)))
+            named = dict(zip(COLUMNS, columns, strict=True))
+            self._write_once(Noise, **named, of_changes=self.changes is not None)
             self._unwritten = []
 
 

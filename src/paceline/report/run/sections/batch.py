@@ -72,6 +72,8 @@ class BatchFigures(Spec):
     """Its lower bound: the mean of the windows' lower bounds."""
     weighted: bool = False
     """Whether the coordinates of gradients were weighted as the optimizer does, such as Adam."""
+    of_changes: bool = False
+    """Whether changes of weights between rounds of local steps stood in for gradients."""
     rules: tuple[AppliedRule, ...] = ()
     """What was changed for the batch, with `tuned_at`, for each phase and stage of the batch."""
     grew: tuple[Grown, ...] = ()
@@ -152,6 +154,7 @@ def batch_figures(state: RunState, *, weighted: bool = True) -> BatchFigures | N
         critical=critical_batch(known, batch) if len(known) == len(found) else None,
         at_least=critical_batch(lows, batch),
         weighted=weighted,
+        of_changes=_of_changes(state),
         rules=rules,
         grew=_grown(state),
     )
@@ -183,11 +186,16 @@ def _rule_in_words(applied: AppliedRule) -> str:
     return f"{phase}{applied.optimizer}: {changed}. Learning rate {used} instead of {tuned}."
 
 
+def _of_changes(state: RunState) -> bool:
+    """Whether a run has measured no gradients, but changes of weights."""
+    return all(each.of_changes for each in state.learning if isinstance(each, Noise))
+
+
 def _measured(state: RunState, *, weighted: bool) -> list[tuple[int, float, float, float]]:
     """Return step, samples, variance and signal in step order; of a repeated step, the later."""
-    found = {}
+    found, of_changes = {}, _of_changes(state)
     for event in state.learning:
-        if not isinstance(event, Noise):
+        if not isinstance(event, Noise) or event.of_changes != of_changes:  # in other units
             continue
         noise = (
             (event.weighted_variance, event.weighted_signal)
@@ -220,6 +228,8 @@ def _samples(number: float) -> str:
 def _sentence(figures: BatchFigures) -> str:
     last = figures.windows[-1]
     weighted = " (coordinates weighted as by the optimizer)" if figures.weighted else ""
+    if figures.of_changes:
+        weighted = " (of the replicas' changes between rounds)"
     measured = (
         f"At the end, the gradient noise scale{weighted} was {_in_words(last.scale)}, and the batch"
         f" {_samples(figures.last_batch)}."
