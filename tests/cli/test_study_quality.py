@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from command import EXAMPLES, paceline, paceline_json, write_training
+from ranks import new_run
 
 DIGITS = str(EXAMPLES / "digits" / "train.py")
 EVALUATES = """
@@ -73,11 +74,41 @@ def test_larger_batches_see_as_many_samples(tmp_path: Path) -> None:
     assert losses[1] < losses[0]
 
 
+@pytest.mark.nightly
+def test_larger_batches_from_a_checkpoint(tmp_path: Path) -> None:
+    """A batch study could only train from the beginning."""
+    write_training(tmp_path)
+    paceline("run", "train.py", "--save-every", "5", "--name", "whole", folder=tmp_path)
+    (source,) = (tmp_path / "runs").iterdir()
+    words = ["study", "train.py", "--workers", "1", "--kind", "batch", "--out", "s"]
+    words += ["--vary", "batch=2,4", "--seeds", "2", "--at-once", "2", "--ledger"]
+    found = paceline_json(*words, "--from", f"{source}@15", folder=tmp_path, seconds=400)
+    # Five of the 20 steps are left, with 168 samples in the epoch: larger batches fill their last.
+    points = found["quality"]["points"]
+    samples = [[run["samples"] for run in each["runs"]] for each in points]
+    assert samples == [[160] * 2, [168] * 2, [168] * 2]
+    assert found["study"]["starts_from"]["step"] == 15
+    assert any("step 15 of whole-" in each for each in found["findings"])
+    for run in (tmp_path / "s" / "runs").iterdir():
+        paceline("ledger", run, folder=tmp_path)
+    # Another checkpoint would be another study.
+    done = paceline(*words, "--from", source, folder=tmp_path, expect=2)
+    assert "has a study with starts_from = " in done.stderr
+
+
+def test_checkpoints_that_no_study_can_start_from(tmp_path: Path) -> None:
+    source = new_run(tmp_path / "runs", 1).path
+    words = ["study", DIGITS, "--workers", "1", "--kind", "batch", "--from"]
+    done = paceline(*words, str(source), folder=tmp_path, expect=2)
+    assert "the run has no checkpoints" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--kind", "quality", "--margin", "2"], "--margin 2 is not between 0 and 1"),
         (["--margin", "0.1"], "--margin 0.1 needs --kind quality or batch, but the kind is strong"),
+        (["--from", "runs/a@3"], "--from runs/a@3 needs --kind batch, but the kind is strong"),
         (["--vary", "lr=scaled"], "is not KEY=A,B with a key that can vary"),
         (["--kind", "quality", "--vary", "lr=big"], "lr=big is neither naive nor scaled"),
         (["--kind", "quality", "--vary", "lr=scaled"], "no point has a larger batch"),

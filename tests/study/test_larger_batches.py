@@ -143,6 +143,11 @@ def test_a_run_that_diverged_has_no_target() -> None:
     assert not found.costs
 
 
+def test_a_run_that_ends_above_the_beginning_has_no_target() -> None:
+    """From a checkpoint, every run "reached" such a loss with its first samples."""
+    assert of(studied(worse={16: 50.0})).target_loss is None
+
+
 def test_the_page_and_the_words() -> None:
     result = studied(spread=0.06)
     words = " ".join(batch_findings(result))

@@ -65,14 +65,8 @@ def newest_good(
     """
     steps = storage.steps()
     for step in reversed(steps):
-        manifest, flaw = None, None
-        try:
-            manifest = manifest_of(storage, step)
-            _check_share(storage, step, manifest, sorted(manifest.files)[worker::workers])
-        except Damaged as error:
-            flaw = str(error)
-            on_damage(step, flaw)
-        if all_agree(flaw is None):
+        manifest = _verified(storage, step, worker, workers, on_damage)
+        if all_agree(manifest is not None):
             return manifest
         if worker == 0:
             storage.set_aside(step)
@@ -82,6 +76,42 @@ def newest_good(
             fix="look after the disk; to begin anew, start a new run",
         )
     return None
+
+
+def good_at(
+    storage: Storage,
+    step: int,
+    *,
+    worker: int,
+    workers: int,
+    all_agree: Callable[[bool], bool],
+    on_damage: Callable[[int, str], None],
+) -> Manifest:
+    """Return the manifest of a step's checkpoint of another run, which is left as it is.
+
+    All workers call this together, and each verifies some of the files.
+    """
+    manifest = _verified(storage, step, worker, workers, on_damage)
+    if not all_agree(manifest is not None):
+        raise PacelineError(
+            f"the checkpoint of step {step} that this run starts from is missing or damaged",
+            fix="look after the disk, or start from another checkpoint",
+        )
+    assert manifest is not None
+    return manifest
+
+
+def _verified(
+    storage: Storage, step: int, worker: int, workers: int, on_damage: Callable[[int, str], None]
+) -> Manifest | None:
+    """Return a checkpoint's manifest if this worker finds no damage in its part of the files."""
+    try:
+        manifest = manifest_of(storage, step)
+        _check_share(storage, step, manifest, sorted(manifest.files)[worker::workers])
+    except Damaged as error:
+        on_damage(step, str(error))
+        return None
+    return manifest
 
 
 def _check_share(storage: Storage, step: int, manifest: Manifest, names: list[str]) -> None:

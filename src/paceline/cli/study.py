@@ -9,6 +9,7 @@ import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
 from paceline.cli.options import cluster_options, layout_options
+from paceline.cli.options.checkpoint_options import KeepLedger
 from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 from paceline.jobs.user_messages import short_path
@@ -70,6 +71,15 @@ def study(
         int | None,
         typer.Option("--steps", min=2, help="Steps per run (default: 60; quality and batch: all)."),
     ] = None,
+    begin_at: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="RUN[@STEP]",
+            help="With --kind batch: start every run from this checkpoint, by default the run's"
+            " newest, and count --steps after it.",
+        ),
+    ] = None,
     warm_up: Annotated[
         int, typer.Option("--warm-up", min=1, help="First steps to leave out of the measurement.")
     ] = 10,
@@ -123,6 +133,7 @@ def study(
     bucket_megabytes: layout_options.BucketMegabytes = None,
     sync: layout_options.SyncMode = None,
     faults: layout_options.FaultSettings = None,
+    ledger: KeepLedger = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -165,6 +176,8 @@ def study(
         steps=steps,
         warm_up=warm_up,
         margin=margin,
+        begin_at=begin_at,
+        ledger=ledger,
         at_once=at_once,
         cluster_file=cluster,
         out=out,

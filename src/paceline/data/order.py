@@ -6,6 +6,7 @@ a permutation that needs no memory and can start at any position.
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -65,6 +66,47 @@ class Sequential:
         """Return the samples at `positions` of an epoch."""
         del epoch
         return np.arange(positions.start, positions.stop, positions.step, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Reshuffled:
+    """An order up to a position, and the samples after it in another order.
+
+    The epoch that the position lies in has the same samples, so each still comes once: those after
+    the position are shuffled anew. Later epochs have the other order.
+    """
+
+    before: Order
+    after: Order
+    position: int
+    """Samples before the change, counted over all epochs."""
+    seed: int
+
+    @property
+    def samples(self) -> int:
+        """Samples per epoch."""
+        return self.before.samples
+
+    def at(self, epoch: int, positions: range) -> Indices:
+        """Return the samples at `positions` of an epoch."""
+        changed, offset = divmod(self.position, self.samples)
+        if epoch < changed or (epoch == changed and positions.stop <= offset):
+            return self.before.at(epoch, positions)
+        if epoch > changed or not offset:
+            return self.after.at(epoch, positions)
+        shuffled = Shuffled(len(self._rest), self.seed)
+        rest = range(max(positions.start, offset) - offset, positions.stop - offset)
+        found = self._rest[shuffled.at(epoch, rest)]
+        if positions.start >= offset:
+            return found
+        known = self.before.at(epoch, range(positions.start, offset))
+        return np.concatenate([known, found])
+
+    @cached_property
+    def _rest(self) -> Indices:
+        """The samples after the position in its epoch, 8 bytes each: orders answer for ranges."""
+        epoch, offset = divmod(self.position, self.samples)
+        return self.before.at(epoch, range(offset, self.samples))
 
 
 def seed_for(seed: int, *names: object) -> int:

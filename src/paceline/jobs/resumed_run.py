@@ -40,7 +40,7 @@ def resume(
     as it is now, instead of the copy that the run was started with.
     """
     run = open_run(place, deep=True)
-    _check_checkpoints_owned(run)
+    check_checkpoints_owned(run)
     state = RunReader(run).refresh()
     if workers is not None and cluster.nodes is not None:
         raise PacelineError(
@@ -79,7 +79,7 @@ def _end(state: RunState) -> str:
     return f"finished early: {early}" if early else f"taken all its {state.planned_steps} steps"
 
 
-def _check_checkpoints_owned(run: Run) -> None:
+def check_checkpoints_owned(run: Run) -> None:
     """Refuse checkpoints in a folder outside the run's if another user owns or can write them."""
     folder = folder_at(run.checkpoint_place)
     if folder is not None and (path := run.job.folder / folder).exists():

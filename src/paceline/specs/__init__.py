@@ -132,6 +132,7 @@ from paceline.specs.runs.learning_events import Grew, Noise, RuleApplied
 from paceline.specs.runs.placement import Placement
 from paceline.specs.runs.roster import JOINS, Member, Roster, worker_in_words
 from paceline.specs.runs.run import BATCH_ALIVE_SECONDS, Run
+from paceline.specs.runs.saved_step import SavedStep
 
 __all__ = [
     "BATCH_ALIVE_SECONDS",
@@ -231,6 +232,7 @@ __all__ = [
     "RunOver",
     "RunQuality",
     "Saved",
+    "SavedStep",
     "Saving",
     "ScalingPoint",
     "SickDevice",

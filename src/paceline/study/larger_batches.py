@@ -53,6 +53,8 @@ def larger_batches(
     if not runs.get(quality.base) or not all(map(math.isfinite, reached)):
         return LargerBatches(largest=largest, target_loss=None)
     target = max(reached)
+    if any(curve[0][1] <= target for curve in curves[quality.base].values()):
+        return LargerBatches(largest=largest, target_loss=None)  # it began with less
     taken = {
         number: {seed: _samples_to(target, curve) for seed, curve in mine.items()}
         for number, mine in curves.items()

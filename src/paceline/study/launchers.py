@@ -19,7 +19,7 @@ from paceline.launch.target import Target
 from paceline.plan.planner import Predictor
 from paceline.schedulers.scheduler import Scheduler
 from paceline.schedulers.submission import SubmittedJob, check_shared, fit_job
-from paceline.specs import Job, Kind, Layout, Limits, PacelineError, Plan, Point, Run
+from paceline.specs import Job, Kind, Layout, Limits, PacelineError, Plan, Point, Run, SavedStep
 from paceline.specs.measurements.study import compares_quality
 from paceline.study.points import LINK, RATE, SCALED
 from paceline.study.runner import Over
@@ -35,6 +35,10 @@ class RunSettings:
     kind: Kind
     steps: int
     """Steps of each run; 0: as many as the training has."""
+    starts_from: SavedStep | None
+    """The checkpoint that each run starts from; None: the beginning."""
+    ledger: bool
+    """Whether each run records its samples."""
     most_devices: int
     """Workers on a node at the point with the most. Every point divides a node's cores by it, so
     that a worker has the same number of cores everywhere."""
@@ -50,6 +54,7 @@ class RunSettings:
             function=self.target.function,
             arguments=self.target.arguments,
             steps=self.steps or None,
+            starts_from=self.starts_from,
             batch_times=point.batch_times,
             equal_samples=compares_quality(self.kind),
             scale_rate=point.varied.get(RATE) == SCALED,
@@ -62,7 +67,8 @@ class RunSettings:
     def plan(self, point: Point) -> Plan:
         """Return a point's layout and synchronization mode, with a prediction."""
         layout = self.layout | _layout_options(point.varied)
-        plan = chosen_plan(None, point.workers, point.workers, layout, {"every_steps": 0})
+        saving = {"every_steps": 0, "ledger": self.ledger}
+        plan = chosen_plan(None, point.workers, point.workers, layout, saving)
         if self._predictor is None:
             return plan
         estimate = self._predictor.predict(

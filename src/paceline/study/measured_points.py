@@ -18,11 +18,13 @@ def point_results(study: Study, states: States) -> tuple[PointResult, ...]:
             for repeated in tried
             if repeated and not any(state.status == "finished" for _, state in repeated)
         ]
+        # Runs report the batch of their first step, which was before the checkpoint.
+        after_times = point.batch_times if study.starts_from else 1
         found.append(
             PointResult(
                 point=point,
                 runs=tuple(
-                    _measured(run, state, study.warm_up)
+                    _measured(run, state, study.warm_up, after_times)
                     for run, state in finished(study, point, states)
                 ),
                 failures=tuple(failures),
@@ -32,7 +34,7 @@ def point_results(study: Study, states: States) -> tuple[PointResult, ...]:
     return tuple(found)
 
 
-def _measured(run: Run, state: RunState, warm_up: int) -> Measured:
+def _measured(run: Run, state: RunState, warm_up: int, batch_times: int) -> Measured:
     # Of a run with fewer steps than the warm-up, the last step counts.
     first = min(warm_up, len(state.seconds) - 1)
     seconds, samples = math.fsum(state.seconds[first:]), sum(state.samples[first:])
@@ -42,7 +44,7 @@ def _measured(run: Run, state: RunState, warm_up: int) -> Measured:
         run=run.path.name,
         samples_per_second=samples / seconds,
         step_seconds=seconds / (len(state.seconds) - first),
-        batch=figures.batch or 1,
+        batch=(figures.batch or 1) * batch_times,
         seconds=parts.seconds if parts else {},
         network_seconds=parts.network_seconds if parts else 0.0,
         limit=parts.limit if parts else "compute",

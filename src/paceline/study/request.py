@@ -11,6 +11,7 @@ from paceline.launch.target import Target
 from paceline.schedulers.scheduler import Scheduler
 from paceline.specs import Kind, PacelineError, Point, Study
 from paceline.specs.measurements.study import compares_quality
+from paceline.study.first_checkpoint import saved_step
 from paceline.study.launchers import ClusterLauncher, LocalLauncher, RunSettings
 from paceline.study.points import BATCH, LINK, RATE, check_rate, points, varied, with_larger_batches
 from paceline.study.study_folder import StudyFolder
@@ -57,6 +58,9 @@ class StudyRequest:
     steps: int | None
     warm_up: int
     margin: float | None
+    begin_at: str | None
+    """`RUN` or `RUN@STEP`, the checkpoint that each run starts from; None: the beginning."""
+    ledger: bool
     at_once: int
     cluster_file: Path | None
     """Predict each point from this file."""
@@ -75,6 +79,11 @@ class StudyRequest:
             raise PacelineError(
                 f"--margin {self.margin:g} is not between 0 and 1",
                 fix="give a fraction: --margin 0.01 is 1 % of the value on one worker",
+            )
+        if self.begin_at is not None and self.kind != "batch":
+            raise PacelineError(
+                f"--from {self.begin_at} needs --kind batch, but the kind is {self.kind}",
+                fix="leave --from out, or write --kind batch",
             )
         if not self._compares_quality and self._steps <= self.warm_up:
             raise PacelineError(
@@ -99,6 +108,7 @@ class StudyRequest:
             points=self._points,
             repeat=self.repeat or (5 if self._compares_quality else 3),
             steps=self._steps,
+            starts_from=settings.starts_from,
             warm_up=self.warm_up,
             margin=self.margin or _DEFAULT_MARGIN,
             cluster=launcher.name,
@@ -139,6 +149,8 @@ class StudyRequest:
             layout=self.layout,
             kind=self.kind,
             steps=self._steps,
+            starts_from=None if self.begin_at is None else saved_step(self.begin_at),
+            ledger=self.ledger,
             most_devices=max(each.devices_per_node for each in self._points),
             cluster=self.cluster_file,
             warn=self.warn,

@@ -12,7 +12,7 @@ from paceline.study.points import key
 
 States = dict[str, list[tuple[Run, RunState]]]
 """Runs of each repetition by its name, the oldest first."""
-_SAME = ("train", "function", "arguments", "kind", "steps", "warm_up", "cluster")
+_SAME = ("train", "function", "arguments", "kind", "steps", "starts_from", "warm_up", "cluster")
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def _started(training: Training, *, own_loop: bool) -> Iterator[Trainer]:
         )
     folder = run_folder()
     run = Run.open(folder) if folder else None
-    training = as_studied(training, run.job) if run else training
+    written, training = training, as_studied(training, run.job) if run else training
     here = placement(run.job.first_generation if run else 0)
     if run is not None:
         _check_divided(training, run, here)
@@ -86,7 +86,9 @@ def _started(training: Training, *, own_loop: bool) -> Iterator[Trainer]:
             tracing=_tracing(run, groups, writer) if run and writer else None,
         )
         if run and writer:
-            checkpointing = Checkpointing(run, training, groups, writer, telemetry, agent)
+            checkpointing = Checkpointing(
+                run, training, groups, writer, telemetry, agent, written=written
+            )
         layout = run.plan.layout if run else Layout()
         faults = run.plan.faults if run else Faults()
         with users_code("building the training", "check the model and the optimizer"):

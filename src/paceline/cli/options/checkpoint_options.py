@@ -1,4 +1,4 @@
-"""Checkpoint options, shared by `run` and `submit`."""
+"""Checkpoint options, shared by `run`, `submit` and `study`."""
 
 from typing import Annotated, Any
 

@@ -1,5 +1,7 @@
 """The results of a batch study in words, shared by the terminal and the page."""
 
+from pathlib import Path
+
 from paceline.report.studies.quality_words import short
 from paceline.specs import LargerBatches, StudyResult, units
 
@@ -10,6 +12,11 @@ def batch_findings(result: StudyResult) -> list[str]:
     if found is None or result.quality is None:
         return []
     words = [_largest(found, result)]
+    if (first := result.study.starts_from) is not None:
+        words.append(
+            f"All runs start from the checkpoint of step {first.step:,} of {Path(first.run).name},"
+            " and seeds differ only after it: another checkpoint may have another answer."
+        )
     if (measured := _measured(found)) is not None:
         words.append(measured)
     if (seeds := _seeds(result)) is not None:

@@ -28,7 +28,8 @@ class LargerBatches(Spec):
     """The largest factor that is as good, as all smaller ones are; None if not even the smallest
     is, or if a verdict on it is missing."""
     target_loss: float | None
-    """Training loss that every run below reached; None if some diverged or none has finished."""
+    """Training loss that every run below reached; None if some diverged or ended above the loss
+    that the base began with, or if none has finished."""
     costs: tuple[BatchCost, ...] = ()
     measured: CriticalBatch | None = None
     """Fitted to the samples that the batches took to the target, by seed."""

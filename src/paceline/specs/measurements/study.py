@@ -12,6 +12,7 @@ from paceline.specs.interval import Interval
 from paceline.specs.measurements.larger_batches import LargerBatches
 from paceline.specs.measurements.quality import Quality
 from paceline.specs.runs.events import Part
+from paceline.specs.runs.saved_step import SavedStep
 
 Kind = Literal["strong", "weak", "quality", "batch"]
 """`strong`: the same batch on more workers. `weak`: the batch grows with the workers. `quality`:
@@ -77,6 +78,8 @@ class Study(Spec):
     quality study uses another seed each time."""
     steps: NonNegativeInt = 60
     """Steps of each run. For quality: steps of the training's own batch; 0: as many as it has."""
+    starts_from: SavedStep | None = None
+    """The checkpoint that every run starts from; None: the beginning. Steps are those after it."""
     warm_up: PositiveInt = 10
     """First steps of each run, left out of the measurement."""
     margin: PositiveFloat = 0.01

@@ -8,6 +8,7 @@ from paceline.specs.base import Spec
 from paceline.specs.runs.allocation import Allocation
 from paceline.specs.runs.container import Container
 from paceline.specs.runs.job_environment import JobEnvironment
+from paceline.specs.runs.saved_step import SavedStep
 
 
 class Limits(Spec):
@@ -49,6 +50,9 @@ class Job(Spec):
     """Steps between measurements of gradient noise, set by a probe; None: the training's own."""
     seed_plus: int = Field(default=0, ge=0)
     """Offset added to the training's seed, for a quality study with several seeds."""
+    starts_from: SavedStep | None = None
+    """The checkpoint of another run that this one continues, set by a study; None: the beginning.
+    Batch and seed are then those after it."""
     nodes: int = Field(default=1, ge=1)
     devices_per_node: int = Field(default=1, ge=1)
     """Workers per node: one per device."""

@@ -10,7 +10,7 @@ from typing import Any
 from paceline.checkpoints.manifest import Manifest
 from paceline.checkpoints.saver import Cost, Saver
 from paceline.checkpoints.storage_place import opened
-from paceline.checkpoints.verification import newest_good
+from paceline.checkpoints.verification import good_at, newest_good
 from paceline.comm.groups import Groups
 from paceline.data.loader import Batch
 from paceline.lease.lease import fence_of
@@ -51,8 +51,12 @@ class Checkpointing:
         writer: EventWriter,
         telemetry: Telemetry,
         agent: ElasticAgent | None,
+        *,
+        written: Training | None = None,
     ) -> None:
+        """`written`: the training as the user wrote it, if a study has changed it."""
         self._run, self._training, self._groups = run, training, groups
+        self._written = written or training
         self._writer, self._telemetry, self._agent = writer, telemetry, agent
         validation = training.validation
         saving = run.plan.saving
@@ -128,27 +132,29 @@ class Checkpointing:
         which is newer."""
         if training.pretrained is None or Pretrained.of(training.pretrained).exists:
             return training
-        return training.replace(pretrained=None) if self._storage.steps() else training
+        has_newer = self._run.job.starts_from is not None or self._storage.steps()
+        return training.replace(pretrained=None) if has_newer else training
 
     def restore_checkpoint(self, stepper: Stepper) -> int:
-        """Restore the newest good checkpoint; return its step, 0 if there is none.
+        """Restore the newest good checkpoint, or the one that the run starts from; return its step,
+        0 if there is none.
 
         All workers call this together.
         """
         began = time.perf_counter()
-        manifest = newest_good(
-            self._storage,
-            worker=self._placement.rank,
-            workers=self._placement.workers,
-            all_agree=self._all_agree,
-            on_damage=self._report_damage,
-        )
+        storage = self._storage
+        manifest = newest_good(storage, **self._together)
         if self._placement.rank == 0:
             self._check_lease()
             self._storage.clear_drafts()
         if manifest is not None:
             check_same_data(manifest, self._data)
-            stepper.state().restore(manifest, self._storage)
+        elif (first := self._run.job.starts_from) is not None:
+            storage = opened(first.checkpoints)
+            manifest = good_at(storage, first.step, **self._together)
+            check_same_data(manifest, data_identity(self._written))
+        if manifest is not None:
+            stepper.state().restore(manifest, storage)
             self._restored_step = manifest.step
             if self._placement.rank == 0:
                 seconds = time.perf_counter() - began
@@ -230,6 +236,16 @@ class Checkpointing:
     @property
     def _placement(self) -> Placement:
         return self._groups.placement
+
+    @property
+    def _together(self) -> dict[str, Any]:
+        """How this worker and the others verify a checkpoint."""
+        return {
+            "worker": self._placement.rank,
+            "workers": self._placement.workers,
+            "all_agree": self._all_agree,
+            "on_damage": self._report_damage,
+        }
 
     @property
     def _copies(self) -> PeerCopies | None:

@@ -29,6 +29,7 @@ class SampleRecord:
         """Begin a generation; `lost`: ranks of the previous one that are not in it."""
         self.close()
         first = stepper.batches.first_step
+        batches = self._with_before(stepper.batches)
         if placement.rank == 0 and self._run.url is not None:
             self._derive(lost, until=first)
         self._ledger = self._drawn = None
@@ -36,7 +37,8 @@ class SampleRecord:
         position = stepper.layout.position(placement.rank)
         if position.stage == position.slice == 0:
             self._drawn = (placement.generation, stepper.layout, stepper.batches)
-            self._ledger = self._opened(placement.generation, stepper.batches)
+            self._ledger = self._opened(placement.generation, batches)
+            self._enter(self._ledger, batches, until=first)
 
     def entering(self, stepper: Stepper, step: int, batch: Batch) -> None:
         """Record a step's samples, before any weight can depend on them."""
@@ -81,9 +83,24 @@ class SampleRecord:
         for part in sorted({layout.data_rank(rank) for rank in lost} - {batches.rank}):
             theirs = replace(batches, rank=part)
             ledger = self._opened(generation, theirs, derived=True)
-            for step in range(self._safe_step, until):
-                count = theirs.counts(step).samples
-                made = count if self._training.data is None else 0
-                ids = () if made else tuple(theirs.indices(step)[:count])
-                ledger.entering(step + 1, theirs.epoch(step), ids, made)
+            self._enter(ledger, replace(theirs, first_step=self._safe_step), until=until)
             ledger.close()
+
+    def _with_before(self, batches: Batches) -> Batches:
+        """Return batches from the begin of the epoch in which the run continues another one.
+
+        The other run's ledger has these samples; the order of the data gives them here."""
+        first = self._run.job.starts_from
+        if first is None or batches.first_step != first.step:
+            return batches
+        stages = batches.stages
+        begin = stages.position(first.step) - batches.begin(first.step)
+        return replace(batches, first_step=stages.step_from(begin))
+
+    def _enter(self, ledger: Ledger, batches: Batches, *, until: int) -> None:
+        """Record the samples of steps by the order of the data."""
+        for step in range(batches.first_step, until):
+            count = batches.counts(step).samples
+            made = count if self._training.data is None else 0
+            ids = () if made else tuple(batches.indices(step)[:count])
+            ledger.entering(step + 1, batches.epoch(step), ids, made)

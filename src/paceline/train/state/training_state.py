@@ -27,6 +27,7 @@ from paceline.train.state.optimizer_room import keys_by_parameter, room_for
 from paceline.train.state.plain_values import is_scalar, plain
 from paceline.train.state.scalars import scalars_later
 from paceline.train.state.state_lists import flattened, with_lists
+from paceline.train.state.tuned_batch import load_schedule
 from paceline.train.state.updates import Update
 from paceline.train.state.weight_average import WeightAverage
 
@@ -158,7 +159,7 @@ class TrainingState:
         for update in self.updates:
             values = _kept_values(update, manifest)
             if update.schedule is not None:
-                update.schedule.load_state_dict(values["schedule"])
+                load_schedule(update.schedule, values["schedule"], manifest.step // update.every)
             update.scaling.restore(values["scaling"])
         if self.cursor is not None:
             self.cursor.place = manifest.values.get("stream") or BEGINNING

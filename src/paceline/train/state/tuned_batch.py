@@ -133,3 +133,16 @@ class Compressed(LRScheduler):
         """Load the schedule's state and position."""
         self._done = state_dict["done"]
         self._schedule.load_state_dict(state_dict["schedule"])
+
+
+def load_schedule(schedule: LRScheduler, state: dict[str, Any], updates: int) -> None:
+    """Load the state of a schedule after a number of updates.
+
+    Before or after it was saved, the batch may have been the one that the schedule is written for.
+    """
+    was_compressed = state.keys() == {"done", "schedule"}
+    if isinstance(schedule, Compressed):
+        state = state if was_compressed else {"done": updates, "schedule": state}
+    elif was_compressed:
+        state = state["schedule"]
+    schedule.load_state_dict(state)
