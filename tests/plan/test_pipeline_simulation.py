@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -247,9 +248,10 @@ def test_layouts_as_the_closed_form_has_them() -> None:
 
 def test_blocks_that_stages_do_not_divide() -> None:
     """Eight blocks on three stages: three, three, and two with the head; nothing is lost."""
-    what, numbers = steps(Layout(pipeline=3, micro_batch=1)), Coefficients.prior()
+    engine, numbers = Engine(accumulated_bytes=0), Coefficients.prior()
+    what = replace(steps(Layout(pipeline=3, micro_batch=1)), engine=engine)
     (found,) = pipelines(what, numbers)
-    (alone,) = pipelines(steps(Layout(micro_batch=1)), numbers)
+    (alone,) = pipelines(replace(steps(Layout(micro_batch=1)), engine=engine), numbers)
     model = StepModel(what.profile, what.cluster, "bf16", what.engine, numbers)
     handover = float(model.times(what.layouts, what.batch).transfer[0]) / (2 * 1024)
     stages = found.forward_seconds + found.backward_seconds - 2 * handover

@@ -47,7 +47,8 @@ def explained(best: Best, found: Fit) -> list[Line]:
         Line(
             "computation",
             f"{micro_batches:,.0f} x ({blocks:,.0f} blocks"
-            f"{' + layers before' if at_begin else ''}{' + layers after' if at_end else ''})",
+            f"{' + layers before' if at_begin else ''}{' + layers after' if at_end else ''})"
+            f"{', and their gradients added up' if micro_batches > 1 else ''}",
             _ms(times.compute[0]),
         ),
     ]

@@ -77,7 +77,7 @@ class TrainingProfiles:
                     times, rate = uncounted_measured(
                         training, layout, device=device, budget_seconds=MEASURE_SECONDS
                     )
-                there = known.peak(layout.precision) * known.matmul_efficiency * known.sustained
+                there = known.matmul_rate(layout.precision)
                 return with_uncounted(counted, times, here, rate / there)
             with users_code("timing the training on this machine", fix=_TIMING_FIX):
                 times = measured(

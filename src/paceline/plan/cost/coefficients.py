@@ -28,14 +28,20 @@ PRIORS = {
     "small_matmul": Prior(
         1.0, 0.5, "assumed", "time to read and write the matrices, added to the time to compute"
     ),
-    "unfilled_units": Prior(
-        0.25, 1.5, "assumed", "tiles of 128 x 128 per compute unit that a product leaves idle"
+    "idle_units": Prior(
+        1.0, 0.3, "assumed", "time of compute units without a tile of a product, that much counts"
     ),
     "attention_rate": Prior(
         0.4,
         0.45,
         "published",
         "rate of fused attention relative to matrix products (FlashAttention 1 and 2, A100)",
+    ),
+    "unaligned_attention": Prior(
+        10.0,
+        0.5,
+        "published",
+        "time of attention's products if a head's width is no multiple of 8, relative (BLOOM)",
     ),
     "memory_rate": Prior(0.8, 0.2, "assumed", "fraction of the memory bandwidth, between products"),
     "launch_seconds": Prior(1.2e-5, 0.6, "assumed", "host time of one eager PyTorch operation"),
@@ -76,8 +82,9 @@ class Coefficients:
 
     matmul_rate: Array
     small_matmul: Array
-    unfilled_units: Array
+    idle_units: Array
     attention_rate: Array
+    unaligned_attention: Array
     memory_rate: Array
     launch_seconds: Array
     call_seconds: Array

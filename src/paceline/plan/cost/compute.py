@@ -10,15 +10,12 @@ from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.device_groups import group_of
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import RECOMPUTE, Index, Layouts
+from paceline.plan.cost.matrix_products import BACKWARD, MatrixProducts
 from paceline.specs.measurements.cluster import Cluster
-from paceline.specs.measurements.profile import LayerCost, Matmul, Timing
+from paceline.specs.measurements.profile import LayerCost, Timing
 
-BACKWARD = 2.0
-"""FLOPs and bytes of backward, relative to forward."""
 BACKWARD_LAUNCHES = 1.5
 """Kernel launches of backward, relative to forward: autograd's launches are cheaper."""
-TILE = 128.0 * 128.0
-"""Elements of a product that one unit computes at a time."""
 UNHIDDEN = 0.25
 """Fraction of an overlapped tensor-parallel all-reduce that stays exposed: its first and last
 part."""
@@ -26,7 +23,6 @@ COMPILED = 0.5
 """Fraction of bytes and launches between matrix products that remains after compilation."""
 EVERY_SECOND = 0.36
 """Fraction of a Llama block's FLOPs in the even products: keys, output, second of the MLP."""
-LOW_PRECISION = ("fp8", "fp4")
 
 
 @dataclass(frozen=True)
@@ -72,12 +68,8 @@ class Compute:
         self._cluster = cluster
         self._engine = engine
         self._numbers = numbers
-        device = cluster.device
-        efficiency = device.matmul_efficiency * device.sustained * numbers.matmul_rate
-        self._low = precision in LOW_PRECISION
-        self._rate = device.peak(precision) * efficiency
-        self._attention_rate = device.peak("bf16" if self._low else precision) * efficiency
-        self.memory_rate = device.memory_bytes_per_second * numbers.memory_rate
+        self._products = MatrixProducts(cluster, precision, engine, numbers)
+        self.memory_rate = self._products.memory_rate
         """Memory rate of the operations between matrix products, in bytes per second."""
 
     def passes(self, layer: LayerCost, layouts: Layouts) -> Passes:
@@ -111,24 +103,33 @@ class Compute:
         """Return the device and host time, without tensor-parallel all-reduces."""
         products = [each for each in layer.matmuls if not each.attention]
         core = self._moved(layer.moved_bytes_attention / layouts.tensor, layouts)
+        core_backward = BACKWARD * core
         for each in layer.matmuls:
             if each.attention:
-                core = core + self._matmul(each, layouts, fused=not layer.moved_bytes_attention)
+                fused = not layer.moved_bytes_attention
+                forward, backward = self._products.seconds(each, layouts, fused)
+                core, core_backward = core + forward, core_backward + backward
         whole = np.where(layouts.sequence > 0, layouts.tensor, 1.0)
         between = self._moved(
             layer.moved_bytes / layouts.tensor + layer.moved_bytes_whole / whole, layouts
         )
         ahead, behind = self._uncounted(layer, layouts)
-        between = between + ahead
-        busy = core + between
+        busy = core + between + ahead
+        busy_backward = core_backward + BACKWARD * between + behind
         for each in products:
-            busy = busy + self._matmul(each, layouts, fused=False)
-        fused = COMPILED if self._engine.compiled else 1.0
-        launches = fused * layer.kernels * self._numbers.launch_seconds
-        busy_backward = BACKWARD * (busy - ahead) + behind
-        forward = _later(busy, launches)
-        backward = _later(busy_backward, BACKWARD_LAUNCHES * launches)
-        return _Work(core, between, busy, busy_backward, launches, forward, backward)
+            forward, backward = self._products.seconds(each, layouts, fused=False)
+            busy, busy_backward = busy + forward, busy_backward + backward
+        compiled = COMPILED if self._engine.compiled else 1.0
+        launches = compiled * layer.kernels * self._numbers.launch_seconds
+        return _Work(
+            core=core,
+            between=between + ahead,
+            busy=busy,
+            busy_backward=busy_backward,
+            launches=launches,
+            forward=_later(busy, launches),
+            backward=_later(busy_backward, BACKWARD_LAUNCHES * launches),
+        )
 
     def _uncounted(self, layer: LayerCost, layouts: Layouts) -> tuple[Array | float, Array | float]:
         """Return the seconds of operators without a FLOP count, in forward and backward."""
@@ -166,7 +167,7 @@ class Compute:
         if self._engine.keeps_every_second:
             selected = selected + EVERY_SECOND * (work.busy - work.core - work.between)
         if self._engine.stops_early and layer.repeated:
-            whole = whole - self._matmul(layer.matmuls[-1], layouts, fused=False)
+            whole = whole - self._products.seconds(layer.matmuls[-1], layouts, fused=False)[0]
         some = np.where(repeated == RECOMPUTE.index("attention"), work.core, selected)
         some = np.where(repeated > 0, some, 0.0)
         return np.where(repeated == RECOMPUTE.index("block"), whole, some)
@@ -191,27 +192,6 @@ class Compute:
         group = group_of(self._cluster, self._numbers, layouts.tensor, 1.0)
         nbytes = layer.output_bytes * layouts.micro_batch
         return layer.reductions * COLLECTIVES["all-reduce"](nbytes, group)
-
-    def _matmul(self, matmul: Matmul, layouts: Layouts, fused: bool) -> Array:
-        """Return the seconds of a product: compute, memory traffic, and units that have no tile."""
-        numbers = self._numbers
-        inner = matmul.inner / (layouts.tensor if matmul.sliced == "inner" else 1.0)
-        columns = matmul.columns / (layouts.tensor if matmul.sliced == "columns" else 1.0)
-        repeats = matmul.repeats / (layouts.tensor if matmul.sliced == "repeats" else 1.0)
-        rows = matmul.rows * (1.0 if matmul.each_sample else layouts.micro_batch)
-        repeats = matmul.count * repeats * (layouts.micro_batch if matmul.each_sample else 1.0)
-        flops = 2.0 * matmul.computed * rows * inner * columns * repeats
-        if fused:
-            return flops / (self._attention_rate * numbers.attention_rate)
-        rate = self._attention_rate if matmul.attention else self._rate
-        read = rows * inner / matmul.reused
-        moved = 2.0 * (read + inner * columns + rows * columns) * repeats
-        if self._low and not matmul.attention:
-            moved = moved + self._engine.cast_bytes * (read + inner * columns)
-        idle = (
-            matmul.count * numbers.unfilled_units * self._cluster.device.units * TILE * 2.0 * inner
-        )
-        return (flops + idle) / rate + numbers.small_matmul * moved / self.memory_rate
 
     def _moved(self, nbytes: Array | float, layouts: Layouts) -> Array:
         fused = COMPILED if self._engine.compiled else 1.0

@@ -58,6 +58,9 @@ class Engine(Spec):
     """Bytes of a parameter as shards gather it and as compute uses it."""
     gradient_bytes: PositiveInt = 4
     """Bytes of a gradient as it is stored and reduced."""
+    accumulated_bytes: NonNegativeInt = 6
+    """Bytes per parameter read and written to add a micro-batch's gradient to the sum: in 16 bits;
+    12 in fp32."""
     sharded_gradient_bytes: PositiveInt = 4
     """Bytes of a gradient as shards reduce it after a step of one micro-batch."""
     state_bytes: NonNegativeFloat = 8
@@ -94,6 +97,7 @@ class Engine(Spec):
             crossing_transfers=True,
             bucket_bytes=Layout().bucket_megabytes << 20,
             kept_cast_bytes=0 if precision == "fp32" else 2,
+            accumulated_bytes=12,
             buffers_for_all=True,
             sync=sync or default_sync(),
         )

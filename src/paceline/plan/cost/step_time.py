@@ -82,8 +82,10 @@ class StepModel:
 
         blocks, at_begin, at_end = self.slowest(layouts, before.all, block.all, after.all)
         slowest = blocks * block.all + at_begin * before.all + at_end * after.all
+        accumulation = self.accumulation_seconds(layouts, micro_batches)
+        slowest = slowest + accumulation
         fill = profile.block.count * block.all + before.all + after.all
-        waiting = np.maximum(fill - slowest, 0.0)
+        waiting = np.maximum(fill + layouts.pipeline * accumulation - slowest, 0.0)
         send = self.send_seconds(layouts)
         # A stage communicates with the next and the previous one, once per chunk.
         exchanges = 2.0 * layouts.chunks
@@ -120,6 +122,15 @@ class StepModel:
             host=step_host,
             jitter=busy * numbers.jitter * np.sqrt(2.0 * np.log(devices)),
         )
+
+    def accumulation_seconds(self, layouts: Layouts, micro_batches: Array) -> Array:
+        """Return the seconds to add a micro-batch's gradients to those before it, in the mean: the
+        first one's are only written."""
+        held = self.held_parameters(layouts)
+        if self.engine.reduce_always:
+            held = held / layouts.shards
+        nbytes = self.engine.accumulated_bytes * held * (1.0 - 1.0 / micro_batches)
+        return np.asarray(nbytes / self.compute.memory_rate)
 
     def _sharded_host(self, layouts: Layouts) -> Array:
         """Return the host cost of shards."""

@@ -5,7 +5,7 @@ import numpy as np
 from paceline.cluster.collectives import Array
 from paceline.plan.calibration.calibrate import Steps
 from paceline.plan.cost.coefficients import Coefficients
-from paceline.plan.cost.compute import Compute, Passes
+from paceline.plan.cost.compute import Passes
 from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
 from paceline.plan.cost.pipeline_simulation import DRAWS, Pipeline, Simulated, simulate
 from paceline.plan.cost.step_time import StepModel
@@ -28,11 +28,12 @@ def pipelines(steps: Steps, numbers: Coefficients) -> list[Pipeline]:
     closed form does: their exposed communication follows the last backward.
     """
     layouts, batch, engine = steps.layouts, steps.batch, steps.engine
-    times = _model(steps, numbers, engine.overlap_data).times(layouts, batch)
+    model = _model(steps, numbers, engine.overlap_data)
+    times = model.times(layouts, batch)
     whole = _model(steps, numbers, overlap=False).times(layouts, batch)
-    compute = Compute(steps.cluster, steps.precision, engine, numbers)
-    passes = [compute.passes(each, layouts) for each in steps.profile.layers]
+    passes = [model.compute.passes(each, layouts) for each in steps.profile.layers]
     every_micro_batches = layouts.micro_batches(batch)
+    accumulation = model.accumulation_seconds(layouts, every_micro_batches)
     found = []
     for index in range(len(layouts)):
         one = np.array([index])
@@ -51,7 +52,7 @@ def pipelines(steps: Steps, numbers: Coefficients) -> list[Pipeline]:
                 schedule="interleaved" if chunks > 1 else "1f1b",
                 micro_batches=micro_batches,
                 forward_seconds=forward + handover,
-                backward_seconds=backward + handover,
+                backward_seconds=backward + handover + float(accumulation[index]) / chunks,
                 gradient_seconds=0.0 if follows else float(whole.data[index]) / chunks,
                 buckets=BUCKETS,
                 overlap=engine.overlap_data and (engine.overlap_piped or not piped),

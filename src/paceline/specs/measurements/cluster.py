@@ -54,6 +54,8 @@ class Device(Spec):
     sustained: float = Field(default=1.0, gt=0, le=1)
     """Fraction of that which hours of training sustain, at operating temperature and power
     limit."""
+    sustained_in: dict[str, float] = Field(default_factory=dict)
+    """The same by precision, where it is known to differ."""
     launch_seconds: PositiveFloat | None = None
     """Host time of a small operation; None if not measured."""
     watts: PositiveFloat | None = None
@@ -76,6 +78,11 @@ class Device(Spec):
             f"{self.name} has no matrix products in {precision}",
             fix=f"use one of {', '.join(self.peak_flops)}",
         )
+
+    def matmul_rate(self, precision: str) -> float:
+        """Return the FLOP/s that large matrix products sustain in `precision`."""
+        sustained = self.sustained_in.get(precision, self.sustained)
+        return self.peak(precision) * self.matmul_efficiency * sustained
 
 
 class Link(Spec):
