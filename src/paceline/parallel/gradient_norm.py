@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 
 def squared_norm(
-    parameters: Iterable[tuple[str, nn.Parameter]],
+    parameters: Iterable[nn.Parameter],
     layout: Layout,
     groups: Groups,
     *,
-    is_sliced: Callable[[str], bool] | None,
     replicas_differ: bool = False,
 ) -> torch.Tensor:
     """Return the squared norm over all parameters, given those that count on this worker.
@@ -30,11 +29,7 @@ def squared_norm(
     values. With `replicas_differ`, each replica has its own gradients, and the norm is that of one
     replica.
     """
-    gradients = [
-        local_tensor(parameter.grad)
-        for parameter in counted(parameters, layout, groups, is_sliced=is_sliced)
-        if parameter.grad is not None
-    ]
+    gradients = [local_tensor(each.grad) for each in parameters if each.grad is not None]
     # One operator for all tensors each: a loop would launch kernels for every parameter.
     norms = (
         torch.stack(foreach_norm(gradients)) if gradients else torch.zeros(1, device=groups.device)

@@ -118,7 +118,7 @@ class ParallelModel(Protocol):
     def squared_norm(self) -> torch.Tensor:
         """Return the squared gradient norm over all parameters, the same on every worker."""
 
-    def counted(self) -> list[nn.Parameter]:
+    def counted(self) -> Sequence[nn.Parameter]:
         """Return the parameters that this worker adds to a norm over all of them."""
 
     def part_norms(self) -> PartNorms | None:

@@ -49,7 +49,7 @@ class WholeModel:
         self._last_gradient: LastGradient | None = None
         self._module: nn.Module = built.model
         self._branches: ShardedBranches | None = None
-        self._scattered = ScatteredNorms(self.counted)
+        self._scattered = ScatteredNorms(self._count)
         self._awaited: list[nn.Parameter] = []
         """The parameters whose gradients DDP waits for; none if it looks for unused ones."""
         self._spread()
@@ -58,6 +58,7 @@ class WholeModel:
         self._over_workers()
         # Cached: walking all modules takes as long as reading a small model's gradients.
         self._parameters = tuple(self.model.parameters())
+        self._counted = self._count()
 
     def _over_workers(self) -> None:
         if self._layout.shards > 1:
@@ -176,22 +177,19 @@ class WholeModel:
         """Return what sees the gradients of a batch's parts inside its block."""
         return self._scattered if self._layout.shards > 1 else NormsByBackward(self.counted())
 
-    def counted(self) -> list[nn.Parameter]:
+    def counted(self) -> Sequence[nn.Parameter]:
         """Return the parameters that this worker adds to a norm over all of them."""
+        return self._counted
+
+    def _count(self) -> list[nn.Parameter]:
         is_sliced = self._sliced.is_sliced if self._sliced else None
         named = self.model.named_parameters()
         return counted(named, self._layout, self._groups, is_sliced=is_sliced)
 
     def squared_norm(self) -> torch.Tensor:
         """Return the squared gradient norm over all parameters of the model."""
-        counts = self._sliced.is_sliced if self._sliced else None
-        return squared_norm(
-            self.model.named_parameters(),
-            self._layout,
-            self._groups,
-            is_sliced=counts,
-            replicas_differ=self._sync.replicas_differ,
-        )
+        differ = self._sync.replicas_differ
+        return squared_norm(self.counted(), self._layout, self._groups, replicas_differ=differ)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every weight of the whole model with its name."""

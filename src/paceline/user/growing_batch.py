@@ -66,7 +66,9 @@ def check_stages(batch: Mapping[Any, Any]) -> None:
         )
 
 
-def check_can_grow(batch: Batch, *, makes_data: bool, phases: bool, noise_every: int) -> None:
+def check_can_grow(
+    batch: Batch, *, makes_data: bool, phases: bool, noise_every: int | None
+) -> None:
     """Raise if a training cannot change its batch, or not by the noise."""
     if isinstance(batch, int):
         return
@@ -82,7 +84,7 @@ def check_can_grow(batch: Batch, *, makes_data: bool, phases: bool, noise_every:
             "paceline.grow was given with phases, whose gradient noise is not measured",
             fix="give the batch by sample, such as batch={0: 128, 1_000_000: 512}",
         )
-    if not noise_every:
+    if noise_every == 0:
         raise PacelineError(
             "paceline.grow was given with noise_every=0, which measures no gradient noise",
             fix="leave noise_every out, or give the batch by sample: batch={0: 128, …}",

@@ -104,8 +104,9 @@ class Training:
     buffers: BufferRules | None = None
     """How workers agree on buffers that forward changes: by the "average" over the samples, the
     "sum" of the changes, or the value of "worker0"; for all buffers or by a pattern of names."""
-    noise_every: int = 10
-    """Steps between measurements of the gradient noise scale; 0 measures none."""
+    noise_every: int | None = None
+    """Steps between measurements of the gradient noise scale; 0 measures none. None: 10, or more
+    where that would cost more than 1 % of the time."""
     pretrained: Pretrained | str | Path | None = None
     """Weights to start from: a safetensors file, or a folder as of `save_pretrained`."""
 

@@ -150,14 +150,8 @@ class PipelinedModel:
 
     def squared_norm(self) -> torch.Tensor:
         """Return the squared gradient norm over all parameters of the model."""
-        is_sliced = self._sliced.is_sliced if self._sliced else None
-        return squared_norm(
-            self._counted_once(),
-            self._layout,
-            self._groups,
-            is_sliced=is_sliced,
-            replicas_differ=self._sync.replicas_differ,
-        )
+        differ = self._sync.replicas_differ
+        return squared_norm(self.counted(), self._layout, self._groups, replicas_differ=differ)
 
     def _counted_once(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the parameters of this worker's stages, shared ones in their first stage only."""
@@ -172,7 +166,7 @@ class PipelinedModel:
             return None
         return self._scattered if self._layout.shards > 1 else NormsByBackward(self.counted())
 
-    def counted(self) -> list[nn.Parameter]:
+    def counted(self) -> Sequence[nn.Parameter]:
         """Return the parameters that this worker adds to a norm over all of them."""
         is_sliced = self._sliced.is_sliced if self._sliced else None
         return counted(self._counted_once(), self._layout, self._groups, is_sliced=is_sliced)

@@ -1,8 +1,9 @@
 """Squared gradient norms of the parts of a batch, before they are added up."""
 
 import math
+import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Self
 
@@ -12,6 +13,9 @@ from torch import nn
 
 class PartNorms(AbstractContextManager["PartNorms"]):
     """The norms of the parts whose gradients are computed inside its block."""
+
+    seconds = 0.0
+    """Time of the host for all of them so far."""
 
     @abstractmethod
     def squares(self) -> list[torch.Tensor]:
@@ -35,7 +39,9 @@ class NormsByBackward(PartNorms):
 
     def __enter__(self) -> Self:
         self._norms, self._weighted = [], []
+        began = time.perf_counter()
         self._hooks = [self._watched(parameter) for parameter in self._parameters]
+        self.seconds += time.perf_counter() - began
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -56,6 +62,7 @@ class NormsByBackward(PartNorms):
         # A hook of the tensor sees this backward's gradient alone, before it is accumulated.
         def note(gradient: torch.Tensor) -> None:
             nonlocal part
+            began = time.perf_counter()
             if part == len(self._norms):
                 self._norms.append([])
                 self._weighted.append([])
@@ -63,6 +70,7 @@ class NormsByBackward(PartNorms):
             if self.weighted_square is not None:
                 self._weighted[part].append(self.weighted_square(parameter, gradient))
             part += 1
+            self.seconds += time.perf_counter() - began
 
         handle: torch.utils.hooks.RemovableHandle = parameter.register_hook(note)  # type: ignore[no-untyped-call]
         return handle
@@ -109,16 +117,24 @@ class ScatteredNorms(PartNorms):
         """
         if not self._watches:
             return
+        began = time.perf_counter()
+        self._norms += self._seen(gradients, shards, columns)
+        self.seconds += time.perf_counter() - began
+
+    def _seen(
+        self, gradients: torch.Tensor, shards: int, columns: Columns
+    ) -> Iterator[torch.Tensor]:
         counted = [gradients]
         if columns:
             rows, sizes = gradients.view(shards, -1), [size for size, _ in columns]
             if rows.shape[1] != sum(sizes):  # of some parameters only: nobody knows which
-                self._norms.append(torch.full((), math.nan, device=gradients.device))
+                yield torch.full((), math.nan, device=gradients.device)
                 return
             parts = zip(torch.split(rows, sizes, dim=1), columns, strict=True)
             counted = [part for part, (_, counts) in parts if counts]
-        self._norms += [torch.linalg.vector_norm(each).float() for each in counted]
-        self._norms.append(torch.zeros((), device=gradients.device))  # if none of them counts
+        for each in counted:
+            yield torch.linalg.vector_norm(each).float()
+        yield torch.zeros((), device=gradients.device)  # if none of them counts
 
     def squares(self) -> list[torch.Tensor]:
         """Return the squared norm of the local batch's gradient."""

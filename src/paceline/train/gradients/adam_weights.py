@@ -12,6 +12,8 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from paceline.comm.torch_internals import foreach_norm
+
 DAMPING = 0.1
 """Fixed before any of the tasks that it is judged by was run."""
 
@@ -28,7 +30,9 @@ class AdamWeights:
         for parameters, part in groups:
             count += sum(each.numel() for each in parameters)
             squares = [found for each in parameters if (found := self._squares(each)) is not None]
-            sums += [each.float().sum() / part for each in squares]
+            # One operator for all: none of them is negative, so that a sum is a norm.
+            norms = foreach_norm(squares, 1, dtype=torch.float32) if squares else ()
+            sums += [each / part for each in norms]
         self._damping = DAMPING * torch.sqrt(torch.stack(sums).sum() / count)
         self._damped = {}
         for parameters, part in groups:

@@ -22,6 +22,7 @@ from paceline.train.gradients.adam_weights import AdamWeights
 from paceline.train.gradients.batch_plan import BatchPlan
 from paceline.train.gradients.change_noise import ChangeNoise, measures_changes
 from paceline.train.gradients.noise_growth import Unread
+from paceline.train.gradients.noise_interval import USUAL_STEPS, NoiseInterval
 from paceline.train.gradients.optimizer_family import family_of
 
 MOST_UNWRITTEN = 10
@@ -46,15 +47,15 @@ def gradient_noise(
     is_exact = mode.settings.by_engine or isinstance(mode, CanonicalHook)
     asked = 0 if normalizes else plan.training.noise_every
     every = asked if is_exact else 0
-    if plan.growth is not None and not every:
+    if plan.growth is not None and every == 0:
         conflict = "batch normalization" if normalizes else f"--sync {mode.settings.mode}"
         raise PacelineError(
             f"paceline.grow was given with {conflict}, where no noise of gradients is measured",
             fix="give the batch by sample, such as batch={0: 128, 1_000_000: 512}",
         )
     changes = None
-    if asked and isinstance(mode, LocalStepsHook) and measures_changes(mode, plan.training):
-        changes = ChangeNoise(layout, groups, mode, model, optimizer, asked)
+    if asked != 0 and isinstance(mode, LocalStepsHook) and measures_changes(mode, plan.training):
+        changes = ChangeNoise(layout, groups, mode, model, optimizer, asked or USUAL_STEPS)
     return GradientNoise(layout, groups, every, plan, optimizer, changes)
 
 
@@ -71,7 +72,7 @@ class GradientNoise:
         self,
         layout: Layout,
         groups: Groups,
-        every: int,
+        every: int | None,
         plan: BatchPlan,
         optimizer: torch.optim.Optimizer,
         changes: ChangeNoise | None = None,
@@ -79,14 +80,17 @@ class GradientNoise:
         self._layout, self._groups = layout, groups
         self.changes = changes
         """Measures changes of weights instead, between the rounds of local steps."""
-        self._every, self._write_once = every, plan.write_once
+        self._write_once = plan.write_once
         self._plan, self._growth = plan, plan.growth
+        # A batch that grows must not depend on the time that anything takes.
+        adapts, decides = self._growth is None, lambda: groups.placement.rank == 0
+        self.interval = NoiseInterval(every, of=plan.steps, adapts=adapts, decides=decides)
         self._optimizer, self._divides = optimizer, family_of(optimizer) == "square root"
         self._weights: AdamWeights | None = None
         """Those of the step in progress, if it is measured with weights."""
         if self._growth is not None:
             self._growth.unread = self._unread
-        self._open: tuple[int, DelayedReading, torch.Tensor] | None = None
+        self._open: tuple[int, DelayedReading, Any] | None = None
         """The step in progress, if it is measured: its number, the sum over the workers of what
         `learned` says, and the weight of the global batch."""
         self._on_their_way: deque[tuple[int, DelayedReading, DelayedReading]] = deque()
@@ -99,6 +103,7 @@ class GradientNoise:
         """Begin with the workers of a generation; a sum of earlier ones may never end."""
         self._layout, self._open = layout, None
         self._on_their_way.clear()
+        self.interval.begin()
         if self._growth is not None:
             self._growth.agreed = 0  # perhaps not by all: some may not have read the sum
             for step, summed, whole in self._growth.resumed():
@@ -113,11 +118,17 @@ class GradientNoise:
         """
         self._open = self._weights = None
         self._take_changes(all_of_them=False)
-        if not self._every or step % self._every:
+        if not self.interval.is_due(step):
             return None
-        # To grow alike, all workers read at the same step: what was summed several steps before.
+        with self.interval.timed():
+            return self._new_norms(parallel_model, parts)
+
+    def _new_norms(self, parallel_model: ParallelModel, parts: int) -> PartNorms | None:
+        # To decide alike, all workers read at the same step: what was summed several steps before.
         while self._on_their_way and (
-            self._growth or all(each.is_there for each in self._on_their_way[0][1:])
+            self._growth
+            or self.interval.must_read
+            or all(each.is_there for each in self._on_their_way[0][1:])
         ):
             self._read()
         norms = parallel_model.part_norms() if parts > 1 else None
@@ -145,6 +156,20 @@ class GradientNoise:
         numbers of this worker's parts and of all, to add up in an order that does not depend on the
         workers.
         """
+        with self.interval.timed():
+            self._learned(step, norms, weights, whole, scale, slots)
+        self.interval.spent(norms.seconds)
+        norms.seconds = 0.0
+
+    def _learned(
+        self,
+        step: int,
+        norms: PartNorms,
+        weights: Sequence[Any],
+        whole: Any,
+        scale: Any,
+        slots: tuple[Sequence[int], int] | None,
+    ) -> None:
         device = self._groups.device
         squares = norms.squares()
         if slots is None and len(squares) == 1 and len(weights) > 1:
@@ -155,23 +180,23 @@ class GradientNoise:
         dependent = gather_calls() != self._gathers
         shares = [_on(device, each / whole * scale) for each in weights]
 
-        def by_part(squares: Sequence[torch.Tensor]) -> torch.Tensor:
+        def by_part(squares: Sequence[torch.Tensor]) -> list[Any]:
             if dependent or len(squares) != len(shares):
-                return torch.full((all_parts,), math.nan, device=device)
-            means = torch.zeros(all_parts, device=device)
+                return [_on(device, math.nan)] * all_parts
+            means = [_on(device, 0.0)] * all_parts
             for number, square, share in zip(numbers, squares, shares, strict=True):
-                means[number] += torch.where(share > 0, square / (share * scale), 0.0)
+                means[number] = means[number] + _divided(_on(device, square), share * scale)
             return means
 
-        means = [by_part(squares)]
+        means = by_part(squares)
         if self._is_weighted:
             assert isinstance(norms, NormsByBackward)
-            means.append(by_part(norms.weighted_squares()))
-        count = sum((share > 0 for share in shares), torch.zeros((), device=device))
+            means += by_part(norms.weighted_squares())
+        count = sum((share > 0 for share in shares), _on(device, 0.0))
         # All slices and stages of a replica have the same parts.
         count = count * (self._layout.data_workers / self._layout.workers)
-        proposal = [_on(device, self._growth.proposal())] if self._growth else []
-        values = torch.cat([*means, torch.stack([count, *proposal])])
+        proposal = self._growth.proposal() if self._growth else self.interval.proposal(step)
+        values = _stacked(device, [*means, count, _on(device, proposal)])
         summed = DelayedReading(values, self._groups.sum_later(values))
         self._open = step, summed, _on(device, whole)
 
@@ -183,10 +208,12 @@ class GradientNoise:
         if self._open is None:
             return
         (step, summed, weight), self._open = self._open, None
-        square = parallel_model.squared_norm() if squared_norm is None else squared_norm
-        weighted = [self._weighted_square(parallel_model)] if self._is_weighted else []
-        whole = DelayedReading(torch.stack([square, weight, *weighted]))
-        self._on_their_way.append((step, summed, whole))
+        with self.interval.timed():
+            device = self._groups.device
+            square = parallel_model.squared_norm() if squared_norm is None else squared_norm
+            weighted = [self._weighted_square(parallel_model)] if self._is_weighted else []
+            values = [_on(device, each) for each in (square, weight, *weighted)]
+            self._on_their_way.append((step, summed, DelayedReading(_stacked(device, values))))
 
     @property
     def _is_weighted(self) -> bool:
@@ -220,8 +247,7 @@ class GradientNoise:
         step, summed, whole = self._on_their_way.popleft()
         means = summed.values().tolist()
         squared_norm, weight, *weighted_norm = whole.values().tolist()
-        proposed = means.pop() if self._growth else 0.0
-        parts = means.pop()
+        proposed, parts = means.pop(), means.pop()
         own = len(means) // 2 if weighted_norm else len(means)
         row = None
         mean_square, count = sum(means[:own]), round(parts)
@@ -232,7 +258,9 @@ class GradientNoise:
             if weighted_norm and math.isfinite(mean_square + weighted_norm[0]):
                 weighted = variance_and_signal(mean_square, weighted_norm[0], count, weight)
             self._unwritten.append((step + 1, *row, *weighted))
-        if self._growth is not None:
+        if self._growth is None:
+            self.interval.take(proposed)
+        else:
             self._growth.take(row, proposed, self._plan.stages.batch(step))
         if len(self._unwritten) >= MOST_UNWRITTEN:
             self._write()
@@ -251,8 +279,26 @@ class GradientNoise:
             self._unwritten = []
 
 
-def _on(device: torch.device, number: float | torch.Tensor) -> torch.Tensor:
-    """Return a number as a tensor of a device, without a copy from the host, which might wait."""
-    if isinstance(number, torch.Tensor):
-        return number.float()
-    return torch.full((), number, device=device)
+def _on(device: torch.device, number: float | torch.Tensor) -> Any:
+    """Return a number of the host on a CPU, where operators of tensors take longer than all else,
+    and elsewhere a tensor of the device, without a copy from the host, which might wait."""
+    if device.type == "cpu":
+        return float(number)
+    return (
+        number.float()
+        if isinstance(number, torch.Tensor)
+        else torch.full((), number, device=device)
+    )
+
+
+def _divided(square: Any, by: Any) -> Any:
+    """Return a quotient, or 0 for a part without weight."""
+    if isinstance(by, torch.Tensor):
+        return torch.where(by > 0, square / by, 0.0)
+    return square / by if by > 0 else 0.0
+
+
+def _stacked(device: torch.device, numbers: list[Any]) -> torch.Tensor:
+    if device.type == "cpu":
+        return torch.tensor(numbers, dtype=torch.float32)
+    return torch.stack(numbers)
