@@ -7,9 +7,9 @@ import pytest
 from command import EXAMPLES
 from paceline.parallel.dry_run.dry_run import dry_run
 from paceline.parallel.dry_run.model_profile import profile_of
-from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.cost.memory import memory
+from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.specs import Layout
 from paceline.user.script import training_of
 from plan.shapes import cluster
@@ -44,7 +44,7 @@ def test_the_peak_is_that_of_the_engine(layout: Layout, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(str(folder))
     training = training_of(Path(folder / "train.py"), "training")
     profile = profile_of(training, "gpt", layout)
-    engine = Engine.of_paceline(profile, cluster(), layout.precision)
+    engine = PACELINE.engine(profile, cluster(), layout.precision)
     batch = training.first_batch
     predicted = memory(profile, Layouts.of([layout], batch), float(batch), engine).total[0]
     held = dry_run(training, layout, devices_per_node=layout.workers)

@@ -17,9 +17,9 @@ from paceline.cluster.collectives import COLLECTIVES, UNPROBED
 from paceline.plan.answer import answer, plan_of
 from paceline.plan.calibration.calibrate import Steps, from_priors
 from paceline.plan.cost.device_groups import group_of
-from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.cost.memory import memory
+from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.plan.limits import Limits
 from paceline.plan.search.best_layout import WORTH_IT, Best, best_on
 from paceline.plan.search.finalists import simulated
@@ -95,7 +95,7 @@ def steps(where: Cluster, sync: SyncSettings, layout: Layout | None = None) -> S
         profile=GPT,
         cluster=where,
         precision="bf16",
-        engine=Engine.of_paceline(GPT, where, "bf16", sync),
+        engine=PACELINE.engine(GPT, where, "bf16", sync),
         layouts=Layouts.of([chosen], BATCH),
         batch=np.array([float(BATCH)]),
     )
@@ -226,7 +226,7 @@ def test_synchronization_takes_memory() -> None:
             GPT,
             layouts,
             64.0,
-            Engine.of_paceline(GPT, computers(100), "bf16", SyncSettings.parse(words)),
+            PACELINE.engine(GPT, computers(100), "bf16", SyncSettings.parse(words)),
         ).sync_state
         for words in MODES
     }

@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 
 from paceline.parallel.dry_run.dry_run import dry_run
 from paceline.parallel.dry_run.model_profile import profile_of
-from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.cost.memory import memory
+from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.specs import Faults, Layout, Run, Saving
 from plan.shapes import cluster
 from ranks import new_run, run_ranks
@@ -125,7 +125,7 @@ def test_1_gb_of_weights_on_devices_of_256_mb(way: str, tmp_path: Path) -> None:
     training = training_of(LARGE)
     dry = dry_run(training, layout, devices_per_node=layout.workers)
     profile = profile_of(training, "stack", layout)
-    engine = Engine.of_paceline(profile, cluster(), layout.precision)
+    engine = PACELINE.engine(profile, cluster(), layout.precision)
     plan = memory(profile, Layouts.of([layout], LARGE.batch), float(LARGE.batch), engine).total[0]
     held = max(each.memory.peak for each in dry.ranks)
     print(f"{way}: device {measured:,} B, dry run {held:,} B, plan {plan:,.0f} B")

@@ -5,13 +5,15 @@ Every figure is a prediction against what others measured and published: nothing
 """
 
 import json
+import sys
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.common.output import argument_parser
-from benchmarks.planner.score.cases import HEADER, chosen, read_cases
+from benchmarks.planner.score.case_files import HEADER, OPTIONAL, read_cases
+from benchmarks.planner.score.cases import chosen
 from benchmarks.planner.score.energy import energy_rows
 from benchmarks.planner.score.scale_out import LAST_STAGE, MEMORY, SCALE_OUT
 from benchmarks.planner.score.scoring import LARGE, SCALE, Row, memory_row, scale_out, sweep
@@ -58,7 +60,9 @@ WHOLE = ("rows", "mean", "median", "max", "null_mean", "null_median")
 def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="published tables: %(default)s")
-    parser.add_argument("--cases", type=Path, help=f"CSV with the columns {HEADER}")
+    parser.add_argument(
+        "--cases", type=Path, help=f"CSV with the columns {HEADER}; or also {OPTIONAL}"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
@@ -73,11 +77,13 @@ def main() -> None:
 
 def score_cases(path: Path) -> dict[str, list[Row]]:
     """One file that nobody tuned on, with the catalog only and with some of its rows."""
-    cases = read_cases(path)
+    cases, unknown = read_cases(path)
     time = [sweep(path.name, cases, fitted=False)]
     if sum(each.step_seconds is not None for each in cases) >= 3:
         time.append(sweep(path.name, cases, fitted=True))
     found = memory_row(path.name, cases)
+    if unknown:
+        print(f"left out: {unknown} rows with context or expert parallelism", file=sys.stderr)
     return {"time": time, "memory": [found] if found else []}
 
 
@@ -95,7 +101,7 @@ def score_tables(data: Path) -> dict[str, list[Row]]:
         time.append(scale_out(f"{name}, >= {LARGE}", cases, LARGE))
     rows = []
     for name, read in MEMORY.items():
-        cases = [each for each in read(data) if each.memory_bytes]
+        cases = [each for each in read(data) if each.memory_bytes or each.out_of_memory]
         seen = chosen(cases)
         tested = [each for each in cases if each.key not in seen]
         rows.append(memory_row(name, tested, name in LAST_STAGE))

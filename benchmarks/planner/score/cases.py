@@ -2,46 +2,39 @@
 
 import csv
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from paceline.cluster.catalog import device, link, usual_cluster
+from paceline.cluster.catalog import link, usual_cluster
 from paceline.plan.calibration.calibrate import Steps
 from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.engine_kind import ENGINES
 from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
-from paceline.plan.cost.memory import memory
 from paceline.profile.families import Decoder, decoder
-from paceline.specs import PacelineError
 from paceline.specs.measurements.cluster import Cluster, Link
 
 GIB = 2.0**30
-HEADER = (
-    "device,gpus,gpus_per_node,inter_node_gbps_per_gpu,hidden,heads,layers,vocab,seq,global_batch,"
-    "micro_batch,tp,pp,dp,zero,recompute,precision,step_s,mem_gb,oom,group"
-)
-MEASURED = {"step_s", "mem_gb", "oom"}
-NETWORK_GBPS = {"v100": 12.5, "a100": 200.0}
-"""Of one device where a row does not say; 400 for all later ones."""
-MEGATRON = Engine(
-    overlap_data=False,
-    loss_in_place=True,
-    weight_bytes=2,
-    gathered_bytes=2,
-    gradient_bytes=4,
-    state_bytes=12,
-)
-"""Weights in 16 bits, gradients and the optimizer's copy in 32 (Megatron-LM)."""
-MEGATRON_CORE = MEGATRON.model_copy(
-    update={"overlap_data": True, "overlap_tensor": "both", "overlap_transfer": True}
-)
+MOST_ROWS = 30
+"""Of a table, for calibration."""
 
 
-CONTEXT_BYTES = 1_500_000_000
-"""Of the driver, the communication library and the allocator, in case files: assumed."""
+def known_engine(name: str, precision: str = "bf16") -> Engine:
+    """The planner's engine of that name, for models trained by Adam; what a table measures as
+    allocated memory has nothing of the driver's."""
+    return ENGINES.get(name).engine(_ADAM, usual_cluster("a100-80gb", 1), precision)
+
+
+_ADAM = decoder(Decoder(layers=1, hidden=128, heads=1, seq=128, vocab=128))
+MEGATRON_CORE = known_engine("megatron").model_copy(update={"base_bytes": 0})
+"""All communication overlapped, as in NVIDIA's own tables."""
+MEGATRON = MEGATRON_CORE.model_copy(
+    update={"overlap_data": False, "overlap_tensor": "no", "overlap_transfer": False}
+)
+"""None of it."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +98,16 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def chosen(cases: Sequence[Case]) -> set[str]:
-    """Keys of the calibration rows: the first by key, at most 30 and at most a third."""
-    keys = sorted({each.key for each in cases})
-    return set(keys[: min(30, len(keys) // 3)])
+    """Keys of the calibration rows: the first by key, at most 30 rows and at most a third."""
+    rows = Counter(each.key for each in cases)
+    keys: set[str] = set()
+    left = min(MOST_ROWS, len(rows) // 3)
+    for key in sorted(rows):
+        if rows[key] > left:
+            break
+        keys.add(key)
+        left -= rows[key]
+    return keys
 
 
 def grouped(cases: Sequence[Case]) -> list[tuple[list[int], Steps]]:
@@ -123,10 +123,10 @@ def grouped(cases: Sequence[Case]) -> list[tuple[list[int], Steps]]:
             each.engine,
         )
         alike[same].append(index)
-    return [(members, _steps([cases[each] for each in members])) for members in alike.values()]
+    return [(members, steps_of([cases[each] for each in members])) for members in alike.values()]
 
 
-def _steps(cases: Sequence[Case]) -> Steps:
+def steps_of(cases: Sequence[Case]) -> Steps:
     first = cases[0]
     columns = [
         (
@@ -152,99 +152,3 @@ def _steps(cases: Sequence[Case]) -> Steps:
         batch=np.array([float(each.batch) for each in cases]),
         seconds=np.array([each.step_seconds or np.nan for each in cases]),
     )
-
-
-def read_cases(path: Path) -> list[Case]:
-    """A case file with the columns of the issue; what is blank gets the defaults below."""
-    rows = rows_of(path)
-    if not rows or (missing := set(HEADER.split(",")) - rows[0].keys()):
-        raise PacelineError(
-            f"{path} has no rows" if not rows else f"{path} lacks {', '.join(sorted(missing))}",
-            fix=f"write a CSV with the columns {HEADER}",
-        )
-    return [_case(row) if row["recompute"] else _with_room(_case(row)) for row in rows]
-
-
-def _with_room(case: Case) -> Case:
-    """With the least recomputation that lets it fit, for rows that do not say."""
-    for mode in ("none", "attention", "block"):
-        tried = replace(case, recompute=mode)
-        steps = _steps([tried])
-        held = memory(steps.profile, steps.layouts, steps.batch, steps.engine).total[0]
-        if held <= steps.cluster.device.memory_bytes:
-            return tried
-    return tried
-
-
-def _case(row: dict[str, str]) -> Case:
-    name = _device(row["device"])
-    kind = name.split("-")[0]
-    old = kind in ("v100", "a100")
-    tensor, pipeline = int(row["tp"] or 1), int(row["pp"] or 1)
-    gpus = int(row["gpus"])
-    data = int(row["dp"] or gpus // (tensor * pipeline))
-    zero = int(float(row["zero"] or 0))
-    gigabytes = row["mem_gb"]
-    precision = _precision(row["precision"])
-    shape = Decoder(
-        layers=int(row["layers"]),
-        hidden=int(row["hidden"]),
-        heads=int(row["heads"]),
-        seq=int(row["seq"] or 2048),
-        vocab=int(row["vocab"] or 51200),
-        attention="whole" if old else "fused",
-        dropout=old,
-    )
-    return Case(
-        key=key_of(row, MEASURED),
-        device=name,
-        gpus=gpus,
-        gpus_per_node=int(row["gpus_per_node"] or 8),
-        network_gbps=float(row["inter_node_gbps_per_gpu"] or NETWORK_GBPS.get(kind, 400.0)),
-        shape=shape,
-        batch=int(row["global_batch"]),
-        micro_batch=int(row["micro_batch"] or 1),
-        tensor=tensor,
-        pipeline=pipeline,
-        shards=data if zero == 3 else 1,
-        replicas=1 if zero == 3 else data,
-        optimizer_shards=zero in (1, 2),
-        recompute=_recompute(row["recompute"]),
-        sequence=False,
-        precision=precision,
-        engine=MEGATRON.model_copy(
-            update={
-                "overlap_data": not old or zero == 3,
-                "gradient_bytes": 2 if precision == "fp16" else 4,
-                "base_bytes": CONTEXT_BYTES,
-            }
-        ),
-        step_seconds=float(row["step_s"]) if row["step_s"] else None,
-        memory_bytes=float(gigabytes) * GIB if gigabytes else None,
-        out_of_memory=row["oom"].lower() in ("1", "true", "yes"),
-        group=row["group"] or None,
-    )
-
-
-def _device(written: str) -> str:
-    name = written.lower().replace("_", "-").replace(" ", "-")
-    if name in ("a100", "h100"):
-        return f"{name}-80gb"
-    if name == "v100":
-        return "v100-32gb"
-    return device(name).name
-
-
-def _recompute(written: str) -> str:
-    word = written.lower()
-    if word in ("full", "block", "1", "true", "yes"):
-        return "block"
-    return "attention" if word == "selective" else "none"
-
-
-def _precision(written: str) -> str:
-    word = written.lower() or "bf16"
-    for name in ("fp8", "fp4", "fp16", "bf16", "fp32"):
-        if name in word:
-            return name
-    raise PacelineError(f"no such precision: {written}", fix="write fp32, fp16, bf16, fp8 or fp4")

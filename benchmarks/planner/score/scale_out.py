@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.planner.score.cases import MEGATRON, MEGATRON_CORE, Case, key_of, rows_of
-from benchmarks.planner.score.tables import torchtitan
+from benchmarks.planner.score.tables import bloom, simumax_dense, torchtitan
 from paceline.profile.families import Decoder
 
 GPUS = {"a100": "a100-80gb", "h100": "h100-80gb", "gb200": "gb200"}
@@ -38,6 +38,36 @@ def sc21(data: Path) -> list[Case]:
                 precision="fp16",
                 engine=MEGATRON,
                 step_seconds=float(row["iter_s_derived"]),
+            )
+        )
+    return cases
+
+
+def korthikanti(data: Path) -> list[Case]:
+    """22B to 1T on 8-512 A100, one replica: whole recomputation, or of attention only with sequence
+    parallelism. fp16 and 8 x 200 Gbit/s a node as in SC21 (assumed)."""
+    cases = []
+    for row in rows_of(data / "korthikanti_seqpar_table5_a100.csv"):
+        selective = row["mode"].startswith("selective")
+        measured = {"iter_s", "mfu_pct", "hfu_pct", "param_opt_gib", "act_gib"}
+        cases.append(
+            Case(
+                key=key_of(row, measured),
+                device="a100-80gb",
+                gpus=int(row["gpus"]),
+                gpus_per_node=8,
+                network_gbps=200.0,
+                shape=_gpt(row | {"vocab": "51200"}, "whole"),
+                batch=int(row["gbs"]),
+                micro_batch=int(row["mbs"]),
+                tensor=int(row["tp"]),
+                pipeline=int(row["pp"]),
+                chunks=int(row["virtual_stages"]),
+                recompute="attention" if selective else "block",
+                sequence=selective,
+                precision="fp16",
+                engine=MEGATRON,
+                step_seconds=float(row["iter_s"]),
             )
         )
     return cases
@@ -181,9 +211,13 @@ SCALE_OUT: dict[str, Callable[[Path], list[Case]]] = {
     "Megatron-Core H100": megatron_h100,
     "MLPerf GPT-3": mlperf_gpt3,
 }
+SMALL = {"Korthikanti et al.": korthikanti}
+"""Tables that are too small to be fitted by themselves."""
 MEMORY: dict[str, Callable[[Path], list[Case]]] = {
     "Megatron CI, dense": megatron_golden,
     "torchtitan": torchtitan,
+    "BLOOM": bloom,
+    "SimuMax B200, dense": simumax_dense,
 }
 LAST_STAGE = {"Megatron CI, dense"}
 """Tables whose memory is that of a device of the last stage."""

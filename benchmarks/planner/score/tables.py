@@ -3,16 +3,28 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.planner.score.cases import GIB, MEGATRON, MEGATRON_CORE, Case, key_of, rows_of
-from paceline.plan.cost.engine import Engine
+from benchmarks.planner.score.case_files import read_cases
+from benchmarks.planner.score.cases import (
+    GIB,
+    MEGATRON,
+    MEGATRON_CORE,
+    Case,
+    key_of,
+    known_engine,
+    rows_of,
+)
 from paceline.profile.families import Decoder
 
-TORCHTITAN = Engine(gather_once=True, keeps_every_second=True, stops_early=True)
+TORCHTITAN = known_engine("torchtitan")
 ROWWISE_CAST_BYTES = 7
 """Six casts instead of three (torchao): with so many, Llama 8B takes 12 % longer than with one
 scale a matrix, as torchtitan's commit 7a04053 measured."""
-MOSAIC = Engine(reduce_always=True)
-MOSAIC_PURE = Engine(reduce_always=True, gradient_bytes=2)
+FSDP = known_engine("fsdp")
+MOSAIC = FSDP.model_copy(update={"sharded_gradient_bytes": 4, "stops_early": False})
+MOSAIC_PURE = MOSAIC.model_copy(update={"gradient_bytes": 2})
+FMS = FSDP.model_copy(update={"gradient_bytes": 2, "compiled": True})
+LLAMA2_34B = {"layers": "48", "ffn": "22016"}
+"""Beside the 70B's other dimensions (Llama 2 paper and Code Llama, recalled)."""
 
 
 def vtrain_multi(data: Path) -> list[Case]:
@@ -85,6 +97,76 @@ def mosaic(data: Path) -> list[Case]:
             )
         )
     return cases
+
+
+def fms(data: Path) -> list[Case]:
+    """Llama 2 under FSDP1, compiled, weights and gradients in bf16; "selective" recomputes some
+    blocks, taken as the operations between products of all."""
+    dims = {row["model"]: row for row in rows_of(data / "model_dims.csv")}
+    dims["llama2-34b"] = dims["llama2-70b"] | LLAMA2_34B
+    cases = []
+    for row in rows_of(data / "ibm_fms_fsdp.csv"):
+        gpus, seq, local = int(row["gpus"]), int(row["seq"]), int(row["local_bs"])
+        shards = 8 if row["sharding"] == "HSDP" else gpus
+        cases.append(
+            Case(
+                key=key_of(row, {"tok_per_s_per_gpu", "mfu", "hfu"}),
+                device=row["gpu"].replace("_", "-"),
+                gpus=gpus,
+                gpus_per_node=8,
+                network_gbps=float(row["network"].split()[0]) / 8,
+                shape=_shape(dims[row["model"]], seq),
+                batch=local * gpus,
+                micro_batch=local,
+                shards=shards,
+                replicas=gpus // shards,
+                recompute=row["act_ckpt"],
+                engine=FMS,
+                step_seconds=local * seq / float(row["tok_per_s_per_gpu"]),
+            )
+        )
+    return cases
+
+
+def simumax_dense(data: Path) -> list[Case]:
+    """Llama with few layers on 8 B200 under Megatron, nothing overlapped (said); allocated memory.
+    Without rows of experts and of context parallelism, which are not modelled."""
+    dims = {row["model"]: row for row in rows_of(data / "model_dims.csv")}
+    measured = {"real_ms", "perf_ms", "real_alloc_gib", "perf_alloc_gib"}
+    cases = []
+    for row in rows_of(data / "simumax_b200.csv"):
+        family, _, size = row["model"].partition("_")
+        if family != "llama3" or row["cp"] != "1":
+            continue
+        tensor, replicas = int(row["tp"]), int(row["dp"])
+        batch = replicas * int(row["mbc"])
+        cases.append(
+            Case(
+                key=key_of(row, measured),
+                device="b200",
+                gpus=8,
+                gpus_per_node=8,
+                network_gbps=400.0,
+                shape=_shape(dims[f"llama3.1-{size}"] | {"layers": row["layers"]}, int(row["seq"])),
+                batch=batch,
+                micro_batch=1,
+                tensor=tensor,
+                pipeline=int(row["pp"]),
+                replicas=replicas,
+                optimizer_shards=True,
+                sequence=tensor > 1,
+                engine=MEGATRON,
+                step_seconds=float(row["real_ms"]) / 1e3,
+                memory_bytes=float(row["real_alloc_gib"]) * GIB,
+                group=f"{row['model']} batch {batch}",
+            )
+        )
+    return cases
+
+
+def bloom(data: Path) -> list[Case]:
+    """8-416 A100 under Megatron-DeepSpeed; a case file."""
+    return read_cases(data / "bloom_jeanzay_cases.csv")[0]
 
 
 def bridge_dense(data: Path) -> list[Case]:
@@ -196,4 +278,7 @@ SWEEPS: dict[str, Callable[[Path], list[Case]]] = {
     "MosaicML": mosaic,
     "Megatron-Bridge dense": bridge_dense,
     "torchtitan": torchtitan,
+    "BLOOM": bloom,
+    "SimuMax B200, dense": simumax_dense,
+    "FMS": fms,
 }

@@ -26,8 +26,8 @@ from benchmarks.common import processes
 from benchmarks.common.output import argument_parser
 from paceline.plan.calibration.calibrate import Fit, Steps, from_priors
 from paceline.plan.calibration.priors import priors_for
-from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
+from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.plan.reasons import words
 from paceline.plan.search.layout_estimate import estimates
 from paceline.specs import Cluster, Layout, Plan, TrainingProfile
@@ -150,7 +150,7 @@ class Predictor:
             profile=profile,
             cluster=cluster,
             precision=layout.precision,
-            engine=Engine.of_paceline(profile, cluster, layout.precision),
+            engine=PACELINE.engine(profile, cluster, layout.precision),
             layouts=Layouts.of([layout], batch),
             batch=np.array([float(batch)]),
         )

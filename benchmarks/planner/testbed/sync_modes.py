@@ -27,8 +27,8 @@ from benchmarks.common.output import argument_parser
 from benchmarks.planner.testbed.__main__ import PACED, paceline
 from paceline.plan.calibration.calibrate import Steps, from_priors
 from paceline.plan.calibration.priors import priors_for
-from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
+from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.report import RunReader
 from paceline.specs import Cluster, Layout, Plan, Run, SyncSettings, TrainingProfile
 from paceline.sync.modes.allreduce import AllReduce
@@ -92,7 +92,7 @@ class Predictor:
             profile=profile,
             cluster=self._cluster,
             precision=layout.precision,
-            engine=Engine.of_paceline(profile, self._cluster, layout.precision, sync),
+            engine=PACELINE.engine(profile, self._cluster, layout.precision, sync),
             layouts=Layouts.of([layout], batch),
             batch=np.array([float(batch)]),
         )

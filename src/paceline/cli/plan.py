@@ -151,6 +151,16 @@ def plan(
             rich_help_panel=CHOICE,
         ),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="NAME",
+            help="Training engine to plan for: paceline, megatron, deepspeed, torchtitan or fsdp;"
+            " for others than paceline, the plan is their own settings.",
+            rich_help_panel=CHOICE,
+        ),
+    ] = "paceline",
     sync: Annotated[
         str | None,
         typer.Option(
@@ -235,6 +245,7 @@ def plan(
         slot_seconds=_seconds(slot),
         precision=precision,
         sync=sync,
+        engine=engine,
         prices=given_prices(context),
         measure=measure,
     )
@@ -245,7 +256,11 @@ def plan(
         planned = make_plan(request, runs, advance)
     for note in planned.notes:
         say(note, unless=json or quiet)
-    plan_of(planned.answer).write(output)
+    if settings := planned.answer.engine_settings:
+        output = output.with_suffix(f".{engine}.txt")
+        output.write_text(settings + "\n")
+    else:
+        plan_of(planned.answer).write(output)
     picture = _draw(planned.answer, output.with_suffix(".svg"))
     if json:
         print_json(planned.answer.model_dump(mode="json"))
@@ -255,7 +270,7 @@ def plan(
         if explain:
             show_arithmetic(planned.best, planned.fit)
     say(f"plan: {output}   {picture}", unless=quiet)
-    if train is not None:
+    if train is not None and not settings:
         say(f"next: paceline submit {train} --plan {output}", unless=quiet)
 
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from paceline.plan.batch_search import BatchSearch
 from paceline.plan.calibration.calibrate import Fit
+from paceline.plan.cost.engine_kind import Chosen, EngineKind
 from paceline.plan.cost.synchronization import extra_samples
+from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.plan.limits import Limits
 from paceline.plan.reasons import alternatives, helps
 from paceline.plan.search.best_layout import Best, Profiles
@@ -44,6 +46,7 @@ def answer(
     goal: Goal,
     limits: Limits,
     sync: SyncSettings | None = None,
+    kind: EngineKind = PACELINE,
 ) -> tuple[Answer, Best]:
     """Search on each number of nodes, choose one by the goal, and give the reasons.
 
@@ -52,10 +55,10 @@ def answer(
     """
     choice = None
     if len(batches) == 1:
-        bests, refused = bests_on(profiles, cluster, batches[0], found, counts, sync)
+        bests, refused = bests_on(profiles, cluster, batches[0], found, counts, sync, kind)
         picked = choose(bests, limits.allowed(bests), goal, cluster)
     else:
-        by_batch, refused = _bests_by_batch(profiles, cluster, batches, found, counts, sync)
+        by_batch, refused = _bests_by_batch(profiles, cluster, batches, found, counts, sync, kind)
         searched = BatchSearch(by_batch, goal, limits)
         bests, picked, choice = searched.frontier, searched.chosen, searched.said()
     best = _simulated(picked, found)
@@ -67,6 +70,9 @@ def answer(
     points = curve(bests)
     said = Answer(
         model=profile.name,
+        engine=kind.title,
+        engine_score=kind.score,
+        engine_settings=_settings(best, kind),
         parameters=profile.parameters,
         batch=best.estimate.batch,
         device=cluster.device.name,
@@ -79,7 +85,7 @@ def answer(
         curve=points,
         wasted_beyond=wasted_beyond(bests),
         too_few=max((count for count in counts if count < bests[0].nodes), default=None),
-        helps=helps(best, profiles, there, found, sync),
+        helps=helps(best, profiles, there, found, sync, kind),
         batches=choice,
         scored=sum(each.layouts_scored for each in bests) * len(profiles),
         uncounted_operators=profile.uncounted_operators,
@@ -95,6 +101,12 @@ def answer(
     return said, best
 
 
+def _settings(best: Best, kind: EngineKind) -> str:
+    """Return the engine's own settings for the chosen layout."""
+    steps = best.found.steps.take(np.array([0]))
+    return kind.settings(Chosen(steps.layouts, best.estimate.batch, best.precision, steps.profile))
+
+
 def _bests_by_batch(
     profiles: Profiles,
     cluster: Cluster,
@@ -102,6 +114,7 @@ def _bests_by_batch(
     found: Fit,
     counts: Sequence[int],
     sync: SyncSettings | None,
+    kind: EngineKind,
 ) -> tuple[list[list[Best]], dict[int, Infeasible]]:
     """Return the best layouts of each batch that has one, and the nodes that have none at all."""
     by_batch: list[list[Best]] = []
@@ -109,7 +122,7 @@ def _bests_by_batch(
     error: PacelineError | None = None
     for batch in batches:
         try:
-            bests, reasons = bests_on(profiles, cluster, batch, found, counts, sync)
+            bests, reasons = bests_on(profiles, cluster, batch, found, counts, sync, kind)
         except PacelineError as nothing:
             error = error or nothing
             continue

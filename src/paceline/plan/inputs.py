@@ -7,6 +7,7 @@ from typing import Literal
 
 from paceline.cluster.catalog import read_cluster, usual_cluster
 from paceline.launch.target import Target
+from paceline.plan.cost.engine_kind import ENGINES
 from paceline.plan.search.node_counts import Goal, node_counts
 from paceline.plan.training_length import TrainingLength
 from paceline.plan.training_profiles import TrainingProfiles, load_training
@@ -23,6 +24,8 @@ from paceline.specs.measurements.profile import TrainingPrecision as Precision
 
 DEFAULT_CLUSTER = Path("cluster.toml")
 DEFAULT_PROFILE = Path("profile.toml")
+PACELINE = "paceline"
+"""The engine that runs what is planned; plans for others have their settings."""
 
 _MOST = {
     "--nodes": 10**6,
@@ -64,6 +67,8 @@ class PlanRequest:
     precision: Precision | None = None
     sync: str | None = None
     """A synchronization mode with its settings; None: the planner chooses."""
+    engine: str = PACELINE
+    """The training engine to plan for."""
     prices: Prices | None = None
     """What a node costs; None: as the cluster's file says."""
     measure: bool = True
@@ -105,6 +110,12 @@ class PlanRequest:
                 f"--batch {self.batch_in_words} compares batches by what a training of your own"
                 " learns, which is not known of --model",
                 fix="give one batch, or plan your training: paceline plan train.py",
+            )
+        if self.engine != PACELINE and self.sync is not None:
+            raise PacelineError(
+                f"--sync {self.sync} is a mode of Paceline's engine, and --engine {self.engine} was"
+                " given",
+                fix="leave one of them out",
             )
         given_numbers = {
             "--nodes": max(self.nodes) if self.nodes else None,
@@ -187,7 +198,9 @@ def requested_model(
     request: PlanRequest, cluster: Cluster, advance: Callable[[float], None]
 ) -> ModelInput:
     """Profile the user's training, or return the profile of a model given by its dimensions."""
-    precisions = _precisions(cluster, request.precision, both=request.model is None)
+    ENGINES.get(request.engine)  # refuses one that does not exist before a model is profiled
+    both = request.model is None and request.engine == PACELINE
+    precisions = _precisions(cluster, request.precision, both=both)
     if request.model is None:
         return _training_input(request, cluster, precisions, advance)
     if request.batch is None or request.batch == "best":
@@ -206,7 +219,8 @@ def _precisions(cluster: Cluster, asked: Precision | None, *, both: bool) -> Seq
         cluster.device.peak(asked)  # refuses a precision that the device does not have
         if asked == "fp32" and not both:
             raise PacelineError(
-                "--precision fp32 was given, but a --model is planned in 16 bits only",
+                "--precision fp32 was given, but a --model and engines other than Paceline's are"
+                " planned in 16 bits only",
                 fix="leave --precision out, or plan your own training: paceline plan train.py",
             )
         return [asked]

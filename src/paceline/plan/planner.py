@@ -9,6 +9,7 @@ from paceline.plan.answer import answer
 from paceline.plan.calibration.calibrate import Fit, fit, from_priors
 from paceline.plan.calibration.measured_runs import Ran, fitted_numbers, rows, write_numbers
 from paceline.plan.calibration.priors import priors_for
+from paceline.plan.cost.engine_kind import ENGINES
 from paceline.plan.inputs import (
     PlanRequest,
     cluster_file,
@@ -82,6 +83,7 @@ def make_plan(
         request.goal,
         limits,
         _requested_sync(request.sync),
+        ENGINES.get(request.engine),
     )
     there = cluster.model_copy(update={"nodes": best.nodes})
     if model.length is not None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from paceline.plan.calibration.calibrate import Fit
+from paceline.plan.cost.engine_kind import EngineKind
 from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
 from paceline.plan.search.best_layout import Best, Profiles, best_on
 from paceline.plan.search.infeasible import Infeasible
@@ -130,7 +131,12 @@ def bound(estimate: Estimate) -> str:
 
 
 def helps(
-    best: Best, profiles: Profiles, cluster: Cluster, found: Fit, sync: SyncSettings | None
+    best: Best,
+    profiles: Profiles,
+    cluster: Cluster,
+    found: Fit,
+    sync: SyncSettings | None,
+    kind: EngineKind,
 ) -> tuple[Help, ...]:
     """Return the speed-up from doubling each resource, with the layout that is then best."""
     batch = best.estimate.batch
@@ -151,7 +157,7 @@ def helps(
     helps = []
     for change, (changed, samples) in changes.items():
         try:
-            then = best_on(profiles, changed, samples, found, sync)
+            then = best_on(profiles, changed, samples, found, sync, kind)
         except Infeasible:
             continue
         # In samples per second: what the plan's batch needs more of them changes nothing here.

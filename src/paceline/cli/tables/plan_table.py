@@ -27,6 +27,12 @@ def show(said: "Answer") -> None:
         f" {said.scored:,} layouts considered",
         markup=False,
     )
+    if said.engine_settings:
+        out.print(
+            f"For {said.engine}, not for Paceline's own engine. Its predictions are held against"
+            f" {said.engine_score}.",
+            markup=False,
+        )
     if said.batches is not None:
         out.print(batches_table(said.batches, said.batch))
     out.print(_curve(said))
@@ -38,6 +44,8 @@ def show(said: "Answer") -> None:
         out.print(sentence, markup=False)
     for remark in said.remarks:
         out.print(remark, style="yellow", markup=False)
+    if said.engine_settings:
+        out.print(f"Settings of {said.engine}:\n{said.engine_settings}", markup=False)
 
 
 def show_arithmetic(best: "Best", found: "Fit") -> None:

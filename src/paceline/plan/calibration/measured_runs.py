@@ -8,8 +8,8 @@ import numpy as np
 
 from paceline.plan.calibration.calibrate import Fit, Steps
 from paceline.plan.cost.coefficients import PRIORS
-from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import Layouts
+from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.specs.measurements.cluster import Cluster, FittedNumber
 from paceline.specs.measurements.profile import Profile
 from paceline.specs.plans.layout import Layout
@@ -41,7 +41,7 @@ def rows(runs: Sequence[Ran], cluster: Cluster) -> list[Steps]:
                 update={"nodes": run.nodes, "devices_per_node": run.devices_per_node}
             ),
             precision=run.layout.precision,
-            engine=Engine.of_paceline(run.profile, cluster, run.layout.precision, run.sync),
+            engine=PACELINE.engine(run.profile, cluster, run.layout.precision, run.sync),
             layouts=Layouts.of([run.layout], run.batch),
             batch=np.array([float(run.batch)]),
             seconds=np.array([run.step_seconds]),

@@ -5,18 +5,12 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from paceline.specs.base import Spec
-from paceline.specs.measurements.cluster import Cluster
-from paceline.specs.measurements.profile import Profile
-from paceline.specs.plans.layout import Layout
-from paceline.specs.plans.sync import AnySync, SyncSettings, default_sync
-
-SHARDED_LAUNCHES = 250
-"""On CPUs: 80 to 170 measured alone, above 400 beside a busy neighbor (GPT example, FSDP2)."""
+from paceline.specs.plans.sync import AnySync, default_sync
 
 
 class Engine(Spec):
-    """Properties of a training engine. The defaults fit most trainers; `of_paceline` has
-    Paceline's."""
+    """Properties of a training engine; `plan/engines` has those of each. The defaults fit most
+    trainers."""
 
     overlap_data: bool = True
     """Whether communication of gradients and gathered weights overlaps compute."""
@@ -58,6 +52,8 @@ class Engine(Spec):
     """Bytes of a parameter as shards gather it and as compute uses it."""
     gradient_bytes: PositiveInt = 4
     """Bytes of a gradient as it is stored and reduced."""
+    second_gradient_bytes: NonNegativeInt = 0
+    """Bytes of a second, narrower copy of it."""
     accumulated_bytes: NonNegativeInt = 6
     """Bytes per parameter read and written to add a micro-batch's gradient to the sum: in 16 bits;
     12 in fp32."""
@@ -69,35 +65,10 @@ class Engine(Spec):
     """Bytes per parameter that autocast keeps from forward to backward of every micro-batch."""
     buffers_for_all: bool = False
     """Whether a stage has a receive buffer for every micro-batch of a step."""
+    reserved: NonNegativeFloat = 0.0
+    """Memory that the allocator holds beyond what is in use, relative to activations, working
+    memory and logits."""
     base_bytes: NonNegativeInt = 0
     """Bytes on every device, independent of the training."""
     sync: AnySync = Field(default_factory=default_sync)
     """Synchronization mode of the replicas; the default all-reduces gradients in backward."""
-
-    @classmethod
-    def of_paceline(
-        cls,
-        profile: Profile,
-        cluster: Cluster,
-        precision: str,
-        sync: SyncSettings | None = None,
-    ) -> "Engine":
-        """Return Paceline's engine: shards gather weights and reduce gradients in the layout's
-        precision; replicas cast for products, and those of a pipeline communicate after the last
-        micro-batch."""
-        low = 4 if precision == "fp32" else 2
-        on_cpus = cluster.device.kind == "cpu"
-        return cls(
-            gathered_bytes=low,
-            sharded_gradient_bytes=low,
-            state_bytes=profile.state_bytes,
-            overlap_shards=not on_cpus,
-            sharded_launches=SHARDED_LAUNCHES if on_cpus else 0,
-            overlap_piped=False,
-            crossing_transfers=True,
-            bucket_bytes=Layout().bucket_megabytes << 20,
-            kept_cast_bytes=0 if precision == "fp32" else 2,
-            accumulated_bytes=12,
-            buffers_for_all=True,
-            sync=sync or default_sync(),
-        )

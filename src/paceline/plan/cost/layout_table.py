@@ -15,7 +15,6 @@ RECOMPUTE = ("none", "selective", "attention", "block")
 """Modes by their index in `Layouts.recompute`. `selective` is Paceline's and torchtitan's: all
 but matrix products and attention; `attention` is Megatron's: only the core of attention."""
 Index = npt.NDArray[np.intp]
-TWICE_AROUND = 2.0
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Layouts:
             pipeline=int(self.pipeline[index]),
             micro_batch=int(self.micro_batch[index]),
             recompute="selective" if recompute == "attention" else recompute,
-            schedule="interleaved" if self.chunks[index] == TWICE_AROUND else "1f1b",
+            schedule="interleaved" if self.chunks[index] > 1 else "1f1b",
             sequence=bool(self.sequence[index]),
             reshard=bool(self.reshard[index]),
             precision=precision,

@@ -35,6 +35,8 @@ class Bytes:
     """Outputs of the last stage and their gradients."""
     sync_state: Array
     """State of the synchronization mode: last synchronized weights, error feedback."""
+    reserved: Array
+    """What the allocator holds beyond what is in use."""
     base: Array
 
     @property
@@ -92,18 +94,24 @@ def stage(
     handed = block.output_bytes
     # Gathered weights are in the precision of products already.
     casts = np.where(layouts.shards > 1, 0, engine.kept_cast_bytes)
+    gradient = engine.gradient_bytes + engine.second_gradient_bytes
+    of_micro_batches = samples * (blocks * kept + ends_kept) + casts * blocks * of_block
+    activations = under_way * of_micro_batches
+    working = samples * repeated
+    logits = samples * logits if last else np.where(piped, 0.0, samples * logits)
     return Bytes(
         weights=held * engine.weight_bytes / layouts.shards,
-        gradients=held * engine.gradient_bytes / np.where(whole_gradients, 1.0, layouts.shards),
+        gradients=held * gradient / np.where(whole_gradients, 1.0, layouts.shards),
         optimizer=held * engine.state_bytes / divided,
         gathered=np.where(layouts.shards > 1, at_work * engine.gathered_bytes, 0.0),
-        activations=under_way * (samples * (blocks * kept + ends_kept) + casts * blocks * of_block)
+        activations=activations
         + np.where(piped & engine.buffers_for_all, samples * micro_batches * handed, 0.0),
-        working=samples * repeated,
-        logits=samples * logits if last else np.where(piped, 0.0, samples * logits),
+        working=working,
+        logits=logits,
         sync_state=zero
         if engine.sync.by_engine
         else held * state_bytes(engine.sync, layouts.replicas) / layouts.shards,
+        reserved=engine.reserved * (activations + working + logits),
         base=zero + engine.base_bytes,
     )
 

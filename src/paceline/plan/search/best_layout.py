@@ -5,6 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from paceline.plan.calibration.calibrate import Fit
+from paceline.plan.cost.engine_kind import EngineKind
+from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.plan.search.infeasible import DoesNotFit, Infeasible
 from paceline.plan.search.ranking import Found, search
 from paceline.specs.measurements.cluster import Cluster
@@ -61,31 +63,42 @@ class Best:
 
 
 def best_on(
-    profiles: Profiles, cluster: Cluster, batch: int, found: Fit, sync: SyncSettings | None = None
+    profiles: Profiles,
+    cluster: Cluster,
+    batch: int,
+    found: Fit,
+    sync: SyncSettings | None = None,
+    kind: EngineKind = PACELINE,
 ) -> Best:
     """Return the fastest layout on all nodes of a cluster; raise `Infeasible` if there is none.
 
-    Without `sync`: plain all-reduce, unless another mode is worth it.
+    Without `sync`: plain all-reduce, unless another mode is worth it; other engines than Paceline's
+    have no other.
     """
     if sync is not None:
-        return _best_with(sync, profiles, cluster, batch, found)
-    plain = _best_with(default_sync(), profiles, cluster, batch, found)
-    if plain.nodes == 1 or plain.waiting <= EXPOSED:
+        return _best_with(sync, profiles, cluster, batch, found, kind)
+    plain = _best_with(default_sync(), profiles, cluster, batch, found, kind)
+    if plain.nodes == 1 or plain.waiting <= EXPOSED or kind is not PACELINE:
         return plain
     return _worth_it(
-        plain, lambda candidate: _best_with(candidate, profiles, cluster, batch, found)
+        plain, lambda candidate: _best_with(candidate, profiles, cluster, batch, found, kind)
     )
 
 
 def _best_with(
-    sync: SyncSettings, profiles: Profiles, cluster: Cluster, batch: int, found: Fit
+    sync: SyncSettings,
+    profiles: Profiles,
+    cluster: Cluster,
+    batch: int,
+    found: Fit,
+    kind: EngineKind,
 ) -> Best:
     """Return the fastest layout in any precision."""
     bests = []
     refused: Infeasible | None = None
     for precision, profile in profiles.items():
         try:
-            scored = search(profile, cluster, batch, found, precision, sync)
+            scored = search(profile, cluster, batch, found, precision, sync, kind)
             if not len(scored.seconds):
                 raise DoesNotFit(
                     profile.name,

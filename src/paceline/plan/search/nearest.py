@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from paceline.plan.cost.engine_kind import EngineKind
 from paceline.plan.search.best_layout import Profiles
 from paceline.plan.search.degrees import batch_units, batches_near, dividing_nodes
 from paceline.plan.search.infeasible import BatchIndivisible, Infeasible
@@ -43,6 +44,7 @@ class Nearest:
     cluster: Cluster
     batch: int
     sync: SyncSettings | None
+    kind: EngineKind
 
     def explained(self, refused: Mapping[int, Infeasible]) -> NothingFeasible:
         """Return one error for all requested numbers of nodes, with what to choose instead.
@@ -123,7 +125,9 @@ class Nearest:
         there = self.cluster.model_copy(update={"nodes": choice.nodes})
         for precision, profile in self.profiles.items():
             try:
-                needed = needed_bytes(profile, there, choice.batch, precision, choice.sync)
+                needed = needed_bytes(
+                    profile, there, choice.batch, precision, choice.sync, self.kind
+                )
             except Infeasible:
                 continue
             if needed <= there.device.memory_bytes:

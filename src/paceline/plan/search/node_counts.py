@@ -6,6 +6,8 @@ from typing import Literal
 
 from paceline.plan.calibration.calibrate import Fit
 from paceline.plan.cost.energy import step_joules
+from paceline.plan.cost.engine_kind import EngineKind
+from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.plan.search.best_layout import Best, Profiles, best_on
 from paceline.plan.search.infeasible import Infeasible
 from paceline.plan.search.nearest import Nearest
@@ -31,6 +33,7 @@ def bests_on(
     found: Fit,
     counts: Sequence[int],
     sync: SyncSettings | None = None,
+    kind: EngineKind = PACELINE,
 ) -> tuple[list[Best], dict[int, Infeasible]]:
     """Return the best layout on each number of nodes that has one, in ascending order; and the
     reason for each that has none."""
@@ -39,11 +42,11 @@ def bests_on(
     for count in sorted(counts):
         there = cluster.model_copy(update={"nodes": count})
         try:
-            bests.append(best_on(profiles, there, batch, found, sync))
+            bests.append(best_on(profiles, there, batch, found, sync, kind))
         except Infeasible as error:
             refused[count] = error
     if not bests:
-        raise Nearest(profiles, cluster, batch, sync).explained(refused)
+        raise Nearest(profiles, cluster, batch, sync, kind).explained(refused)
     return bests, refused
 
 

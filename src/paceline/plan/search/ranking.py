@@ -6,10 +6,11 @@ import numpy as np
 
 from paceline.cluster.collectives import Array
 from paceline.plan.calibration.calibrate import Fit, Steps
-from paceline.plan.cost.engine import Engine
-from paceline.plan.cost.layout_table import RECOMPUTE, TWICE_AROUND, Index, Layouts
+from paceline.plan.cost.engine_kind import EngineKind, LayoutChoices
+from paceline.plan.cost.layout_table import RECOMPUTE, Index, Layouts
 from paceline.plan.cost.memory import memory
 from paceline.plan.cost.synchronization import extra_samples
+from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.plan.search.degrees import divisors, divisors_up_to, tensor_degrees
 from paceline.plan.search.infeasible import BatchIndivisible, ModeRefused
 from paceline.plan.search.layout_estimate import MEMORY_SPREAD, estimates
@@ -21,7 +22,6 @@ from paceline.specs.plans.sync import SyncSettings, default_sync
 
 MOST_SAMPLES = 256
 """Most samples in a micro-batch."""
-MODES = ("none", "selective", "block")
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,13 @@ def search(
     found: Fit,
     precision: TrainingPrecision = "bf16",
     sync: SyncSettings | None = None,
+    kind: EngineKind = PACELINE,
 ) -> Found:
     """Score every layout of `batch` samples on all devices of the cluster.
 
     With a synchronization mode other than PyTorch's all-reduce, only layouts with replicas.
     """
-    steps, held = _sized(profile, cluster, batch, precision, sync or default_sync())
+    steps, held = _sized(profile, cluster, batch, precision, sync or default_sync(), kind)
     layouts = steps.layouts
     fits = held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes
     fitting = steps.take(np.flatnonzero(fits))
@@ -83,9 +84,10 @@ def needed_bytes(
     batch: int,
     precision: TrainingPrecision,
     sync: SyncSettings | None = None,
+    kind: EngineKind = PACELINE,
 ) -> float:
     """Return the memory that a device needs for the smallest layout, with the reserve."""
-    _, held = _sized(profile, cluster, batch, precision, sync or default_sync())
+    _, held = _sized(profile, cluster, batch, precision, sync or default_sync(), kind)
     return float(held.min()) * (1 + MEMORY_SPREAD)
 
 
@@ -95,10 +97,11 @@ def _sized(
     batch: int,
     precision: TrainingPrecision,
     sync: SyncSettings,
+    kind: EngineKind,
 ) -> tuple[Steps, Array]:
     """Return all layouts that the mode accepts, and the bytes on their fullest device."""
-    engine = Engine.of_paceline(profile, cluster, precision, sync)
-    layouts = every(profile, cluster, batch)
+    engine = kind.engine(profile, cluster, precision, sync)
+    layouts = every(profile, cluster, batch, kind.choices)
     if not sync.by_engine and cluster.devices > 1:
         layouts = _with_forward_samples(layouts, sync, batch)
         layouts = _replicated(layouts, sync, precision)
@@ -106,20 +109,23 @@ def _sized(
     return steps, memory(profile, layouts, float(batch), engine).total
 
 
-def every(profile: Profile, cluster: Cluster, batch: int) -> Layouts:
-    """Return all layouts that Paceline can run: degrees x micro-batch x recomputation x
+def every(
+    profile: Profile, cluster: Cluster, batch: int, choices: LayoutChoices = PACELINE.choices
+) -> Layouts:
+    """Return all layouts that an engine can run: degrees x micro-batch x recomputation x
     interleaving."""
     rows: list[Array] = []
-    for tensor in tensor_degrees(profile):
+    for tensor in tensor_degrees(profile) if choices.tensor else [1]:
         left, rest = divmod(cluster.devices, tensor)
         if rest:
             continue
-        for pipeline in divisors(left):
+        for pipeline in divisors(left) if choices.pipeline else [1]:
             data = left // pipeline
             if pipeline > profile.block.count or batch % data:
                 continue
-            twice = TWICE_AROUND * pipeline <= profile.block.count
-            rows.append(_degrees(tensor, pipeline, data, batch // data, twice=twice))
+            if choices.equal_stages and profile.block.count % pipeline:
+                continue
+            rows.append(_degrees(profile, choices, tensor, pipeline, data, batch // data))
     if not sum(map(len, rows)):
         raise BatchIndivisible(batch, cluster.devices)
     return Layouts(*np.concatenate(rows).T)
@@ -157,16 +163,19 @@ def _replicated(layouts: Layouts, sync: SyncSettings, precision: TrainingPrecisi
     return layouts.take(kept)
 
 
-def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) -> Array:
-    """Return all layouts with these degrees, as rows in the order of the fields of `Layouts`.
-
-    `twice`: there are enough blocks for two stages on every worker.
-    """
-    shards = np.array(divisors(data), dtype=np.float64)
+def _degrees(
+    profile: Profile, choices: LayoutChoices, tensor: int, pipeline: int, data: int, share: int
+) -> Array:
+    """Return all layouts with these degrees, as rows in the order of the fields of `Layouts`."""
+    shards = np.array(divisors(data) if choices.shards == "any" else [1], dtype=np.float64)
     samples = np.array(divisors_up_to(MOST_SAMPLES, share))
-    modes = np.array([RECOMPUTE.index(each) for each in MODES])
-    chunks = np.array([1.0, TWICE_AROUND] if pipeline > 1 and twice else [1.0])
-    sequence = np.array([0.0, 1.0] if tensor > 1 and pipeline == 1 else [0.0])
+    modes = np.array([RECOMPUTE.index(each) for each in choices.recompute])
+    chunks = np.array(_chunks(profile.block.count, choices, pipeline), dtype=np.float64)
+    sequence = np.zeros(1)
+    if tensor > 1 and choices.sequence == "always":
+        sequence = np.ones(1)
+    elif tensor > 1 and choices.sequence == "choice" and pipeline == 1:
+        sequence = np.array([0.0, 1.0])
     grid = np.meshgrid(shards, samples, modes, chunks, sequence, indexing="ij")
     shard, sample, mode, chunk, along = (each.ravel() for each in grid)
     whole = np.ones_like(shard)
@@ -180,8 +189,19 @@ def _degrees(tensor: int, pipeline: int, data: int, share: int, *, twice: bool) 
         chunk,
         along,
         whole,  # shards free gathered weights after forward
-        0.0 * whole,
+        float(choices.optimizer_shards) * whole,
     )
     rows = np.stack(columns, axis=1)
     # A pipeline processes whole rounds of micro-batches.
     return np.asarray(rows[(share / sample) % pipeline == 0])
+
+
+def _chunks(blocks: int, choices: LayoutChoices, pipeline: int) -> list[int]:
+    """Return the numbers of stages on each worker for which there are enough blocks."""
+    if pipeline == 1:
+        return [1]
+    return [
+        each
+        for each in choices.chunks
+        if each * pipeline <= blocks and not (choices.equal_stages and blocks % (each * pipeline))
+    ]

@@ -11,6 +11,12 @@ class Answer(Spec):
     """The result of `paceline plan`."""
 
     model: str
+    engine: str = "Paceline"
+    """The training engine that the plan is for."""
+    engine_score: str = ""
+    """How good predictions for it are, and on which measurements."""
+    engine_settings: str = ""
+    """Its own settings for the layout; empty for Paceline, whose plan file has them."""
     parameters: PositiveInt
     batch: PositiveInt
     device: str
