@@ -145,6 +145,8 @@ class ModelInput:
     """The file with measured times, if any."""
     note: str | None = None
     """What a reader must know of the batch."""
+    stages: tuple[int, ...] = ()
+    """The batches of a training whose batch grows."""
 
 
 def cluster_file(request: PlanRequest) -> Path | None:
@@ -240,6 +242,7 @@ def _training_input(
     timed = _timed_profile(request.profile, target, cluster)
     profiles: Mapping[Precision, Profile]
     note = None
+    stages: tuple[int, ...] = ()
     if timed is not None:
         has = {each: timed.precisions[each] for each in precisions if each in timed.precisions}
         profiles, batch, steps = has or timed.precisions, timed.batch, timed.steps
@@ -249,6 +252,7 @@ def _training_input(
         if training.grows:
             first = training.first_batch
             note = f"the batch grows from {first:,} to {batch:,}: planned for the largest one"
+            stages = training.known_batches if request.batch is None else ()
         made = TrainingProfiles(cluster, measure=request.measure)
         profiles = found = {}
         for number, each in enumerate(precisions):
@@ -264,6 +268,7 @@ def _training_input(
         length,
         source=(request.profile or DEFAULT_PROFILE) if timed is not None else None,
         note=note if request.batch is None else None,
+        stages=stages,
     )
 
 

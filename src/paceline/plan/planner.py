@@ -20,6 +20,7 @@ from paceline.plan.inputs import (
 from paceline.plan.limits import Limits
 from paceline.plan.search.best_layout import Best
 from paceline.plan.search.layout_estimate import estimates
+from paceline.plan.stage_nodes import stage_options
 from paceline.plan.training_cost import training_cost
 from paceline.plan.training_profiles import TrainingProfiles, load_training
 from paceline.specs import Answer, Cluster, Estimate, Layout, Plan, SyncSettings
@@ -74,17 +75,12 @@ def make_plan(
     if runs and file is not None:
         notes.append(_remember(found, len(runs), file))
     limits = Limits(cluster, model.length, request.deadline_seconds, request.budget)
-    said, best = answer(
-        model.profiles,
-        cluster,
-        model.batches,
-        counts,
-        found,
-        request.goal,
-        limits,
-        _requested_sync(request.sync),
-        ENGINES.get(request.engine),
-    )
+    sync, kind = _requested_sync(request.sync), ENGINES.get(request.engine)
+    searched = model.profiles, cluster, model.batches, counts, found, request.goal
+    said, best = answer(*searched, limits, sync, kind)
+    if model.stages:
+        where = model.profiles, cluster, model.stages, counts, found, request.goal, sync, kind
+        said = said.model_copy(update={"stages": stage_options(*where, planned=best.nodes)})
     there = cluster.model_copy(update={"nodes": best.nodes})
     if model.length is not None:
         steps = model.length.steps_with(said.batch)

@@ -61,7 +61,7 @@ from paceline.specs.measurements.study import (
     StudyResult,
 )
 from paceline.specs.plans.answer import Answer
-from paceline.specs.plans.batch_choice import BatchChoice, BatchOption
+from paceline.specs.plans.batch_choice import BatchChoice, BatchOption, StageOption
 from paceline.specs.plans.batch_rule import BatchRule
 from paceline.specs.plans.estimate import (
     Alternative,
@@ -238,6 +238,7 @@ __all__ = [
     "SickDevice",
     "Slow",
     "Source",
+    "StageOption",
     "Started",
     "Steps",
     "Study",

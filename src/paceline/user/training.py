@@ -17,6 +17,7 @@ from paceline.data.order import Order, Sequential
 from paceline.data.order_choice import order_of
 from paceline.data.streams import Stream, is_stream
 from paceline.learning.critical_batch import samples_times
+from paceline.learning.growth import sizes
 from paceline.specs import PacelineError
 from paceline.user.buffer_rules import BufferRules, check_rules
 from paceline.user.data_checks import check_without_index, samples_of
@@ -248,6 +249,13 @@ class Training:
         if isinstance(self.batch, Growth):
             return self.batch.to
         return max(batch for _, batch in plan_of(self.batch))
+
+    @property
+    def known_batches(self) -> tuple[int, ...]:
+        """The batches that steps may have, in ascending order."""
+        if isinstance(self.batch, Growth):
+            return tuple(sizes(self.batch.first, self.batch.to))
+        return tuple(sorted({batch for _, batch in plan_of(self.batch)}))
 
     @property
     def own_batch(self) -> int:

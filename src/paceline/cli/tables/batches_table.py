@@ -33,6 +33,35 @@ def batches_table(choice: "BatchChoice", batch: int) -> "Table":
     return shown
 
 
+def stages_table(said: "Answer") -> "Table":
+    """Return a row per stage of a batch that grows, with the number of nodes that pays in it."""
+    there = f"step on {count(said.nodes, 'node')}"
+    shown = table("stage: batch", "nodes", "workers", "step", there, words=())
+    for each in said.stages:
+        planned = each.planned_step_seconds
+        shown.add_row(
+            f"{each.batch:,}",
+            f"{each.nodes:,}",
+            f"{each.workers:,}",
+            duration(each.step_seconds),
+            "too small a batch" if planned is None else duration(planned),
+        )
+    return shown
+
+
+def stages_sentence(said: "Answer") -> list[str]:
+    """Return what to do if the first stages are worth fewer nodes than the plan has."""
+    fewer = [each for each in said.stages if each.nodes < said.nodes]
+    if not fewer:
+        return []
+    largest = max(fewer, key=lambda each: each.batch)
+    return [
+        f"Up to a batch of {largest.batch:,}, fewer nodes than {said.nodes:,} suit the goal better."
+        " A run keeps its workers in all stages: start it on fewer nodes, and resume it on more"
+        " (`paceline resume RUN --nodes N`); the samples stay the same."
+    ]
+
+
 def sentences(said: "Answer") -> list[str]:
     """Return how certain the batch is, beyond which one nodes only cost, and what to write."""
     choice = said.batches

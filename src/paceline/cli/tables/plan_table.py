@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 def show(said: "Answer") -> None:
     """Print a plan: its tables, then its findings."""
-    from paceline.cli.tables.batches_table import batches_table, sentences
+    from paceline.cli.tables.batches_table import (
+        batches_table,
+        sentences,
+        stages_sentence,
+        stages_table,
+    )
     from paceline.plan.reasons import bound
     from paceline.specs.units import count
 
@@ -36,11 +41,13 @@ def show(said: "Answer") -> None:
     if said.batches is not None:
         out.print(batches_table(said.batches, said.batch))
     out.print(_curve(said))
+    if said.stages:
+        out.print(stages_table(said))
     out.print(_others(said))
     out.print(f"A step: {bound(said.estimate)}.", markup=False)
     if said.sync_reason:
         out.print(said.sync_reason, markup=False)
-    for sentence in (*sentences(said), *_sentences(said)):
+    for sentence in (*sentences(said), *stages_sentence(said), *_sentences(said)):
         out.print(sentence, markup=False)
     for remark in said.remarks:
         out.print(remark, style="yellow", markup=False)

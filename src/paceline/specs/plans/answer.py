@@ -3,7 +3,7 @@
 from pydantic import PositiveInt
 
 from paceline.specs.base import Spec
-from paceline.specs.plans.batch_choice import BatchChoice
+from paceline.specs.plans.batch_choice import BatchChoice, StageOption
 from paceline.specs.plans.estimate import Alternative, Estimate, Help, ScalingPoint, TrainingCost
 
 
@@ -40,6 +40,8 @@ class Answer(Spec):
     """None if the number of steps is unknown."""
     batches: BatchChoice | None = None
     """The batches that were compared; None if one was given."""
+    stages: tuple[StageOption, ...] = ()
+    """The stages of a batch that grows, from the smallest."""
     uncounted_operators: tuple[str, ...] = ()
     """Operators without a FLOP count; a remark says what their time is taken from."""
     remarks: tuple[str, ...] = ()

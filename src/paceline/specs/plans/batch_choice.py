@@ -32,3 +32,15 @@ class BatchChoice(Spec):
     same_to: PositiveFloat | None
     wasted_beyond: PositiveInt | None
     """The batch with the number of nodes beyond which another one adds less than half."""
+
+
+class StageOption(Spec):
+    """A stage of a batch that grows, and the number of nodes that suits the goal best in it."""
+
+    batch: PositiveInt
+    nodes: PositiveInt
+    workers: PositiveInt
+    step_seconds: PositiveFloat
+    planned_step_seconds: PositiveFloat | None
+    """On the nodes of the plan, which is for the largest batch; None where the batch is too small
+    for them."""
