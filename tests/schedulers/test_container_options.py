@@ -21,16 +21,21 @@ def test_the_only_runtime_of_the_machine_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    container = given_container("gpt.sif", None, ["/data"], ["--rocm"])
+    job = Job(name="gpt", folder=Path("/"), python=Path("/python"), container=container)
+
+    def chosen() -> Container | None:
+        return fit_job(job, SCHEDULER, None, print, dry_run=True).container
+
     with pytest.raises(PacelineError, match="this machine has none of these"):
-        given_container("gpt.sif", None, None, None)
+        chosen()
     (tmp_path / "apptainer").touch(0o755)
-    found = given_container("gpt.sif", None, ["/data"], ["--rocm"])
-    assert found == Container(
+    assert chosen() == Container(
         image="gpt.sif", runtime="apptainer", binds=("/data",), options=("--rocm",)
     )
     (tmp_path / "podman").touch(0o755)
     with pytest.raises(PacelineError, match="this machine has apptainer and podman"):
-        given_container("gpt.sif", None, None, None)
+        chosen()
 
 
 @pytest.mark.parametrize(

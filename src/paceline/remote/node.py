@@ -38,7 +38,7 @@ def main() -> int:
     try:
         match do:
             case "prepare" | "first":
-                _prepare(url, folder, is_first=do == "first")
+                prepare(url, folder, is_first=do == "first")
             case "mirror":
                 _mirror(folder)
             case "sync" | "finish":
@@ -59,7 +59,8 @@ def main() -> int:
     return 0
 
 
-def _prepare(url: str, folder: Path, *, is_first: bool) -> None:
+def prepare(url: str, folder: Path, *, is_first: bool = False) -> None:
+    """Make a folder a new copy of a run, with the secret from the environment."""
     start = f"{os.environ.get(START_VARIABLE, '')} of {socket.gethostname()}"
     marker = folder.parent / ".prepared"
     if marker.exists() and marker.read_text() == start:

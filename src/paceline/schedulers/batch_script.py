@@ -35,6 +35,7 @@ def render(template: Path, job: Job, run: Run, faults: Faults, scheduler: Schedu
     environment.filters["directive"] = _directive
     container, python = [], str(job.python)
     if job.container:
+        assert job.container.runtime is not None
         runtime, python = RUNTIMES.get(job.container.runtime), job.container.python
         task = TaskContainer.of(job.container, job, run, scheduler.variables)
         container = [*_lines(runtime.launcher_options(task)), *_lines(runtime.command(task))]
@@ -49,7 +50,7 @@ def render(template: Path, job: Job, run: Run, faults: Faults, scheduler: Schedu
         umask=f"{private_umask(share=job.share):03o}",
         alive_seconds=BATCH_ALIVE_SECONDS,
         stopped_code=STOPPED_EXIT_CODE,
-        leader_port=job.port or _port_of(run.name),
+        leader_port=job.port or port_of(run.name),
     )
 
 
@@ -64,7 +65,7 @@ def _lines(words: list[str]) -> list[str]:
     return lines
 
 
-def _port_of(name: str) -> int:
+def port_of(name: str) -> int:
     """Return a port below those that systems choose, likely another for another run."""
     return 20_000 + zlib.crc32(name.encode()) % 10_000
 

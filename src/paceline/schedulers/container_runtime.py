@@ -107,7 +107,8 @@ def _folders(container: Container, job: Job, run: Run) -> Iterator[str]:
 
 def check_container(container: Container) -> None:
     """Refuse an unknown runtime, and folders that the options of runtimes cannot say."""
-    RUNTIMES.get(container.runtime)
+    if container.runtime is not None:
+        RUNTIMES.get(container.runtime)
     for bind in container.binds:
         folder, _, _ = bind.partition(":")
         if not Path(folder).is_absolute() or "," in bind:

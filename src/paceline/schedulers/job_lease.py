@@ -25,14 +25,15 @@ _POLL_SECONDS = 0.5
 def main() -> int:
     """Print the term of this job's lease and return 0; print why there is none and return 2."""
     try:
-        print(_term(Run.open(Path(sys.argv[1]))))
+        print(lease_term(Run.open(Path(sys.argv[1]))))
     except PacelineError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def _term(run: Run) -> int:
+def lease_term(run: Run) -> int:
+    """Return the term of the lease that this process's job has of a run; take it if need be."""
     found = current_job()
     if found is None:
         raise PacelineError("this is no job's script", fix="submit it to its scheduler")

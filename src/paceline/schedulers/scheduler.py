@@ -113,6 +113,10 @@ class Scheduler(ABC):
     """Beginnings of the names of its variables, which tasks in containers need."""
     runs_containers: ClassVar[bool] = False
     """Whether its batch script starts a job's tasks in the job's container."""
+    needs_runtime: ClassVar[bool] = True
+    """Whether the job's container needs a runtime on the nodes; else the cluster has its own."""
+    only_by_name: ClassVar[bool] = False
+    """Whether only `--scheduler` chooses it, even if it answers."""
 
     @property
     def where(self) -> str:

@@ -11,6 +11,7 @@ from paceline.lease.record import JobHolder
 from paceline.observe.event_writer import EventWriter
 from paceline.remote.object_store import is_url
 from paceline.remote.places import SECRET_VARIABLE, publish, scratch_folder
+from paceline.schedulers.container_runtime import runtime_here
 from paceline.schedulers.scheduler import JobState, Scheduler, Waiting
 from paceline.schedulers.site import CommandFailed, Site, Unreachable
 from paceline.specs import Ended, Job, PacelineError, Plan, Run
@@ -54,6 +55,7 @@ def fit_job(
             f" {scheduler.title} does not start containers",
             fix="leave it out, or start the containers in a script of your own from --dry-run",
         )
+    job = _with_runtime(job, scheduler)
     try:
         job, warnings = scheduler.fit(job, devices)
     except Unreachable as error:
@@ -64,6 +66,14 @@ def fit_job(
     for warning in warnings:
         warn(warning)
     return job.model_copy(update={"scheduler": scheduler.name})
+
+
+def _with_runtime(job: Job, scheduler: Scheduler) -> Job:
+    container = job.container
+    if container is None or container.runtime is not None or not scheduler.needs_runtime:
+        return job
+    chosen = container.model_copy(update={"runtime": runtime_here()})
+    return job.model_copy(update={"container": chosen})
 
 
 def preview(parent: str | Path, job: Job, plan: Plan, scheduler: Scheduler) -> str:
@@ -91,6 +101,8 @@ class SubmittedJob:
         write_owned(script, scheduler.script(run.job, there, run.plan.faults))
         # The scheduler appends to it, and would create it with the modes of the user's umask.
         open_owned(run.batch_log, "a").close()
+        for ended in (run.outcome_file, run.requeue_file):  # how the run's last job ended
+            ended.unlink(missing_ok=True)
         publish(run)
         job_id = _with_secret(run, scheduler).submit(script)
         write_owned(run.job_id_file, job_id)

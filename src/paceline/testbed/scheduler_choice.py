@@ -24,7 +24,11 @@ def choose_scheduler(
                 fix="leave out --scheduler or --testbed",
             )
         return client.scheduler(testbed)
-    found, problems = _answering(list(SCHEDULERS) if name is None else [SCHEDULERS.get(name)])
+    found, problems = _answering(
+        [each for each in SCHEDULERS if not each.only_by_name]
+        if name is None
+        else [SCHEDULERS.get(name)]
+    )
     if len(found) == 1:
         return found[0]
     if found:

@@ -52,7 +52,7 @@ def given_container(
     image: str | None, runtime: str | None, binds: list[str] | None, options: list[str] | None
 ) -> "Container | None":
     """Return the container that the options describe; refuse options without an image."""
-    from paceline.schedulers.container_runtime import check_container, runtime_here
+    from paceline.schedulers.container_runtime import check_container
     from paceline.specs import Container, PacelineError
 
     if image is None:
@@ -63,7 +63,7 @@ def given_container(
         return None
     container = Container(
         image=image,
-        runtime=runtime or runtime_here(),
+        runtime=runtime,
         binds=tuple(binds or ()),
         options=tuple(options or ()),
     )

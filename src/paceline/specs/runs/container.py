@@ -8,8 +8,8 @@ class Container(Spec):
 
     image: str
     """As the runtime names it: a file, or a name in a registry."""
-    runtime: str
-    """Name of the container runtime, such as apptainer."""
+    runtime: str | None = None
+    """Name of the container runtime, such as apptainer; None: the cluster's own."""
     binds: tuple[str, ...] = ()
     """Additional folders to see inside, `FOLDER` or `FOLDER:INSIDE`."""
     options: tuple[str, ...] = ()

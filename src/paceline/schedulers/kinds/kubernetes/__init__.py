@@ -1,0 +1,5 @@
+"""Kubernetes."""
+
+from paceline.schedulers.kinds.kubernetes.kubernetes import Kubernetes
+
+SCHEDULER = Kubernetes()
