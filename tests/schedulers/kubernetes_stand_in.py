@@ -218,7 +218,8 @@ class StandIn:
             return
         self.pods.remove(pod)
         pod.node.ended(pod)
-        if not pod.job["status"].get("conditions"):
+        is_deleted = all(each is not pod.job for each in self.objects.values())
+        if not is_deleted and not pod.job["status"].get("conditions"):
             self._ended(pod.job, pod, 128 - code if code < 0 else code)
         pod.job["status"]["ready"] = sum(each.phase == "Running" for each in self._pods_of(pod.job))
 

@@ -18,6 +18,7 @@ from paceline import testbed
 from paceline.remote.places import run_to_read
 from paceline.report import RunReader
 from paceline.report.reading.run_state import RunState
+from paceline.specs import STOPPED_EXIT_CODE
 from paceline.testbed.testbed_spec import HEAD, HEAD_ADDRESS
 from schedulers import kubernetes_stand_in
 from schedulers.kubernetes_stand_in import StandIn
@@ -134,7 +135,9 @@ def test_the_page_says_what_happens(cluster: Cluster) -> None:
                 time.sleep(0.2)
             state = cluster.state(run)
             assert state.checkpoints[-1].step == state.step[-1]  # saved before the end
-            assert state.step[-1] % 50
+            signals = cluster.folder / "s3" / run.removeprefix("s3://") / "signals"
+            assert (signals / "outcome").read_text() == f"{STOPPED_EXIT_CODE}\n"
+            assert (signals / "requeue").exists()
         else:
             said = cluster.call(command.replace(RUN, run.rpartition("/")[2]))
             started = re.search(r"^run: (s3://\S+)", said, re.MULTILINE)

@@ -40,6 +40,9 @@ from paceline.specs.owned_files import private_umask, read_bounded, write_owned
 _POLL_SECONDS = 0.2
 _LEAVE_SECONDS = 8.0
 """How long a pod that has to end waits to hear whether all have to: files take 4 seconds."""
+_RECORD_SECONDS = 20.0
+"""How long a pod waits at the run's end for the others, of which some may have no node."""
+_LEAVING, _RECORDED = "leaving", "recorded"
 _KILLED_EXIT_CODE = 143
 _MOST_BYTES = 1024
 
@@ -52,7 +55,7 @@ def main() -> int:
         run = _own_copy(sys.argv[1]) if is_url(sys.argv[1]) else Run.open(Path(sys.argv[1]))
         with mirrored(run):
             return Pod(run, told).train()
-    except PacelineError as error:
+    except (PacelineError, OSError) as error:  # such as a bucket that does not answer
         print(error, file=sys.stderr)
         return RETRY_EXIT_CODE
 
@@ -77,7 +80,8 @@ class Pod:
         run, job = self._run, self._job
         if self._is_over():
             return self._outcome() or 0
-        self._leaving(self._index).unlink(missing_ok=True)  # of the pod that this one replaces
+        for mark in (_LEAVING, _RECORDED):  # of the pod that this one replaces
+            self._mark(mark, self._index).unlink(missing_ok=True)
         term = lease_term(run)
         os.environ["PACELINE_UMASK"] = f"{os.umask(private_umask(share=job.share)):03o}"
         os.environ[TERM_VARIABLE] = str(term)
@@ -121,7 +125,8 @@ class Pod:
 
     def _others_are_there(self) -> bool:
         """Wait until all pods that must train have a name; return False if this one has to end."""
-        missing = list(range(self._job.nodes)) if self._index < self._job.nodes else []
+        is_spare = self._index >= self._job.nodes
+        missing = [] if is_spare else [i for i in range(self._job.nodes) if i != self._index]
         said = False
         while missing and not self._told.is_set():
             missing = [each for each in missing if not _has_address(self._host(each))]
@@ -141,8 +146,8 @@ class Pod:
             if self._told.wait(_POLL_SECONDS) and not asked and self._outcome() is None:
                 if not leaving_since:
                     leaving_since = time.monotonic()
-                    write_owned(self._leaving(self._index), "")
-                everybody = all(self._leaving(each).exists() for each in range(self._pods))
+                    write_owned(self._mark(_LEAVING, self._index), "")
+                everybody = self._all_have(_LEAVING)
                 if everybody or time.monotonic() - leaving_since > _LEAVE_SECONDS:
                     # SIGUSR1: save, stop, and go on later. A killed worker is missed at once.
                     workers.send(signal.SIGUSR1 if everybody else signal.SIGKILL)
@@ -151,8 +156,12 @@ class Pod:
                 time.sleep(_POLL_SECONDS)
         return code
 
-    def _leaving(self, index: int) -> Path:
-        return self._run.rendezvous / f"leaving-{index}"
+    def _mark(self, mark: str, index: int) -> Path:
+        """Return the file by which a pod tells the others something."""
+        return self._run.rendezvous / f"{mark}-{index}"
+
+    def _all_have(self, mark: str) -> bool:
+        return all(self._mark(mark, each).exists() for each in range(self._pods))
 
     def _is_over(self) -> bool:
         """Return whether the run has ended for good: only pods that had to end stop it before."""
@@ -165,8 +174,15 @@ class Pod:
             return None
 
     def _end(self, term: int) -> int:
-        """Record the run's end, and release its lease; return the run's exit code."""
+        """Record the run's end, and release its lease; return the run's exit code.
+
+        The end is the last that is recorded: other pods may not have recorded all yet.
+        """
         run, code, node = self._run, self._outcome() or 0, socket.gethostname()
+        write_owned(self._mark(_RECORDED, self._index), "")
+        deadline = time.monotonic() + _RECORD_SECONDS
+        while not self._all_have(_RECORDED) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
         newest = run.newest_generation
         EventWriter(run.events, node).write(
             Ended(
@@ -181,7 +197,7 @@ class Pod:
 
     def _sync(self) -> None:
         if self._run.url is not None:
-            copy_of(self._run).sync()
+            copy_of(self._run).sync(last=True)
 
     def _beat(self) -> None:
         """Show that the job lives."""
