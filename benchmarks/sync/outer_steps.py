@@ -9,6 +9,11 @@ and seeds are rows of one batched model, so this computes the algorithm that
 Shown is the held-out loss of the shared weights after training, relative to averaging (outer rate 1
 without momentum) with the same seeds: mean over tasks and seeds, in percent. A setting in which any
 run ends worse than twice that loss, or not finite, is marked as diverged.
+
+`--held-out` checks the momenta that were chosen by this sweep (`diloco`'s defaults) on a task that
+is not in it, a transformer, with other seeds and at the default outer rate. They hold on a number
+of replicas if they are at most 1 % worse than averaging, and at most 2 points worse than the best
+momentum. Task, seeds and measure were fixed before the check was run.
 """
 
 import argparse
@@ -27,20 +32,41 @@ from torch.func import functional_call, stack_module_state, vmap
 from benchmarks.common.output import argument_parser, progress, table
 from benchmarks.learning import train
 
-TASKS, INNERS, REPLICAS = ("teacher", "bytes"), ("sgd", "momentum", "adamw"), (1, 2, 4, 8)
-RATES, MOMENTA = (0.7, 1.0), (0.0, 0.3, 0.5, 0.7, 0.9)
-SETTINGS = tuple(product(RATES, MOMENTA))
-AVERAGING = SETTINGS.index((1.0, 0.0))
-LOCAL_BATCH, ROUNDS = 16, 20
-FIRST_SEED = 300
+REPLICAS, LOCAL_BATCH, ROUNDS = (1, 2, 4, 8), 16, 20
+MOMENTA = (0.0, 0.3, 0.5, 0.7, 0.9)
+AVERAGING = (1.0, 0.0)
+CHOSEN = {"sgd": (0.7, 0.7), "momentum": (0.7, 0.7), "adamw": (0.7, 0.5)}
+"""The default outer rate and momentum, by inner optimizer."""
+MOST_HARM, MOST_MISSED = 0.01, 0.02
+"""How much worse than averaging, and than the best, a default may be and hold."""
 DIVERGED = 2.0
 """Times the loss of averaging."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is compared."""
+
+    tasks: tuple[str, ...]
+    inners: tuple[str, ...]
+    settings: tuple[tuple[float, float], ...]
+    """Outer rates and momenta."""
+    first_seed: int
+
+
+CHOOSING = Sweep(
+    ("teacher", "bytes"), ("sgd", "momentum", "adamw"), tuple(product((0.7, 1.0), MOMENTA)), 300
+)
+HELD_OUT = Sweep(
+    ("attention",), ("momentum", "adamw"), (AVERAGING, *product((0.7,), MOMENTA[1:])), 400
+)
 
 
 @dataclass(frozen=True)
 class Case:
     """One batch of runs."""
 
+    sweep: Sweep
     task: str
     inner: str
     replicas: int
@@ -70,12 +96,12 @@ class Runs:
         self._case = case
         models = []
         for seed in range(case.seeds):
-            torch.manual_seed(FIRST_SEED + seed)
+            torch.manual_seed(case.sweep.first_seed + seed)
             models.append(train.model(case.task))
         self._model = models[0]
         stacked, _ = stack_module_state(models)
         self._anchors = {
-            name: each.detach().repeat(len(SETTINGS), *[1] * (each.dim() - 1))
+            name: each.detach().repeat(len(case.sweep.settings), *[1] * (each.dim() - 1))
             for name, each in stacked.items()
         }
         self._momenta = {name: torch.zeros_like(each) for name, each in self._anchors.items()}
@@ -83,20 +109,21 @@ class Runs:
             name: each.repeat_interleave(case.replicas, 0).requires_grad_()
             for name, each in self._anchors.items()
         }
-        rows = torch.tensor(SETTINGS).repeat_interleave(case.seeds, 0)
+        rows = torch.tensor(case.sweep.settings).repeat_interleave(case.seeds, 0)
         self._rate, self._momentum = rows.unbind(1)
 
     def losses(self) -> Tensor:
         """Train; return the held-out loss of each setting and seed."""
         case, steps = self._case, ROUNDS * self._case.every
+        settings = len(case.sweep.settings)
         data = train.data(case.task, held_out=False).tensors
         optimizer = inner_optimizer(case, list(self._weights.values()))
         schedule = train.cosine(steps)(optimizer)
-        generator = torch.Generator().manual_seed(FIRST_SEED)
+        generator = torch.Generator().manual_seed(case.sweep.first_seed)
         for step in range(1, steps + 1):
             drawn = (case.seeds * case.replicas, LOCAL_BATCH)
             places = torch.randint(0, len(data[0]), drawn, generator=generator)
-            places = places.repeat(len(SETTINGS), 1)
+            places = places.repeat(settings, 1)
             optimizer.zero_grad()
             self._loss(self._weights, data[0][places], data[1][places]).sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -106,7 +133,7 @@ class Runs:
         inputs, target = (each[:2048] for each in train.data(case.task, held_out=True).tensors)
         with torch.no_grad():
             found = self._loss(self._anchors, inputs, target, in_dims=(0, None, None))
-        return found.view(len(SETTINGS), case.seeds)
+        return found.view(settings, case.seeds)
 
     def _loss(
         self,
@@ -135,11 +162,11 @@ class Runs:
             self._weights[name].copy_(anchor.repeat_interleave(replicas, 0))
 
 
-def measured(every: int, seeds: int) -> list[dict[str, Any]]:
+def measured(sweep: Sweep, every: int, seeds: int) -> list[dict[str, Any]]:
     """Run all cases; return a row for each, with the loss by setting and seed."""
     cases = [
-        Case(task, inner, replicas, every, seeds)
-        for inner, replicas, task in product(INNERS, REPLICAS, TASKS)
+        Case(sweep, task, inner, replicas, every, seeds)
+        for inner, replicas, task in product(sweep.inners, REPLICAS, sweep.tasks)
     ]
     return [
         {
@@ -152,12 +179,14 @@ def measured(every: int, seeds: int) -> list[dict[str, Any]]:
     ]
 
 
-def relative(rows: Sequence[dict[str, Any]], inner: str, replicas: int) -> list[float]:
+def relative(
+    sweep: Sweep, rows: Sequence[dict[str, Any]], inner: str, replicas: int
+) -> list[float]:
     """Return the loss of each setting relative to averaging; infinite where a run diverged."""
-    found: list[list[float]] = [[] for _ in SETTINGS]
+    found: list[list[float]] = [[] for _ in sweep.settings]
     for row in rows:
         if (row["inner"], row["replicas"]) == (inner, replicas):
-            base = row["losses"][AVERAGING]
+            base = row["losses"][sweep.settings.index(AVERAGING)]
             for each, losses in zip(found, row["losses"], strict=True):
                 each += [loss / other for loss, other in zip(losses, base, strict=True)]
     return [
@@ -166,16 +195,22 @@ def relative(rows: Sequence[dict[str, Any]], inner: str, replicas: int) -> list[
     ]
 
 
-def shown(rows: Sequence[dict[str, Any]], every: int) -> None:
+def shown(sweep: Sweep, rows: Sequence[dict[str, Any]], every: int) -> None:
     """Print a table for each inner optimizer."""
-    for inner in INNERS:
+    for inner in sweep.inners:
         title = f"{inner}, {every} local steps: held-out loss against averaging, %"
         made = table(title, "rate", "momentum", *(f"{each} replicas" for each in REPLICAS), texts=2)
-        columns = [relative(rows, inner, replicas) for replicas in REPLICAS]
-        for (rate, momentum), *ratios in zip(SETTINGS, *columns, strict=True):
+        columns = [relative(sweep, rows, inner, replicas) for replicas in REPLICAS]
+        for (rate, momentum), *ratios in zip(sweep.settings, *columns, strict=True):
             cells = [_cell(each, min(column)) for each, column in zip(ratios, columns, strict=True)]
             made.add_row(f"{rate:g}", f"{momentum:g}", *cells)
         Console().print(made)
+        chosen = sweep.settings.index(CHOSEN[inner])
+        held = [
+            column[chosen] - 1 <= MOST_HARM and column[chosen] - min(column) <= MOST_MISSED
+            for column in columns
+        ]
+        print(f"{inner}: the default holds on {sum(held)} of {len(held)} numbers of replicas")
 
 
 def _cell(ratio: float, best: float) -> str:
@@ -189,10 +224,12 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("--every", type=int, default=10, help="local steps (default: 10)")
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--held-out", action="store_true", help="check the defaults elsewhere")
     parser.add_argument("--json", type=argparse.FileType("w"), help="write all losses to this file")
     options = parser.parse_args()
-    rows = measured(options.every, options.seeds)
-    shown(rows, options.every)
+    sweep = HELD_OUT if options.held_out else CHOOSING
+    rows = measured(sweep, options.every, options.seeds)
+    shown(sweep, rows, options.every)
     if options.json:
         json.dump(rows, options.json)
 
