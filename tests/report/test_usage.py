@@ -2,10 +2,11 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from command import paceline
+from command import paceline, paceline_json
 from paceline.report import ReportedRun, RunReader, render, summary
 from paceline.report.run.sections.usage import (
     UsageFigures,
@@ -112,7 +113,8 @@ def _run(parent: Path, *events: Usage) -> Run:
 
 def _used(run: Run, cluster: Cluster | None = None) -> UsageFigures:
     read = ReportedRun.read(run, cluster)
-    used = usage_figures(read.state.usage, read.summary.steps, read.summary.samples, cluster)
+    counted = read.summary.steps, read.summary.samples
+    used = usage_figures(read.state.usage, *counted, cluster, read.prices)
     assert used is not None
     return used
 
@@ -289,6 +291,29 @@ def test_the_share_of_the_peak_is_that_of_the_plan(
     assert figures.samples_per_second == pytest.approx(640)
     assert figures.flops_share == (share if share is None else pytest.approx(share))
     assert ("Model FLOPs utilization (MFU): 32 %" in render(run)) == (share is not None)
+
+
+def test_prices_come_as_for_a_plan(tmp_path: Path) -> None:
+    """Reports read them from the cluster file only, while plans also took the site's."""
+    CLUSTER.write(tmp_path / "cluster.toml")
+    run = _run(tmp_path, usage(0), usage(1))
+
+    def money(*words: str) -> tuple[Any, str]:
+        found = paceline_json("report", run.path, *words, folder=tmp_path)["usage"]
+        return found["node_money"], found["currency"]
+
+    own, currency = money("--cluster", "cluster.toml")
+    assert CLUSTER.prices is not None
+    hours = own / CLUSTER.prices.per_node_hour
+    assert money("--price", "7") == (pytest.approx(7 * hours), "")
+    twice = ("--price", str(2 * CLUSTER.prices.per_node_hour), "--cluster", "cluster.toml")
+    assert money(*twice)[0] == pytest.approx(2 * own)
+    site = tmp_path / "site.toml"
+    site.write_text('[prices]\ncurrency = "CHF"\nper_node_hour = 3.0\n')
+    site.chmod(0o600)
+    assert money() == (pytest.approx(3 * hours), "CHF")
+    assert money("--cluster", "cluster.toml") == (pytest.approx(3 * hours), "CHF")
+    assert currency != "CHF"
 
 
 def test_the_clusters_file_is_for_runs(tmp_path: Path) -> None:

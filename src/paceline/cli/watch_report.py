@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, RunFolder, To, print_json, say
+from paceline.cli.options.grouped_command import GroupedCommand
+from paceline.cli.options.price_options import Price, given_prices
+from paceline.cli.options.site_defaults import Site
 
 if TYPE_CHECKING:
     from paceline.report.formats import Report
@@ -46,6 +49,8 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
 
 
 def report(
+    context: typer.Context,
+    *,
     paths: Annotated[
         list[str],
         typer.Argument(
@@ -73,6 +78,8 @@ def report(
             "--cluster", metavar="FILE", help="cluster.toml with power, carbon and price figures."
         ),
     ] = None,
+    price: Price = None,
+    site: Site = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -87,7 +94,8 @@ def report(
     from paceline.report.formats import write
 
     with ExitStack() as opened:
-        found = _report_of([opened.enter_context(folder_to_read(path)) for path in paths], cluster)
+        folders = [opened.enter_context(folder_to_read(path)) for path in paths]
+        found = _report_of(folders, cluster, context)
         if json:
             print_json(found.to_dict())
             return
@@ -97,7 +105,7 @@ def report(
         typer.launch(written.absolute().as_uri())
 
 
-def _report_of(paths: list[Path], cluster: Path | None) -> "Report":
+def _report_of(paths: list[Path], cluster: Path | None, context: typer.Context) -> "Report":
     from paceline.cluster.catalog import read_cluster
     from paceline.report.comparison.compared_runs import runs_in
     from paceline.report.formats import comparison_report, run_report, study_report
@@ -105,19 +113,23 @@ def _report_of(paths: list[Path], cluster: Path | None) -> "Report":
     from paceline.study.result import result
     from paceline.study.study_folder import StudyFolder
 
-    costs = read_cluster(cluster) if cluster else None
     if len(paths) == 1 and StudyFolder.is_one(paths[0]):
-        if cluster is not None:
-            raise PacelineError(
-                f"--cluster {cluster} was given, but {paths[0]} is a study",
-                fix=f"give it with one of the study's runs, in {paths[0]}/runs",
-            )
+        for name in ("cluster", "price"):  # a site file may set them for other reports
+            source = context.get_parameter_source(name)
+            if source is not None and source.name == "COMMANDLINE":
+                raise PacelineError(
+                    f"--{name} {context.params[name]} was given, but {paths[0]} is a study",
+                    fix=f"give it with one of the study's runs, in {paths[0]}/runs",
+                )
         return study_report(result(StudyFolder(paths[0].absolute())))
-    runs = runs_in(paths)
-    return run_report(runs[0], costs) if len(runs) == 1 else comparison_report(runs, costs)
+    costs = read_cluster(cluster) if cluster else None
+    runs, prices = runs_in(paths), given_prices(context)
+    if len(runs) == 1:
+        return run_report(runs[0], costs, prices)
+    return comparison_report(runs, costs, prices)
 
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     app.command()(watch)
-    app.command()(report)
+    app.command(cls=GroupedCommand)(report)

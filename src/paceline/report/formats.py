@@ -24,7 +24,7 @@ from paceline.report.studies.page import render_study, study_brief
 from paceline.report.studies.quality_page import quality_brief, render_quality
 from paceline.report.studies.quality_tables import quality_rows, quality_table
 from paceline.report.studies.study_tables import study_rows, study_table
-from paceline.specs import Cluster, PacelineError, Run, StudyResult
+from paceline.specs import Cluster, PacelineError, Prices, Run, StudyResult
 
 Form = Literal["html", "pdf", "svg", "png", "csv", "latex"]
 SUFFIX: dict[Form, str] = {
@@ -53,9 +53,9 @@ class Report:
     """All figures, for programs."""
 
 
-def run_report(run: Run, cluster: Cluster | None = None) -> Report:
-    """Report on one run; `cluster` provides device prices and power."""
-    read = cache(lambda: ReportedRun.read(run, cluster))
+def run_report(run: Run, cluster: Cluster | None = None, prices: Prices | None = None) -> Report:
+    """Report on one run; `cluster` provides power, and prices unless they are given."""
+    read = cache(lambda: ReportedRun.read(run, cluster, prices))
 
     def csv() -> str:
         state = read().state
@@ -72,9 +72,11 @@ def run_report(run: Run, cluster: Cluster | None = None) -> Report:
     )
 
 
-def comparison_report(runs: Sequence[Run], cluster: Cluster | None = None) -> Report:
+def comparison_report(
+    runs: Sequence[Run], cluster: Cluster | None = None, prices: Prices | None = None
+) -> Report:
     """Report on several runs."""
-    found = cache(lambda: compared(runs, cluster))
+    found = cache(lambda: compared(runs, cluster, prices))
     return Report(
         html=lambda: render_comparison(found()),
         brief=lambda: comparison_brief(found()),

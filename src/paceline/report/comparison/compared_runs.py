@@ -14,7 +14,7 @@ from paceline.report.drawing.tables import flat
 from paceline.report.run.figures import Summary, by_number
 from paceline.report.run.section import ReportedRun
 from paceline.report.run.step_breakdown import Breakdown, breakdown
-from paceline.specs import Cluster, Layout, PacelineError, Run
+from paceline.specs import Cluster, Layout, PacelineError, Prices, Run
 
 WINDOW = 0.05
 """Compare losses over this last fraction of the samples that all runs have seen."""
@@ -144,25 +144,30 @@ def runs_in(paths: Sequence[Path]) -> list[Run]:
     return list(found.values())
 
 
-def compared(runs: Sequence[Run], cluster: Cluster | None = None) -> Comparison:
+def compared(
+    runs: Sequence[Run], cluster: Cluster | None = None, prices: Prices | None = None
+) -> Comparison:
     """Read all runs and compare them."""
     often = Counter(run.name for run in runs)
     return Comparison(
         [
-            _read(number, run, run.name if often[run.name] == 1 else _with_parent(run), cluster)
+            _compared(
+                number,
+                run.name if often[run.name] == 1 else _with_parent(run),
+                ReportedRun.read(run, cluster, prices),
+            )
             for number, run in enumerate(runs, 1)
         ]
     )
 
 
-def _read(number: int, run: Run, name: str, cluster: Cluster | None) -> Compared:
-    report = ReportedRun.read(run, cluster)
+def _compared(number: int, name: str, report: ReportedRun) -> Compared:
     state = report.state
     set_up = state.plan.model_dump(mode="json") | state.job.model_dump(mode="json")
     return Compared(
         number=number,
         name=name,
-        path=run.path,
+        path=report.run.path,
         figures=report.summary,
         breakdown=breakdown(state),
         all_figures=report.to_dict(),

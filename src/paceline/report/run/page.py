@@ -14,7 +14,7 @@ MOST_HOSTS = 8
 def render(run: Run, cluster: Cluster | None = None) -> str:
     """Read a run's folder and return its page.
 
-    `cluster` provides device prices and power, used if power was not measured.
+    `cluster` provides prices and power, used if power was not measured.
     """
     return page(ReportedRun.read(run, cluster))
 

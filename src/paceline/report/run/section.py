@@ -13,7 +13,7 @@ from paceline.report.drawing.brief import Content
 from paceline.report.reading.reader import RunReader
 from paceline.report.reading.run_state import RunState
 from paceline.report.run.figures import Summary, summary
-from paceline.specs import Cluster, PacelineError, Run
+from paceline.specs import Cluster, PacelineError, Prices, Run
 from paceline.specs.registry import Registry
 
 Figures = TypeVar("Figures")
@@ -60,11 +60,20 @@ class ReportedRun:
     state: RunState
     cluster: Cluster | None = None
     """Prices and power of the devices, used if power was not measured."""
+    given_prices: Prices | None = None
+    """What a node costs; None: as the cluster's file says."""
 
     @classmethod
-    def read(cls, run: Run, cluster: Cluster | None = None) -> "ReportedRun":
+    def read(
+        cls, run: Run, cluster: Cluster | None = None, prices: Prices | None = None
+    ) -> "ReportedRun":
         """Read a run's folder."""
-        return cls(run, RunReader(run).refresh(), cluster)
+        return cls(run, RunReader(run).refresh(), cluster, prices)
+
+    @property
+    def prices(self) -> Prices | None:
+        """What a node costs, if it is known."""
+        return self.given_prices or (self.cluster.prices if self.cluster else None)
 
     @cached_property
     def summary(self) -> Summary:

@@ -7,7 +7,7 @@ from paceline.observe.usage.node_usage import NodeUse
 from paceline.report.drawing.brief import Content, Tile
 from paceline.report.drawing.tables import Table
 from paceline.report.run.section import ReportedRun, Section
-from paceline.specs import Cluster, units
+from paceline.specs import Cluster, Prices, units
 from paceline.specs.base import Spec
 
 JOULES_PER_KWH = 3.6e6
@@ -79,7 +79,11 @@ class UsageFigures(Spec):
 
 
 def usage_figures(
-    uses: Sequence[NodeUse], steps: int, samples: int, cluster: Cluster | None = None
+    uses: Sequence[NodeUse],
+    steps: int,
+    samples: int,
+    cluster: Cluster | None = None,
+    prices: Prices | None = None,
 ) -> UsageFigures | None:
     """Return the usage over all starts, or None if no node was sampled.
 
@@ -91,8 +95,7 @@ def usage_figures(
     seconds = sum(use.seconds for use in watched)
     hours = sum(use.device_seconds for use in watched) / SECONDS_PER_HOUR
     node_hours = seconds / SECONDS_PER_HOUR
-    prices = cluster.prices if cluster else None
-    energy = _energy(watched, steps, samples, cluster)
+    energy = _energy(watched, steps, samples, cluster, prices)
     by_node: dict[str, list[NodeUse]] = {}
     for use in watched:
         by_node.setdefault(use.node, []).append(use)
@@ -193,7 +196,11 @@ def _of_node(
 
 
 def _energy(
-    uses: Sequence[NodeUse], steps: int, samples: int, cluster: Cluster | None
+    uses: Sequence[NodeUse],
+    steps: int,
+    samples: int,
+    cluster: Cluster | None,
+    prices: Prices | None,
 ) -> Energy | None:
     """Return the energy, either measured on all nodes or assumed for all, never mixed."""
     measured = all(use.measured_joules is not None for use in uses)
@@ -202,7 +209,6 @@ def _energy(
         return None
     kilowatt_hours = joules / JOULES_PER_KWH
     grams = cluster.grams_per_kwh if cluster else None
-    prices = cluster.prices if cluster else None
     return Energy(
         joules=joules,
         kilowatt_hours=kilowatt_hours,
@@ -261,7 +267,7 @@ class _Usage(Section[UsageFigures | None]):
 
     def figures(self, run: ReportedRun) -> UsageFigures | None:
         steps, samples = run.summary.steps, run.summary.samples
-        return usage_figures(run.state.usage, steps, samples, run.cluster)
+        return usage_figures(run.state.usage, steps, samples, run.cluster, run.prices)
 
     def content(self, run: ReportedRun, figures: UsageFigures | None) -> Content | None:
         if figures is None:
