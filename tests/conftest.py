@@ -7,13 +7,16 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from fsspec import get_filesystem_class
 from hypothesis import HealthCheck, settings
 
 import device_choice
+from data.s3_server import S3Server, serving
 from paceline.testbed import requirements
 
 _ANY_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,6 +83,27 @@ def _retried(reporter: Any) -> list[str]:
 def device_kind() -> str:
     """The kind of device on which the tests train."""
     return device_choice.chosen
+
+
+@pytest.fixture(scope="module")
+def bucket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server with one bucket, for the tests of a file."""
+    folder = tmp_path_factory.mktemp("s3")
+    (folder / "bucket").mkdir()
+    with serving(folder, written_to=True) as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(
+    bucket_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[str]:
+    """A URL of the test's own, reached by what users set in their environment."""
+    for name, value in bucket_server.environment.items():
+        monkeypatch.setenv(name, value)
+    get_filesystem_class("s3").clear_instance_cache()  # of the server before
+    yield f"s3://bucket/{tmp_path.name}"
+    get_filesystem_class("s3").clear_instance_cache()
 
 
 def _why_not(item: pytest.Item) -> str | None:

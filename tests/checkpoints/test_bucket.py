@@ -1,6 +1,5 @@
 """Checkpoints on a real S3 server: the same promises, without renames and links."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,44 +9,27 @@ from fsspec.core import url_to_fs
 
 from checkpoints.saved import Checkpoints, state
 from command import paceline_json, write_training
-from data.s3_server import S3Server, serving
 from paceline.checkpoints.bucket import Bucket
 from paceline.specs import Saving
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    folder = tmp_path_factory.mktemp("s3")
-    (folder / "bucket").mkdir()
-    with serving(folder, written_to=True) as running:
-        yield running
+def _checkpoints(bucket: str, saving: Saving | None = None) -> Checkpoints:
+    return Checkpoints(Path(), saving, Bucket(bucket))
 
 
-@pytest.fixture
-def url(server: S3Server, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """A place of the test's own, reached by what users set in their environment."""
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return f"s3://bucket/{abs(hash(request.node.name))}"
-
-
-def _checkpoints(url: str, saving: Saving | None = None) -> Checkpoints:
-    return Checkpoints(Path(), saving, Bucket(url))
-
-
-def _files(url: str) -> tuple[Any, str]:
-    files, path = url_to_fs(url)
+def _files(bucket: str) -> tuple[Any, str]:
+    files, path = url_to_fs(bucket)
     files.invalidate_cache()
     return files, path
 
 
-def _names(url: str) -> set[str]:
-    files, path = _files(url)
+def _names(bucket: str) -> set[str]:
+    files, path = _files(bucket)
     return {each.rstrip("/").split("/")[-1] for each in files.ls(path, detail=False)}
 
 
-def test_saved_read_thinned_out_and_taken_over(url: str) -> None:
-    checkpoints = _checkpoints(url, Saving(keep_last=2))
+def test_saved_read_thinned_out_and_taken_over(bucket: str) -> None:
+    checkpoints = _checkpoints(bucket, Saving(keep_last=2))
     frozen = {"embedding": torch.randn(500, 10)}
     for step in (10, 20, 30):
         checkpoints.save(step, state(step), frozen)
@@ -58,15 +40,15 @@ def test_saved_read_thinned_out_and_taken_over(url: str) -> None:
     assert found is not None
     assert found[0] == 30
     assert torch.equal(found[1]["layer.weight"], state(30)["layer.weight"])
-    assert _names(url) == {"step-0000000020", "step-0000000030"}
+    assert _names(bucket) == {"step-0000000020", "step-0000000030"}
 
 
 @pytest.mark.parametrize("damage", ["changed", "removed", "no seal"])
-def test_damage(damage: str, url: str) -> None:
-    checkpoints = _checkpoints(url)
+def test_damage(damage: str, bucket: str) -> None:
+    checkpoints = _checkpoints(bucket)
     checkpoints.save(10)
     checkpoints.save(20)
-    files, path = _files(url)
+    files, path = _files(bucket)
     name = "manifest.json.sha256" if damage == "no seal" else "model-00000-000.safetensors"
     file = f"{path}/step-0000000020/{name}"
     if damage == "changed":
@@ -75,26 +57,26 @@ def test_damage(damage: str, url: str) -> None:
         files.pipe_file(file, bytes(contents))
     else:
         files.rm_file(file)
-    found = _checkpoints(url).newest()
+    found = _checkpoints(bucket).newest()
     assert found is not None
     assert found[0] == 10
-    assert _checkpoints(url).steps() == [10]
+    assert _checkpoints(bucket).steps() == [10]
 
 
-def test_what_was_left_unfinished_is_cleared(url: str) -> None:
-    checkpoints = _checkpoints(url)
+def test_what_was_left_unfinished_is_cleared(bucket: str) -> None:
+    checkpoints = _checkpoints(bucket)
     checkpoints.save(10)
     checkpoints.storage.draft(20, 0).write("model-00000-000.safetensors", [b"half"])
     checkpoints.storage.clear_drafts()
-    assert _names(url) == {"step-0000000010"}
+    assert _names(bucket) == {"step-0000000010"}
 
 
-def test_a_run(url: str, tmp_path: Path) -> None:
+def test_a_run(bucket: str, tmp_path: Path) -> None:
     write_training(tmp_path)
-    words = ("run", "train.py", "-n", "2", "--save-every", "5", "--checkpoints", url)
+    words = ("run", "train.py", "-n", "2", "--save-every", "5", "--checkpoints", bucket)
     result = paceline_json(*words, folder=tmp_path)
     assert result["checkpoints"]["last_step"] == 20
     assert not result["trouble"]
     (run,) = (tmp_path / "runs").iterdir()
-    assert _names(url) == {run.name}
-    assert _names(f"{url}/{run.name}") == {"step-0000000015", "step-0000000020"}
+    assert _names(bucket) == {run.name}
+    assert _names(f"{bucket}/{run.name}") == {"step-0000000015", "step-0000000020"}

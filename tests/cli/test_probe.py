@@ -104,7 +104,8 @@ def held_out_errors(times: tuple[CollectiveTime, ...], over_bytes: int) -> list[
     [
         (("-n", "2", "--nodes", "2"), "-n 2 was given, which is for a probe here", "--devices"),
         (("--devices", "2"), "--devices was given without --nodes", "--nodes N"),
-        (("--partition", "gpu"), "--partition was given without --nodes", "--nodes N"),
+        (("--partition", "gpu"), "--partition is for a job of a cluster", "--nodes N"),
+        (("--account", "physics"), "--account is for a job of a cluster", "--nodes N"),
         (("--testbed", "nowhere"), "there is no testbed 'nowhere'", "testbed up"),
     ],
 )

@@ -172,6 +172,7 @@ def test_a_dry_run_prints_the_script_and_leaves_nothing(cluster: str, shared_fol
         (("--gres", "gpu:4"), "use --gres with: fpga:2"),
         (("--gres", "fpga:4"), "Requested node configuration is not available"),
         (("--scheduler-option", "comment=x"), "is not an option of the scheduler"),
+        (("--scheduler-option", "--no-such-option"), "refused `sbatch`"),
     ],
 )
 def test_what_the_cluster_does_not_carry(
@@ -183,7 +184,24 @@ def test_what_the_cluster_does_not_carry(
     )
     assert said in done.stderr
     assert "  -> " in done.stderr
-    assert not (shared_folder / "runs").exists()
+    assert not list((shared_folder / "runs").glob("*"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("probe", "--nodes", "2"),
+        pytest.param(("study", "train.py", "--nodes", "1"), marks=pytest.mark.nightly),
+    ],
+)
+def test_other_jobs_ask_for_what_the_site_wants(
+    cluster: str, shared_folder: Path, words: tuple[str, ...]
+) -> None:
+    """Only `submit` had these options, so that sites with accounts could not be probed."""
+    write_training(shared_folder)
+    asked = ("--constraint", "a100", "--testbed", cluster)
+    done = paceline(*words, *asked, folder=shared_folder, expect=2)
+    assert "use --constraint with: even, odd" in done.stderr
 
 
 def test_a_script_that_the_nodes_do_not_see(cluster: str) -> None:

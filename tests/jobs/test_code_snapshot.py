@@ -126,6 +126,17 @@ def test_the_record_has_commit_and_diff(project: Path) -> None:
     assert has_changed(run, job)
 
 
+def test_a_moved_folder_of_runs_takes_its_links_along(project: Path, tmp_path: Path) -> None:
+    """Links were absolute, and led nowhere once the folder had another name."""
+    job = Job(name="gpt", train=project / "train.py", folder=project, python=Path(sys.executable))
+    run = Run.create(project, job, Plan())  # --runs .
+    copies = (run.path / str(with_snapshot(run, job).code)).parent
+    assert (copies / "data").readlink() == Path("../../../../data")
+    assert (copies.parent / "common.txt").readlink() == project.parent / "common.txt"
+    moved = project.rename(project.with_name("moved"))
+    assert (moved / copies.relative_to(project) / "data" / "corpus.txt").read_text() == "words"
+
+
 SEEN = '"width": 1, "rate": 1, "beside": "old", "data": "words", "above": "common"'
 
 

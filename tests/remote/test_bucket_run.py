@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from command import PACELINE, paceline, paceline_json, write_training
-from data.s3_server import S3Server, serving
+from data.s3_server import S3Server
 from paceline.remote.object_store import ObjectStore
 
 LONG = """
@@ -28,33 +27,23 @@ def loop():
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    folder = tmp_path_factory.mktemp("s3")
-    (folder / "bucket").mkdir()
-    with serving(folder, written_to=True) as running:
-        yield running
-
-
 @pytest.fixture
-def parent(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """A place of the test's own, reached by what users set in their environment."""
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
+def parent(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A place of the test's own, with copies in a folder of the test's own."""
     monkeypatch.setenv("PACELINE_SCRATCH", str(tmp_path / "scratch"))
-    return f"s3://bucket/{tmp_path.name}"
+    return bucket
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_machine_is_lost_and_another_resumes(
-    parent: str, server: S3Server, tmp_path: Path
+    parent: str, bucket_server: S3Server, tmp_path: Path
 ) -> None:
     """Before, `--runs s3://…` made a folder `s3:` here, and nothing left this machine."""
     write_training(tmp_path, LONG)
     words = ("run", "train.py:loop", "-n", "2", "--save-every", "10", "--ledger", "--runs", parent)
     first = subprocess.Popen([*PACELINE, *words, "--quiet"], cwd=tmp_path)
-    bucket = server.folder / "bucket" / tmp_path.name
+    bucket = bucket_server.folder / "bucket" / tmp_path.name
     deadline = time.monotonic() + 60
     while not list(bucket.glob("*/checkpoints/*/manifest.json.sha256")):
         assert time.monotonic() < deadline
@@ -78,13 +67,13 @@ def test_a_machine_is_lost_and_another_resumes(
 
 
 @pytest.mark.nightly
-def test_one_trainer_at_a_time(parent: str, server: S3Server, tmp_path: Path) -> None:
+def test_one_trainer_at_a_time(parent: str, bucket_server: S3Server, tmp_path: Path) -> None:
     write_training(tmp_path, LONG)
     words = ("run", "train.py:loop", "-n", "1", "--runs", parent, "--no-check")
     first = subprocess.Popen([*PACELINE, *words, "--quiet"], cwd=tmp_path)
     try:
         deadline = time.monotonic() + 60
-        bucket = server.folder / "bucket" / tmp_path.name
+        bucket = bucket_server.folder / "bucket" / tmp_path.name
         while not list(bucket.glob("*/signals/lease/1.toml")):
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paceline.cli.console import Json, Port, Quiet, RunsDirectory, messages, print_json, say
+from paceline.cli.options import allocation_options
 from paceline.cli.options.cluster_options import (
     AssumeShared,
     Devices,
@@ -60,6 +61,17 @@ def probe(
     ] = None,
     devices: Devices = None,
     partition: Partition = None,
+    account: allocation_options.Account = None,
+    qos: allocation_options.Qos = None,
+    constraint: allocation_options.Constraint = None,
+    reservation: allocation_options.Reservation = None,
+    gres: allocation_options.Gres = None,
+    licenses: allocation_options.Licenses = None,
+    exclusive: allocation_options.Exclusive = False,
+    dependency: allocation_options.Dependency = None,
+    begin: allocation_options.Begin = None,
+    mail: allocation_options.Mail = None,
+    scheduler_option: allocation_options.SchedulerOptions = None,
     scheduler: SchedulerName = None,
     testbed: Testbed = None,
     site: Site = None,
@@ -86,17 +98,23 @@ def probe(
     _refuse_folder(output)
     if train:
         _refuse_folder(profile)
+    here = nodes is None and testbed is None and scheduler is None
+    if here:
+        allocation_options.refuse_on_this_machine(
+            context, fix="add --nodes N to probe a cluster, or leave it out"
+        )
     request = ProbeRequest(
         target=Target.parse(train, script_arguments(context)) if train else None,
         workers=workers,
         cluster=ClusterRequest(
             nodes=nodes,
             devices=devices,
-            partition=partition,
+            partition=None if here else partition,
             scheduler=scheduler,
             testbed=testbed,
             assume_shared=assume_shared,
         ),
+        allocation=allocation_options.given_allocation(context),
         runs=Path(runs),
         port=port,
     )

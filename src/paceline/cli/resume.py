@@ -6,7 +6,8 @@ import typer
 
 from paceline.cli.conclusion import conclude, conclude_submitted
 from paceline.cli.console import Json, Quiet, RunFolder, messages, print_json
-from paceline.cli.options.cluster_options import SchedulerName, Testbed, Wait
+from paceline.cli.options import allocation_options
+from paceline.cli.options.cluster_options import Partition, SchedulerName, Testbed, Wait
 from paceline.cli.options.grouped_command import GroupedCommand
 from paceline.cli.options.layout_options import (
     BatchNorm,
@@ -41,6 +42,18 @@ def resume(
     nodes: Annotated[
         int | None, typer.Option("--nodes", min=1, help="Resume on this many nodes of the cluster.")
     ] = None,
+    partition: Partition = None,
+    account: allocation_options.Account = None,
+    qos: allocation_options.Qos = None,
+    constraint: allocation_options.Constraint = None,
+    reservation: allocation_options.Reservation = None,
+    gres: allocation_options.Gres = None,
+    licenses: allocation_options.Licenses = None,
+    exclusive: allocation_options.Exclusive = False,
+    dependency: allocation_options.Dependency = None,
+    begin: allocation_options.Begin = None,
+    mail: allocation_options.Mail = None,
+    scheduler_option: allocation_options.SchedulerOptions = None,
     scheduler: SchedulerName = None,
     testbed: Testbed = None,
     site: Site = None,
@@ -80,6 +93,7 @@ def resume(
         workers=workers,
         cluster=ClusterRequest(nodes=nodes, scheduler=scheduler, testbed=testbed),
         layout=given_layout(context),
+        asked=allocation_options.typed_allocation(context),
         new_code=new_code,
         messages=messages(quiet=quiet, live=not json),
     )

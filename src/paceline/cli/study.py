@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from paceline.cli.console import Json, Quiet, Train, print_json, say
-from paceline.cli.options import cluster_options, layout_options
+from paceline.cli.options import allocation_options, cluster_options, layout_options
 from paceline.cli.options.checkpoint_options import KeepLedger
 from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
@@ -110,6 +110,17 @@ def study(
         str | None,
         typer.Option("--time", "-t", help="Time limit per run: minutes, H:MM:SS or D-HH."),
     ] = None,
+    account: allocation_options.Account = None,
+    qos: allocation_options.Qos = None,
+    constraint: allocation_options.Constraint = None,
+    reservation: allocation_options.Reservation = None,
+    gres: allocation_options.Gres = None,
+    licenses: allocation_options.Licenses = None,
+    exclusive: allocation_options.Exclusive = False,
+    dependency: allocation_options.Dependency = None,
+    begin: allocation_options.Begin = None,
+    mail: allocation_options.Mail = None,
+    scheduler_option: allocation_options.SchedulerOptions = None,
     scheduler: cluster_options.SchedulerName = None,
     testbed: cluster_options.Testbed = None,
     site: Site = None,
@@ -160,7 +171,12 @@ def study(
     if nodes is not None:
         chosen = cluster_options.chosen_scheduler(scheduler, testbed, quiet=silent)
         minutes = minutes_of(time) if time else None
-        place = ClusterRequest(chosen, testbed, partition, minutes, assume_shared)
+        allocation = allocation_options.given_allocation(context)
+        place = ClusterRequest(chosen, testbed, partition, allocation, minutes, assume_shared)
+    else:
+        allocation_options.refuse_on_this_machine(
+            context, fix="leave it out, or write --nodes in place of --workers"
+        )
     request = StudyRequest(
         target=Target.parse(train, script_arguments(context)),
         kind=kind,

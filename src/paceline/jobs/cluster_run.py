@@ -9,7 +9,7 @@ from rich.console import Console
 
 from paceline.jobs.code_snapshot import what_stays_live, with_snapshot
 from paceline.jobs.request import TrainingRequest
-from paceline.jobs.run_lease import submitting
+from paceline.jobs.run_lease import removed_if_refused, submitting
 from paceline.jobs.training_check import check_training
 from paceline.jobs.user_messages import SILENT, Messages
 from paceline.jobs.waiting_job import why_waiting
@@ -98,14 +98,14 @@ def submit_sweep(
 def _submitted(
     request: TrainingRequest, job: Job, plan: Plan, scheduler: Scheduler, messages: Messages
 ) -> SubmittedJob:
-    run = create_run(request.runs, job, plan)
-    job = with_snapshot(run, job)
-    run.write_job(job)
-    if live := what_stays_live(run, job):
-        messages.note(live)
-    write_versions(run.versions_file, request.target.file)
-    with mirrored(run), submitting(run) as lease:
-        return SubmittedJob.submit(run, scheduler, lease)
+    with removed_if_refused(create_run(request.runs, job, plan)) as run:
+        job = with_snapshot(run, job)
+        run.write_job(job)
+        if live := what_stays_live(run, job):
+            messages.note(live)
+        write_versions(run.versions_file, request.target.file)
+        with mirrored(run), submitting(run) as lease:
+            return SubmittedJob.submit(run, scheduler, lease)
 
 
 def preview(request: TrainingRequest, cluster: ClusterRequest, messages: Messages = SILENT) -> str:

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterable
 from importlib import metadata
+from os.path import relpath
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -31,7 +32,7 @@ def with_snapshot(run: Run, job: Job) -> Job:
     try:
         make_folder(run.code, exist_ok=True)
         folder = run.code / str(len(list(run.code.glob("*.toml"))))
-        _build(folder, top, job.train.parent, found)
+        _build(folder, top, job.train.parent, found, run.path.parent)
         if diff := _diff(job.train.parent):
             write_owned(folder.with_suffix(".diff"), diff)
         snapshot = _record(run, folder / job.train.relative_to(top), job.train, found, diff)
@@ -73,8 +74,10 @@ def has_changed(run: Run, job: Job) -> bool:
     return False
 
 
-def _build(folder: Path, top: Path, source: Path, found: CodeFiles) -> None:
-    """Write the copies, and links to what lies beside them up to the top of the repository."""
+def _build(folder: Path, top: Path, source: Path, found: CodeFiles, runs: Path) -> None:
+    """Write the copies, and links to what lies beside them up to the top of the repository.
+
+    Links to what is in the folder of the runs are relative, so that it can be moved."""
     copied = {source / name: contents for name, contents in found.files.items()}
     folders = {parent for path in copied for parent in path.parents if parent.is_relative_to(top)}
     links = 0
@@ -91,7 +94,9 @@ def _build(folder: Path, top: Path, source: Path, found: CodeFiles) -> None:
             links += 1
             if links > _MOST_LINKS:
                 break
-            (folder / entry.relative_to(top)).symlink_to(entry)
+            link = folder / entry.relative_to(top)
+            moves_along = entry.is_relative_to(runs)
+            link.symlink_to(relpath(entry, link.parent) if moves_along else entry)
     for path, contents in copied.items():
         with open_owned(folder / path.relative_to(top), "xb") as file:
             file.write(contents)

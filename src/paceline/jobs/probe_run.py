@@ -11,7 +11,7 @@ from paceline.cluster.probe.assemble import cluster_of
 from paceline.cluster.probe.probe_folder import done_part, read_probed
 from paceline.jobs.cluster_run import ClusterRequest, until_over
 from paceline.jobs.failed_run import refuse_failed
-from paceline.jobs.run_lease import lease_held, submitting
+from paceline.jobs.run_lease import lease_held, removed_if_refused, submitting
 from paceline.jobs.user_messages import SILENT, Messages
 from paceline.launch import room
 from paceline.launch.supervisor import LocalLaunch
@@ -19,7 +19,17 @@ from paceline.launch.target import Target
 from paceline.observe.versions import write_versions
 from paceline.report import RunReader
 from paceline.schedulers.submission import SubmittedJob, fit_job
-from paceline.specs import Cluster, Job, Layout, Limits, PacelineError, Plan, Run, TrainingProfile
+from paceline.specs import (
+    Allocation,
+    Cluster,
+    Job,
+    Layout,
+    Limits,
+    PacelineError,
+    Plan,
+    Run,
+    TrainingProfile,
+)
 
 LONGEST_MINUTES = 10
 """Time limit of a probe's job; a probe takes less than five minutes."""
@@ -39,6 +49,8 @@ class ProbeRequest:
     """Workers on this machine; by default one per accelerator, or 1."""
     cluster: ClusterRequest = field(default_factory=ClusterRequest)
     """Nodes to probe; by default this machine."""
+    allocation: Allocation = field(default_factory=Allocation)
+    """What the site asks of the job."""
     runs: Path = Path("runs")
     port: int | None = None
 
@@ -60,6 +72,7 @@ class ProbeRequest:
             folder=Path.cwd(),
             python=Path(sys.executable),
             partition=self.cluster.partition,
+            allocation=self.allocation,
         )
 
     def check(self) -> None:
@@ -134,7 +147,7 @@ def _probed_there(request: ProbeRequest, messages: Messages, advance: Advance) -
     files = [job.train] if job.train else []
     cluster.check_shared([*files, request.runs.absolute().parent], scheduler)
     run = _new_run(job, request.runs)
-    with submitting(run) as lease:
+    with removed_if_refused(run), submitting(run) as lease:
         submitted = SubmittedJob.submit(run, scheduler, lease)
     messages.note(f"job {submitted.id} submitted to {scheduler.where}")
     try:

@@ -29,6 +29,7 @@ def resume(
     workers: int | None = None,
     cluster: ClusterRequest = AS_BEFORE,
     layout: Mapping[str, Any] | None = None,
+    asked: Mapping[str, Any] | None = None,
     new_code: bool = False,
     messages: Messages = SILENT,
 ) -> Run | SubmittedJob:
@@ -36,7 +37,8 @@ def resume(
 
     With `workers`, or if the run was never submitted: train on this machine and return the run once
     it has ended. Otherwise submit it to a cluster, by default as before, and return its job.
-    `layout`: fields of the layout, `sync` and `faults` to change. `new_code`: run the user's code
+    `layout`: fields of the layout, `sync` and `faults` to change. `asked`: fields of the job's
+    allocation, and its `partition`, to change. `new_code`: run the user's code
     as it is now, instead of the copy that the run was started with.
     """
     run = open_run(place, deep=True)
@@ -53,24 +55,38 @@ def resume(
             f"{short_place(run)} has {_end(state)}",
             fix="to train longer, start a new run with more steps or epochs",
         )
-    job = run.job.model_copy(
-        update={
-            "first_generation": state.generation + 1,
-            "allocation": run.job.allocation.for_another_job(),
-        }
-    )
+    job = _next_job(run.job, state, asked or {})
     if not new_code and has_changed(run, job):
         messages.note(
             f"{short_place(run)} goes on with the code that it was started with;"
             " --new-code takes your changes since"
         )
     if cluster.nodes is None and (workers is not None or not run.job_id_file.exists()):
+        if asked:
+            raise PacelineError(
+                f"--{next(iter(asked)).replace('options', 'scheduler-option')} is for a job of a"
+                " cluster, but the run goes on on this machine",
+                fix="leave it out, or give --nodes N in place of -n",
+            )
         plan = another_layout(run.plan, workers, layout or {})
         with mirrored(run):
             _resume_here(run, job, plan, messages, new_code=new_code)
         return run
     with mirrored(run):
         return _resume_there(run, job, cluster, layout or {}, messages, new_code=new_code)
+
+
+def _next_job(job: Job, state: RunState, asked: Mapping[str, Any]) -> Job:
+    """Return the job that continues a run, as the one before with what is asked otherwise."""
+    allocation = job.allocation.for_another_job()
+    fields = {name: value for name, value in asked.items() if name != "partition"}
+    return job.model_copy(
+        update={
+            "first_generation": state.generation + 1,
+            "allocation": allocation.model_copy(update=fields),
+            "partition": asked.get("partition", job.partition),
+        }
+    )
 
 
 def _end(state: RunState) -> str:

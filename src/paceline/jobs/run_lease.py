@@ -1,13 +1,15 @@
 """The lease of a run that this process is about to train or submit."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from paceline.lease.lease import Lease
 from paceline.lease.object_lease import lease_store_of
 from paceline.lease.record import JobHolder, this_process
+from paceline.remote.places import remove_run
 from paceline.schedulers.living_trainer import living_trainer
 from paceline.schedulers.scheduler import SCHEDULERS, Scheduler
+from paceline.schedulers.site import CommandFailed
 from paceline.specs import Run
 from paceline.testbed import client
 
@@ -42,6 +44,19 @@ def submitting(run: Run) -> Iterator[Lease]:
         yield lease
     except BaseException:
         lease.release()
+        raise
+
+
+@contextmanager
+def removed_if_refused(run: Run) -> Iterator[Run]:
+    """Yield a run that was created to be submitted in the block; remove it if that is refused.
+
+    If the scheduler does not answer, the job may be there."""
+    try:
+        yield run
+    except CommandFailed:
+        with suppress(OSError):
+            remove_run(run)
         raise
 
 

@@ -30,6 +30,11 @@ def create_run(parent: str | Path, job: Job, plan: Plan) -> Run:
     """Create a run in a parent folder, or below a store's URL with a copy on this machine."""
     if not is_url(parent):
         return Run.create(Path(parent), job, plan)
+    if (folder := str(parent).removeprefix("file://")) != str(parent):
+        raise PacelineError(
+            f"--runs {parent} is the URL of a folder, not of an object store",
+            fix=f"give the folder's path: --runs {folder}",
+        )
     run = Run.create(_new_scratch(), job, plan)
     write_owned(run.url_file, f"{str(parent).rstrip('/')}/{run.name}")
     secret = given_secret()
@@ -104,6 +109,15 @@ def copy_of(run: Run) -> RunCopy:
     """Return this process's view of a run's copy and its store."""
     assert run.url is not None
     return _copy(run.path, run.url)
+
+
+def remove_run(run: Run) -> None:
+    """Remove a run that no job has, also from its store."""
+    if run.url is not None:
+        store = ObjectStore(run.url)
+        files, folders = store.top()
+        store.delete([*files, *(name for folder in folders for name in store.list(folder))])
+    shutil.rmtree(run.path)
 
 
 def keep_copy(run: Run) -> None:

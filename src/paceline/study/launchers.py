@@ -12,14 +12,25 @@ from pydantic import ValidationError
 
 from paceline.cluster.catalog import read_cluster
 from paceline.jobs.plan_choice import chosen_plan
-from paceline.jobs.run_lease import submitting, take_lease
+from paceline.jobs.run_lease import removed_if_refused, submitting, take_lease
 from paceline.launch import room
 from paceline.launch.supervisor import LocalLaunch
 from paceline.launch.target import Target
 from paceline.plan.planner import Predictor
 from paceline.schedulers.scheduler import Scheduler
 from paceline.schedulers.submission import SubmittedJob, check_shared, fit_job
-from paceline.specs import Job, Kind, Layout, Limits, PacelineError, Plan, Point, Run, SavedStep
+from paceline.specs import (
+    Allocation,
+    Job,
+    Kind,
+    Layout,
+    Limits,
+    PacelineError,
+    Plan,
+    Point,
+    Run,
+    SavedStep,
+)
 from paceline.specs.measurements.study import compares_quality
 from paceline.study.points import LINK, RATE, SCALED
 from paceline.study.runner import Over
@@ -127,6 +138,7 @@ class ClusterLauncher:
         settings: RunSettings,
         scheduler: Scheduler,
         partition: str | None,
+        allocation: Allocation,
         minutes: int | None,
         *,
         watch: Callable[[SubmittedJob], Over],
@@ -135,8 +147,12 @@ class ClusterLauncher:
     ) -> None:
         """`watch` returns a function that reports whether a job is over; `set_link` sets the
         rate of a testbed's links."""
-        self._settings, self._scheduler, self._partition = settings, scheduler, partition
-        self._limits = Limits(minutes=minutes)
+        self._settings, self._scheduler = settings, scheduler
+        self._asked: dict[str, Any] = {
+            "partition": partition,
+            "allocation": allocation,
+            "limits": Limits(minutes=minutes),
+        }
         self._watch, self._set_link = watch, set_link
         if not assume_shared:
             check_shared([settings.target.file, Path.cwd()], scheduler.site)
@@ -144,9 +160,7 @@ class ClusterLauncher:
 
     def prepared(self, point: Point) -> tuple[Job, Plan]:
         """Return a point's job and plan."""
-        wanted = self._settings.job(point).model_copy(
-            update={"partition": self._partition, "limits": self._limits}
-        )
+        wanted = self._settings.job(point).model_copy(update=self._asked)
         job = fit_job(wanted, self._scheduler, point.devices_per_node, self._settings.warn)
         cores = (job.cpus_per_worker or 1) * job.devices_per_node // self._settings.most_devices
         job = job.model_copy(update={"cpus_per_worker": max(1, cores)})
@@ -156,7 +170,7 @@ class ClusterLauncher:
         """Submit a run, after setting the links to the point's rate."""
         if self._set_link is not None and LINK in point.varied:
             self._set_link(point.varied[LINK])
-        with submitting(run) as lease:
+        with removed_if_refused(run), submitting(run) as lease:
             return self._watch(SubmittedJob.submit(run, self._scheduler, lease))
 
     def rejoined(self, run: Run) -> Over | None:

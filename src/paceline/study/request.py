@@ -9,7 +9,7 @@ from typing import Any
 from paceline.jobs.cluster_run import until_over
 from paceline.launch.target import Target
 from paceline.schedulers.scheduler import Scheduler
-from paceline.specs import Kind, PacelineError, Point, Study
+from paceline.specs import Allocation, Kind, PacelineError, Point, Study
 from paceline.specs.measurements.study import compares_quality
 from paceline.study.first_checkpoint import saved_step
 from paceline.study.launchers import ClusterLauncher, LocalLauncher, RunSettings
@@ -28,6 +28,7 @@ class ClusterRequest:
     scheduler: Scheduler
     testbed: str | None
     partition: str | None
+    allocation: Allocation
     minutes: int | None
     """Time limit per run."""
     assume_shared: bool
@@ -163,6 +164,7 @@ class StudyRequest:
             settings,
             self.cluster.scheduler,
             self.cluster.partition,
+            self.cluster.allocation,
             self.cluster.minutes,
             watch=until_over,
             set_link=None if self.cluster.testbed is None else self.cluster.set_link,

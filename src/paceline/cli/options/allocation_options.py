@@ -1,6 +1,9 @@
-"""Options that name what a site asks of a job: account, quality of service and the like."""
+"""Options that name what a site asks of a job: account, quality of service and the like.
 
-from typing import TYPE_CHECKING, Annotated
+`submit`, `resume`, `probe` and `study` share them.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,8 +52,29 @@ SchedulerOptions = Annotated[
 
 
 def given_allocation(context: typer.Context) -> "Allocation":
-    """Return what the user named for the site; the command's parameters have the fields' names."""
+    """Return what the user or a site file named; the command's parameters have the fields'
+    names."""
     from paceline.specs import Allocation
 
     given = context.params | {"options": tuple(context.params["scheduler_option"] or ())}
     return Allocation(**{name: given[name] for name in Allocation.model_fields})
+
+
+def typed_allocation(context: typer.Context) -> dict[str, Any]:
+    """Return the fields of an allocation, and `partition`, that the command line has itself."""
+    found = given_allocation(context).model_dump() | {"partition": context.params["partition"]}
+
+    def is_typed(field: str) -> bool:
+        source = context.get_parameter_source("scheduler_option" if field == "options" else field)
+        return source is not None and source.name == "COMMANDLINE"
+
+    return {field: value for field, value in found.items() if is_typed(field)}
+
+
+def refuse_on_this_machine(context: typer.Context, *, fix: str) -> None:
+    """Refuse options for a job of a cluster where none is submitted; a site file may set them."""
+    from paceline.specs import PacelineError
+
+    for field in typed_allocation(context):
+        name = "scheduler-option" if field == "options" else field
+        raise PacelineError(f"--{name} is for a job of a cluster, but none is submitted", fix=fix)
