@@ -44,7 +44,7 @@ def test_a_growth_by_noise_does_not_depend_on_time(tmp_path: Path) -> None:
         assert set(found) == {10}
 
 
-@pytest.mark.parametrize(("spent", "steps"), [(0.05, 10), (0.25, 30), (5.0, 500), (500.0, 1000)])
+@pytest.mark.parametrize(("spent", "steps"), [(0.05, 10), (0.25, 40), (5.0, 670), (500.0, 1000)])
 def test_worker_0_finds_the_interval(
     spent: float, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
