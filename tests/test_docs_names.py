@@ -116,7 +116,13 @@ def test_modules_exist(page: Path) -> None:
     assert sorted(name for name in named if not is_module(name)) == []
 
 
-GROUPS = {"paceline.containers", "paceline.devices", "paceline.listeners", "paceline.sections"}
+GROUPS = {
+    "paceline.containers",
+    "paceline.devices",
+    "paceline.engines",
+    "paceline.listeners",
+    "paceline.sections",
+}
 """Entry point groups."""
 
 

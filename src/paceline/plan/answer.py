@@ -32,6 +32,8 @@ BATCH_NORM_REMARK = (
 )
 FINALISTS = 50
 """Layouts on the chosen nodes to simulate event by event."""
+ABOVE_ALL = 1.005
+"""Efficiency that is shown as more than 100 %."""
 MOST_IN_TURN = 2048
 """Most micro-batches and chunks that a worker computes in turn; beyond, fill and drain do not
 matter, and a simulation takes long."""
@@ -80,6 +82,8 @@ def answer(
         nodes=best.nodes,
         devices_per_node=cluster.devices_per_node,
         estimate=best.estimate,
+        samples_per_second=best.estimate.samples_per_second,
+        mfu=best.estimate.mfu,
         sync_reason=sync_reason(best, found, asked=sync is not None),
         alternatives=(*other_modes(best), *alternatives(best, found)),
         curve=points,
@@ -170,7 +174,7 @@ def _skipped_remarks(refused: Mapping[int, Infeasible], fewest: int) -> list[str
 
 def _efficiency_remarks(points: Sequence[ScalingPoint]) -> list[str]:
     """Return a sentence on efficiencies above 100 %."""
-    above = [f"{each.nodes:,}" for each in points if each.efficiency > 1.0 + 1e-9]
+    above = [f"{each.nodes:,}" for each in points if each.efficiency > ABOVE_ALL]
     if not above:
         return []
     return [

@@ -4,6 +4,13 @@ from typing import TYPE_CHECKING
 
 from paceline.cli.tables.table import console, table
 
+_GOALS = {
+    "fastest": "no other number of nodes has a shorter step",
+    "cheapest": "no other number of nodes takes fewer device-hours",
+    "greenest": "no other number of nodes takes less energy",
+}
+"""Why a number of nodes was chosen, by the goal."""
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -20,10 +27,11 @@ def show(said: "Answer") -> None:
         stages_sentence,
         stages_table,
     )
-    from paceline.plan.reasons import bound
     from paceline.specs.units import count
 
     out = console()
+    for line in _headline(said):
+        out.print(line, markup=False)
     million = said.parameters / 1e6
     size = f"{million:,.1f} million" if million >= 0.1 else f"{said.parameters:,}"
     out.print(
@@ -44,7 +52,6 @@ def show(said: "Answer") -> None:
     if said.stages:
         out.print(stages_table(said))
     out.print(_others(said))
-    out.print(f"A step: {bound(said.estimate)}.", markup=False)
     if said.sync_reason:
         out.print(said.sync_reason, markup=False)
     for sentence in (*sentences(said), *stages_sentence(said), *_sentences(said)):
@@ -53,6 +60,35 @@ def show(said: "Answer") -> None:
         out.print(remark, style="yellow", markup=False)
     if said.engine_settings:
         out.print(f"Settings of {said.engine}:\n{said.engine_settings}", markup=False)
+
+
+def _headline(said: "Answer") -> list[str]:
+    """Return the answer in three lines: use this, it takes that, because."""
+    from paceline.plan.reasons import bound
+    from paceline.specs.units import count, percent, rate
+
+    estimate = said.estimate
+    devices = count(said.nodes * said.devices_per_node, "device")
+    step, interval = _interval(estimate.step_seconds)
+    speed = f"{rate(said.samples_per_second)} samples/s"
+    mfu = "" if said.mfu is None else f", MFU {percent(said.mfu)}"
+    whole = "" if said.training is None else f" {_training(said.training)}"
+    return [
+        f"Use {count(said.nodes, 'node')} ({devices}): {_words(estimate.layout, estimate.sync)}.",
+        f"It takes {step} per step ({interval}), {speed}{mfu}.{whole}",
+        f"Because {_reason(said)}; a step is {bound(estimate)}.",
+    ]
+
+
+def _reason(said: "Answer") -> str:
+    """Return why this number of nodes was chosen."""
+    if len(said.curve) == 1:
+        return "no other number of nodes was possible or asked for"
+    if said.goal != "knee":
+        return _GOALS[said.goal]
+    if said.wasted_beyond is None:
+        return "each node of those considered adds at least half of what the first add"
+    return "each further node would add less than half of what the first add"
 
 
 def show_arithmetic(best: "Best", found: "Fit") -> None:
@@ -145,8 +181,6 @@ def _sentences(said: "Answer") -> list[str]:
     if said.too_few is not None:
         where = count(said.too_few, "node")
         sentences.append(f"On {where}, no layout fits into memory and divides the batch.")
-    if said.training is not None:
-        sentences.append(_training(said.training))
     if said.estimate.step_seconds.origin == "assumed":
         sentences.append(
             "These figures come from a catalog and from assumptions; `paceline probe` and"

@@ -32,8 +32,8 @@ PRIORS = {
         1.0, 0.3, "assumed", "time of compute units without a tile of a product, that much counts"
     ),
     "attention_rate": Prior(
+        0.35,
         0.4,
-        0.45,
         "published",
         "rate of fused attention relative to matrix products (FlashAttention 1 and 2, A100)",
     ),
@@ -43,8 +43,8 @@ PRIORS = {
         "published",
         "time of attention's products if a head's width is no multiple of 8, relative (BLOOM)",
     ),
-    "memory_rate": Prior(0.8, 0.2, "assumed", "fraction of the memory bandwidth, between products"),
-    "launch_seconds": Prior(1.2e-5, 0.6, "assumed", "host time of one eager PyTorch operation"),
+    "memory_rate": Prior(0.9, 0.2, "assumed", "fraction of the memory bandwidth, between products"),
+    "launch_seconds": Prior(1.4e-5, 0.6, "assumed", "host time of one eager PyTorch operation"),
     "call_seconds": Prior(
         2e-5,
         0.7,
@@ -54,10 +54,10 @@ PRIORS = {
     "handover_seconds": Prior(
         1e-4, 0.7, "assumed", "host time of a transfer between pipeline stages"
     ),
-    "inside_rate": Prior(1.0, 0.2, "published", "fraction of the catalog's link inside a node"),
+    "inside_rate": Prior(0.95, 0.3, "published", "fraction of the catalog's link inside a node"),
     "between_rate": Prior(0.8, 0.3, "assumed", "fraction of the line rate between nodes"),
     "bucket_rate": Prior(
-        0.8, 0.4, "assumed", "fraction of a collective's rate that gradient buckets reach"
+        0.7, 0.4, "assumed", "fraction of a collective's rate that gradient buckets reach"
     ),
     "overlap": Prior(
         0.8, 0.2, "assumed", "fraction of computation that can overlap with communication"

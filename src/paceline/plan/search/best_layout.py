@@ -41,7 +41,7 @@ class Best:
     @property
     def samples_per_second(self) -> float:
         """Throughput of the training."""
-        return self.estimate.batch / self.estimate.step_seconds.value
+        return self.estimate.samples_per_second
 
     @property
     def learned_per_second(self) -> float:

@@ -1,6 +1,6 @@
 """The planner's whole answer."""
 
-from pydantic import PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.plans.batch_choice import BatchChoice, StageOption
@@ -24,6 +24,9 @@ class Answer(Spec):
     nodes: PositiveInt
     devices_per_node: PositiveInt
     estimate: Estimate
+    samples_per_second: PositiveFloat
+    mfu: PositiveFloat | None = None
+    """Model FLOPs utilization; None if FLOPs or peak are unknown."""
     sync_reason: str = ""
     """The synchronization mode and the reason for it, in words; empty without replicas."""
     alternatives: tuple[Alternative, ...]

@@ -50,6 +50,19 @@ class Estimate(Spec):
     device_peak_flops: PositiveFloat | None = None
     """Peak FLOP/s of one device in the layout's precision."""
 
+    @property
+    def samples_per_second(self) -> float:
+        """Throughput of the training."""
+        return self.batch / self.step_seconds.value
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs utilization; None if FLOPs or peak are unknown."""
+        if self.flops_per_sample is None or self.device_peak_flops is None:
+            return None
+        used = self.flops_per_sample * self.samples_per_second
+        return used / (self.layout.workers * self.device_peak_flops)
+
 
 class Alternative(Spec):
     """A layout that was not chosen."""
