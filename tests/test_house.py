@@ -26,7 +26,8 @@ LARGEST_ROOM = 0.15
 
 UNSAFE = re.compile(
     r"weights_only\s*=\s*False|\bpickle\.loads?\b|\bimport pickle\b|\bcloudpickle\b|\bdill\b"
-    r"|_object(_list)?\(|\bmarshal\b|(?<![.\w])eval\(|(?<!\.)\bexec\((?!self)|shell\s*=\s*True"
+    r"|(broadcast|gather|scatter|send|recv)_object(_list)?\(|\bmarshal\b"
+    r"|(?<![.\w])eval\(|(?<!\.)\bexec\((?!self)|shell\s*=\s*True"
 )
 
 

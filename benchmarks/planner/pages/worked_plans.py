@@ -163,7 +163,7 @@ def by_hand(found: Found, estimate: Estimate) -> str:
         ],
         [
             "attention",
-            f"{flops[True]:.3g} × {share:.0f} / 0.4 of that rate",
+            f"{flops[True]:.3g} × {share:.0f} / {float(numbers.attention_rate):.2f} of that rate",
             f"{attention:.2f}",
         ],
         [

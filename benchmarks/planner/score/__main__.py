@@ -15,6 +15,7 @@ from benchmarks.common.output import argument_parser
 from benchmarks.planner.score.case_files import HEADER, OPTIONAL, read_cases
 from benchmarks.planner.score.cases import chosen
 from benchmarks.planner.score.energy import energy_rows
+from benchmarks.planner.score.left_out import left_out_rows, mean_row
 from benchmarks.planner.score.scale_out import LAST_STAGE, MEMORY, SCALE_OUT
 from benchmarks.planner.score.scoring import LARGE, SCALE, Row, memory_row, scale_out, sweep
 from benchmarks.planner.score.tables import SWEEPS
@@ -63,10 +64,16 @@ def main() -> None:
     parser.add_argument(
         "--cases", type=Path, help=f"CSV with the columns {HEADER}; or also {OPTIONAL}"
     )
+    parser.add_argument(
+        "--left-out", action="store_true", help="predict each table by a fit to all others"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     try:
-        scores = score_cases(options.cases) if options.cases else score_tables(options.data)
+        if options.left_out:
+            scores = score_left_out(options.data)
+        else:
+            scores = score_cases(options.cases) if options.cases else score_tables(options.data)
     except PacelineError as error:
         parser.error(str(error))
     if options.json:
@@ -87,10 +94,16 @@ def score_cases(path: Path) -> dict[str, list[Row]]:
     return {"time": time, "memory": [found] if found else []}
 
 
+def score_left_out(data: Path) -> dict[str, list[Row]]:
+    """Each published table by a fit to the others; the mean of tables compares forms."""
+    _check(data)
+    rows = left_out_rows(data)
+    return {"time": [*rows, mean_row(rows)]}
+
+
 def score_tables(data: Path) -> dict[str, list[Row]]:
     """All published tables."""
-    if not data.is_dir():
-        raise PacelineError(f"{data} does not exist", fix="give the tables' folder with --data")
+    _check(data)
     time = []
     for name, read in SWEEPS.items():
         cases = read(data)
@@ -107,6 +120,11 @@ def score_tables(data: Path) -> dict[str, list[Row]]:
         rows.append(memory_row(name, tested, name in LAST_STAGE))
     training = [*samples_rows(data), *minutes_rows(data), planned_row(data), *energy_rows(data)]
     return {"time": time, "memory": [row for row in rows if row], "training": training}
+
+
+def _check(data: Path) -> None:
+    if not data.is_dir():
+        raise PacelineError(f"{data} does not exist", fix="give the tables' folder with --data")
 
 
 def _print(scores: dict[str, list[Row]]) -> None:

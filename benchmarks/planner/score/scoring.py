@@ -61,13 +61,21 @@ def scale_out(name: str, cases: Sequence[Case], smallest: int) -> Row:
 
 def _time_row(name: str, every: list[Case], known: list[Case], tested: list[Case]) -> Row:
     found = fit([steps for _, steps in grouped(known)]) if known else from_priors()
-    rates = _null_rates(known)
+    mode = f"fitted on {len(known)}" if known else "catalog"
+    return time_row(name, mode, found, every, tested, _null_rates(known))
+
+
+def time_row(
+    name: str,
+    mode: str,
+    found: Fit,
+    every: list[Case],
+    tested: list[Case],
+    rates: dict[str, float],
+) -> Row:
+    """Errors of tested rows and regret over all rows; `rates`: of the null model."""
     predicted = predict(tested, found, rates)
-    row: Row = {
-        "table": name,
-        "mode": f"fitted on {len(known)}" if known else "catalog",
-        "rows": len(tested),
-    }
+    row: Row = {"table": name, "mode": mode, "rows": len(tested)}
     if predicted:
         row |= {
             "mean": statistics.mean(each.error for each in predicted),

@@ -142,13 +142,13 @@ def from_priors(priors: Mapping[str, Prior] = PRIORS) -> Fit:
 
 def fit(measured: Sequence[Steps], priors: Mapping[str, Prior] = PRIORS) -> Fit:
     """Fit the coefficients; cross-validation sets the width of the intervals."""
-    found = _mode(measured, priors)
+    found = posterior(measured, priors)
     places = np.arange(sum(len(each.layouts) for each in measured)) % FOLDS
     if len(places) < 2 * FOLDS:
         return found
     misses: list[Array] = []
     for fold in range(FOLDS):
-        partly = _mode(_some(measured, places != fold), priors)
+        partly = posterior(_some(measured, places != fold), priors)
         for each in _some(measured, places == fold):
             seconds, low, _ = partly.predict(each)
             one = np.log(seconds / low) / partly.width
@@ -169,8 +169,8 @@ def _some(measured: Sequence[Steps], mask: npt.NDArray[np.bool_]) -> list[Steps]
     return kept
 
 
-def _mode(measured: Sequence[Steps], priors: Mapping[str, Prior]) -> Fit:
-    """Return the posterior's mode."""
+def posterior(measured: Sequence[Steps], priors: Mapping[str, Prior] = PRIORS) -> Fit:
+    """Return the mode of the coefficients' posterior; `fit` also widens its intervals."""
     from scipy.optimize import least_squares  # noqa: PLC0415
 
     kinds = sorted({each.kind for each in measured})

@@ -13,9 +13,11 @@ from paceline.specs.measurements.profile import Matmul
 
 BACKWARD = 2.0
 """FLOPs and bytes of backward, relative to forward."""
-TILES = ((256.0, 128.0, 1.0), (128.0, 128.0, 0.9), (64.0, 64.0, 0.6))
+TILES = ((256.0, 128.0, 1.0), (128.0, 128.0, 0.9), (128.0, 64.0, 0.8), (64.0, 64.0, 0.6))
 """Rows and columns of a product that one unit computes at a time, and the rate with such tiles,
 relative to the largest: kernels of cuBLAS; the rates are assumed."""
+SPLIT = 512.0
+"""Least inner elements of a tile that several units share, each with its part of the sum."""
 ALIGNED = 8
 """Elements of 16 bits to which tensor cores want the rows of a matrix aligned."""
 LOW_PRECISION = ("fp8", "fp4")
@@ -90,7 +92,11 @@ class MatrixProducts:
         areas = []
         for height, width, rate in TILES:
             tiles = np.ceil(sizes.rows / height) * np.ceil(sizes.columns / width) * sizes.repeats
-            areas.append(np.ceil(tiles / self._units) * (self._units * height * width / rate))
+            parts = np.clip(
+                np.floor(self._units / tiles), 1.0, np.maximum(sizes.inner / SPLIT, 1.0)
+            )
+            waves = np.ceil(tiles * parts / self._units) / parts
+            areas.append(waves * (self._units * height * width / rate))
         busy = 2.0 * matmul.count * sizes.inner * np.minimum.reduce(areas)
         return np.asarray(np.maximum(busy - _flops(matmul, sizes), 0.0))
 

@@ -141,9 +141,11 @@ class ClusterApi:
 
     def _of_kueue(self, kind: str, namespace: str, **selection: str) -> list[Object] | None:
         with self._answering(f"list {kind}"):
-            found_in = client.CustomObjectsApi(self._connection[0]).list_namespaced_custom_object
+            api = client.CustomObjectsApi(self._connection[0])
             try:
-                found = found_in(*_KUEUE, namespace, kind, _request_timeout=_SECONDS, **selection)
+                found = api.list_namespaced_custom_object(
+                    *_KUEUE, namespace, kind, _request_timeout=_SECONDS, **selection
+                )
             except client.ApiException as error:
                 if error.status != 404:
                     raise
