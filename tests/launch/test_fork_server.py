@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -48,10 +49,11 @@ def started(folder: Path, *words: str) -> "subprocess.Popen[str]":
 
 
 def fork_server_of(supervisor: "subprocess.Popen[str]") -> psutil.Process | None:
-    children = psutil.Process(supervisor.pid).children()
-    return next(
-        (each for each in children if "paceline.train.worker.fork_server" in each.cmdline()), None
-    )
+    for each in psutil.Process(supervisor.pid).children():
+        with suppress(psutil.NoSuchProcess):  # also what has ended and is not waited for yet
+            if "paceline.train.worker.fork_server" in each.cmdline():
+                return each
+    return None
 
 
 def steps(folder: Path) -> int:
