@@ -90,7 +90,7 @@ def _new_saver(folder: Path) -> Saver:
     """One for all rounds, as a run has it: it keeps the memory that it copies into."""
     storage = Folder(folder / "checkpoints")
     return Saver(
-        storage, Saving(keep_last=9), worker=0, workers=1, attempt=0, on_saved=lambda *_: None
+        storage, Saving(keep_last=9), worker=0, nodes=[[0]], attempt=0, on_saved=lambda *_: None
     )
 
 
@@ -105,12 +105,12 @@ def _read_plain(path: Path, room: State) -> None:
 
 
 def _read(storage: Folder, room: State) -> None:
-    manifest = newest_good(
+    saved = newest_good(
         storage, worker=0, workers=1, all_agree=lambda good: good, on_damage=lambda *_: None
     )
-    if manifest is None:
+    if saved is None:
         raise RuntimeError("there is no checkpoint")
-    fill(_pieces(room), manifest, storage)
+    fill(_pieces(room), saved)
 
 
 def main() -> None:

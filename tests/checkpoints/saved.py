@@ -50,7 +50,7 @@ class Checkpoints:
             self.storage,
             saving or Saving(keep_last=10),
             worker=0,
-            workers=1,
+            nodes=[[0]],
             attempt=0,
             on_saved=self.told.saved,
         )
@@ -83,14 +83,14 @@ class Checkpoints:
 
     def newest(self) -> tuple[int, dict[str, torch.Tensor]] | None:
         """The step and the tensors of the newest good checkpoint."""
-        manifest = newest_good(
+        saved = newest_good(
             self.storage,
             worker=0,
             workers=1,
             all_agree=lambda good: good,
             on_damage=self.told.damaged,
         )
-        if manifest is None:
+        if saved is None:
             return None
         found = {name: torch.empty(shape) for name, shape in SHAPES.items()}
         pieces = [
@@ -98,8 +98,8 @@ class Checkpoints:
             for name, tensor in found.items()
             for piece in Extent.everything(tuple(tensor.shape)).pieces(name, tensor)
         ]
-        fill(pieces, manifest, self.storage)
-        return manifest.step, found
+        fill(pieces, saved)
+        return saved.manifest.step, found
 
     def steps(self) -> list[int]:
         return self.storage.steps()

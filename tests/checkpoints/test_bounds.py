@@ -124,14 +124,17 @@ def test_an_object_that_grows_is_read_as_far_as_it_was_checked(
 @pytest.mark.parametrize("kind", ["folder", "bucket"])
 def test_what_another_worker_wrote_into_a_draft(kind: str, tmp_path: Path) -> None:
     storage = Folder(tmp_path) if kind == "folder" else Bucket(f"local://{tmp_path}")
-    (tmp_path / NEWEST).mkdir()
     draft = storage.draft(20, 0)
-    draft.write("part-0-00001.json", [b"{}"])
-    assert draft.read("part-0-00001.json", 2) == b"{}"
-    (path,) = tmp_path.glob("*/part-0-00001.json")
+    name = "handed-in-0-0-00000/00001.json"
+    for place in (NEWEST, f".draft-{NEWEST}-0"):  # a bucket has no folders
+        (tmp_path / place / name).parent.mkdir(parents=True, exist_ok=True)
+    draft.write(name, [b"{}"])
+    assert draft.names("handed-in-0-0-00000") == {"00001.json"}
+    assert draft.read(name, 2) == b"{}"
+    (path,) = tmp_path.glob(f"*/{name}")
     os.truncate(path, HUGE_BYTES)
     with pytest.raises((PacelineError, Damaged), match="more than"):
-        draft.read("part-0-00001.json", MEGABYTE)
+        draft.read(name, MEGABYTE)
 
 
 def test_a_manifest_that_nobody_would_read_is_not_written(

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.checkpoints.coverage import covers_once
-from paceline.checkpoints.manifest import Part, StoredPiece, StoredTensor, merged
+from paceline.checkpoints.coverage import added_up, covers_once, held
 from paceline.checkpoints.tensor_extent import Box
-from paceline.specs import PacelineError
 
 
 def counted(whole: tuple[int, ...], pieces: list[Box]) -> bool:
@@ -20,6 +18,12 @@ def counted(whole: tuple[int, ...], pieces: list[Box]) -> bool:
     for piece in pieces:
         held[piece.slices] += 1
     return bool((held == 1).all())
+
+
+def adds_up(whole: tuple[int, ...], pieces: list[Box]) -> bool:
+    """The same question, answered by numbers that workers add up."""
+    numbers = added_up(held(whole, piece) for piece in pieces)
+    return numbers == held(whole, Box((0,) * len(whole), whole))
 
 
 shapes = st.lists(st.integers(0, 6), max_size=4).map(tuple)
@@ -49,12 +53,16 @@ def tilings(draw: st.DrawFn, whole: tuple[int, ...]) -> list[Box]:
 @given(data=st.data(), whole=shapes)
 def test_any_pieces(data: st.DataObject, whole: tuple[int, ...]) -> None:
     pieces = data.draw(st.lists(boxes(whole), max_size=6))
-    assert covers_once(whole, pieces) == counted(whole, pieces)
+    once = counted(whole, pieces)
+    assert covers_once(whole, pieces) == once
+    assert adds_up(whole, pieces) == once
 
 
 @given(data=st.data(), whole=shapes)
 def test_a_tiling(data: st.DataObject, whole: tuple[int, ...]) -> None:
-    assert covers_once(whole, data.draw(tilings(whole)))
+    pieces = data.draw(tilings(whole))
+    assert covers_once(whole, pieces)
+    assert adds_up(whole, pieces)
 
 
 @given(data=st.data(), whole=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple))
@@ -66,7 +74,9 @@ def test_a_tiling_with_a_piece_moved(data: st.DataObject, whole: tuple[int, ...]
     room = [length - own for length, own in zip(whole, piece.shape, strict=True)]
     moved = tuple(data.draw(st.integers(0, length)) for length in room)
     pieces[number] = piece._replace(offset=moved)
-    assert covers_once(whole, pieces) == counted(whole, pieces)
+    once = counted(whole, pieces)
+    assert covers_once(whole, pieces) == once
+    assert adds_up(whole, pieces) == once
 
 
 def test_a_pinwheel_has_no_cut_through_all() -> None:
@@ -99,15 +109,3 @@ def test_corners_of_many_dimensions_are_not_counted() -> None:
     """Each dimension doubles the work; nobody divides a tensor along 40 of them."""
     halves = [Box((at,) * 40, (1,) * 40) for at in range(2)]
     assert not covers_once((2,) * 40, halves)
-
-
-def _part(worker: int, first_row: int) -> Part:
-    name = f"model-{worker:05d}-000.safetensors"
-    piece = StoredPiece(file=name, key="weight", offset=(first_row, 0), shape=(2, 3))
-    return Part(tensors={"weight": StoredTensor(shape=(4, 3), dtype="float32", pieces=[piece])})
-
-
-def test_workers_that_write_the_same_piece_commit_nothing() -> None:
-    assert merged([_part(0, 0), _part(1, 2)])
-    with pytest.raises(PacelineError, match="pieces of weight do not hold each of its elements"):
-        merged([_part(0, 0), _part(1, 0)])

@@ -13,7 +13,8 @@ import torch
 from blake3 import blake3
 
 from checkpoints.saved import Checkpoints, state
-from paceline.checkpoints.manifest import Manifest, digest_of
+from paceline.checkpoints.manifest import digest_of
+from paceline.checkpoints.pages.page import Page, Root
 from paceline.specs import PacelineError
 
 GOOD, NEWEST = "step-0000000010", "step-0000000020"
@@ -144,11 +145,13 @@ def test_a_pickle_in_any_file_runs_nothing(
     payload = pickle.dumps(Evil())
     (folder / file).write_bytes(payload)
     if file == FILES[2]:
-        manifest = Manifest.model_validate_json((folder / FILES[0]).read_bytes())
-        record = manifest.files[file].model_copy(
+        root = Root.model_validate_json((folder / FILES[0]).read_bytes())
+        (part,) = root.page.workers
+        record = part.files[0].model_copy(
             update={"bytes": len(payload), "blake3": blake3(payload).hexdigest()}
         )
-        text = manifest.model_copy(update={"files": {file: record}}).model_dump_json().encode()
+        page = Page(workers=(part.model_copy(update={"files": (record,)}),))
+        text = root.model_copy(update={"page": page}).text()
         (folder / FILES[0]).write_bytes(text)
         (folder / FILES[1]).write_bytes(digest_of(text))
         with pytest.raises(PacelineError, match="no safetensors file"):

@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from paceline.checkpoints.manifest import Manifest
+from paceline.checkpoints.pages.outline import Outline
 from paceline.checkpoints.saver import Snapshot
 from paceline.checkpoints.staging import Staging
 from paceline.checkpoints.tensor_extent import Extent, Piece
 from paceline.peers.memory_file import Pool
-from paceline.peers.part_files import Outline, PartFiles, laid_out
+from paceline.peers.part_files import PartFiles, laid_out
+from paceline.specs import PacelineError
 
 
 def pieces(**tensors: torch.Tensor) -> dict[str, list[Piece]]:
@@ -61,9 +63,17 @@ def test_files_are_those_that_an_outline_made_for_them_gives() -> None:
         snapshot = Snapshot(Manifest.head(step), staging.copied(sections), {})
         with_kept = laid_out(snapshot, kept, pool)
         assert _bytes(with_kept) == _bytes(laid_out(snapshot, Outline(0), pool))
-        assert ("moment" in with_kept.description.part.tensors) == (step > 2)
+        assert ("moment" in with_kept.description.structure.names) == (step > 2)
         assert _bytes(with_kept)[1].count(torch.tensor(float(step)).numpy().tobytes()) == 150
     pool.close()
+
+
+def test_pieces_that_no_file_can_hold_are_refused_again() -> None:
+    """A second save of the same buffers must not pass for one that has followed them."""
+    outline, sections = Outline(0), pieces(odd=torch.zeros(3, dtype=torch.complex64))
+    for _ in range(2):
+        with pytest.raises(PacelineError, match="complex64"):
+            outline.follow(sections)
 
 
 def _bytes(part: PartFiles) -> tuple[str, bytes]:

@@ -108,8 +108,9 @@ class Crew:
         ]
         with restored_storage(
             self.members[name], moment, inventories, self.peers, name=name, generation=generation
-        ) as (manifest, storage):
-            fill(pieces, manifest, storage)
+        ) as saved:
+            fill(pieces, saved)
+            manifest = saved.manifest
         assert torch.equal(weight, whole_state(manifest.step))
         assert count.tolist() == [manifest.step] * 7
         assert len(manifest.scalars) == moment.workers

@@ -171,3 +171,17 @@ def test_pairs_in_different_groups_may_be_lost() -> None:
         left = {name: each for name, each in everybody.items() if int(name[7:]) not in pair}
         missing = Sources(moment, left).missing()
         assert missing == (list(pair) if of[pair[0]] == of[pair[1]] else [])
+
+
+@pytest.mark.parametrize("workers", [16, 128, 1000])
+@pytest.mark.parametrize(("group", "copies", "rows"), [(0, 1, 0), (8, 0, 1)])
+def test_what_a_member_keeps_does_not_grow(
+    workers: int, group: int, copies: int, rows: int
+) -> None:
+    """Eight workers to a node: one copy, or one row of parity, of one eighth of the members."""
+    nodes = [f"n{rank // 8:03d}" for rank in range(workers)]
+    assert set(Counter(copy_holders(nodes)).values()) == {1}
+    for rank in {0, 7, workers // 2, workers - 1}:
+        mine = duties(rank, nodes, parity_group=group, parity=1)
+        assert (len(mine.copies), len(mine.rows)) == (copies, rows)
+        assert all(len(row.data_ranks) == 7 for row in mine.rows)

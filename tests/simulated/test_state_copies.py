@@ -13,7 +13,7 @@ import paceline
 from paceline.checkpoints.staging import Staging
 from paceline.checkpoints.storage_place import opened
 from paceline.checkpoints.tensor_extent import Extent
-from paceline.checkpoints.verification import manifest_of
+from paceline.checkpoints.verification import saved_at
 from paceline.comm.host_copies import state_copies
 from paceline.specs import Layout, Run, Saving
 from paceline_simulated import core
@@ -91,10 +91,11 @@ def _fit(steps: int) -> None:
 
 def _hashes(run: Run, step: int) -> dict[str, str]:
     storage = opened(run.checkpoint_place, share=False)
-    manifest = manifest_of(storage, step)
-    assert manifest.scalars
-    assert all(each.value == step for each in manifest.scalars.values())  # AdamW's count of steps
-    return {name: record.blake3 for name, record in manifest.files.items()}
+    saved = saved_at(storage, step)
+    scalars = saved.manifest.scalars
+    assert scalars
+    assert all(each.value == step for each in scalars.values())  # AdamW's count of steps
+    return {name: record.blake3 for name, record in saved.index.share(0, 1)}
 
 
 @pytest.mark.nightly

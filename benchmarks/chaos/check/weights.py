@@ -1,7 +1,7 @@
 """What was learnt is what an undisturbed run learns."""
 
-import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,20 +53,22 @@ def newest_weights(folder: Path) -> dict[str, "np.ndarray"]:
     if not checkpoints:
         return {}
     newest = checkpoints[-1]
-    manifest = json.loads((newest / "manifest.json").read_text())
-    files = {name: load_file(newest / name) for name in manifest["files"]}
-    found = {}
-    for name, stored in manifest["tensors"].items():
-        if name.startswith("model/"):
-            whole = np.full(stored["shape"], np.nan)
-            for piece in stored["pieces"]:
-                box = tuple(
-                    slice(start, start + size)
-                    for start, size in zip(piece["offset"], piece["shape"], strict=True)
-                )
-                whole[box] = files[piece["file"]][piece["key"]].reshape(piece["shape"])
-            found[name] = whole
-    return found
+    pieces: dict[str, list[tuple[tuple[int, ...], np.ndarray]]] = defaultdict(list)
+    for path in sorted(newest.glob("*.safetensors")):
+        for key, piece in load_file(path).items():
+            name, _, offset = key.removesuffix("]").partition("[")
+            begin = tuple(map(int, offset.split(","))) if offset else (0,) * piece.ndim
+            pieces[name].append((begin, piece))
+    return {name: _whole(its) for name, its in pieces.items() if name.startswith("model/")}
+
+
+def _whole(pieces: "list[tuple[tuple[int, ...], np.ndarray]]") -> "np.ndarray":
+    """Put a tensor together from its pieces, without the reader under test."""
+    ends = [tuple(map(sum, zip(begin, piece.shape, strict=True))) for begin, piece in pieces]
+    whole = np.full(tuple(map(max, zip(*ends, strict=True))), np.nan)
+    for (begin, piece), end in zip(pieces, ends, strict=True):
+        whole[tuple(map(slice, begin, end))] = piece
+    return whole
 
 
 def last_loss(evidence: Evidence) -> float:

@@ -80,18 +80,19 @@ class _BucketDraft:
     def link(self, name: str, step: int) -> None:
         self._files.copy(f"{self._parent}/{step_name(step)}/{name}", f"{self._path}/{name}")
 
-    def names(self) -> set[str]:
+    def names(self, folder: str) -> set[str]:
         self._files.invalidate_cache()
         with suppress(FileNotFoundError):
-            return {path.split("/")[-1] for path in self._files.ls(self._path, detail=False)}
+            found = self._files.ls(f"{self._path}/{folder}", detail=False)
+            return {path.split("/")[-1] for path in found}
         return set()
 
     def read(self, name: str, most_bytes: int) -> bytes:
         return b"".join(_ranges(self._files, f"{self._path}/{name}", most_bytes))
 
-    def delete(self, name: str) -> None:
+    def clear(self, folder: str) -> None:
         with suppress(FileNotFoundError):
-            self._files.rm_file(f"{self._path}/{name}")
+            self._files.rm(f"{self._path}/{folder}", recursive=True)
 
     def commit(self, manifest: bytes) -> None:
         self.write(MANIFEST, [manifest])

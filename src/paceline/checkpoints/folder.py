@@ -4,7 +4,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from paceline.checkpoints.manifest import MANIFEST, SEAL, digest_of
@@ -79,27 +79,31 @@ class _FolderDraft:
     def write(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         # Write under a temporary name: a worker that waits for this file must not see a partial
         # one.
-        unfinished = self._path / f".{name}"
+        path = self._path / name
+        if path.parent != self._path:
+            make_folder(path.parent, exist_ok=True)
+        unfinished = path.with_name(f".{path.name}")
         unfinished.unlink(missing_ok=True)
         with open_owned(unfinished, "xb") as file:  # never follow a link that someone placed there
             for chunk in chunks:
                 file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
-        unfinished.rename(self._path / name)
+        unfinished.rename(path)
 
     def link(self, name: str, step: int) -> None:
         os.link(self._parent / step_name(step) / name, self._path / name)
 
-    def names(self) -> set[str]:
-        with os.scandir(self._path) as entries:
+    def names(self, folder: str) -> set[str]:
+        with suppress(FileNotFoundError), os.scandir(self._path / folder) as entries:
             return {entry.name for entry in entries}
+        return set()
 
     def read(self, name: str, most_bytes: int) -> bytes:
         return read_bounded(self._path / name, most_bytes, own=True)
 
-    def delete(self, name: str) -> None:
-        (self._path / name).unlink(missing_ok=True)
+    def clear(self, folder: str) -> None:
+        shutil.rmtree(self._path / folder, ignore_errors=True)
 
     def commit(self, manifest: bytes) -> None:
         self.write(MANIFEST, [manifest])

@@ -2,35 +2,26 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from blake3 import blake3
 
-from paceline.checkpoints.manifest import (
-    MOST_MANIFEST_BYTES,
-    FileRecord,
-    Manifest,
-    Part,
-    Scalar,
-    merged,
-    together,
-)
+from paceline.checkpoints.manifest import MOST_MANIFEST_BYTES, FileRecord, Manifest, Scalar
+from paceline.checkpoints.pages.collection import Collector, check_size
+from paceline.checkpoints.pages.handed_in import HandedIn, handed_in_part, root_of
+from paceline.checkpoints.pages.outline import Outline
+from paceline.checkpoints.pages.page import Root
 from paceline.checkpoints.retention import expired
 from paceline.checkpoints.staging import Staging
 from paceline.checkpoints.storage import Damaged, Draft, Storage
 from paceline.checkpoints.tensor_extent import Piece
-from paceline.checkpoints.tensor_files import TensorFile, in_files
-from paceline.checkpoints.verification import HASHING_THREADS, manifest_of
+from paceline.checkpoints.tensor_files import TensorFile
+from paceline.checkpoints.verification import HASHING_THREADS, NewerFormat, saved_at
 from paceline.specs import PacelineError, Saving
-from paceline.specs.base import Spec
 from paceline.specs.owned_files import NotOwned
-
-_POLL_SECONDS = 0.02
-_PEERS_TIMEOUT_SECONDS = 600.0
-"""How long worker 0 waits for the other workers' parts of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +56,20 @@ class Cost:
     """How long this worker's training was blocked."""
 
 
+@dataclass(frozen=True)
+class _Written:
+    """One worker's part of a checkpoint."""
+
+    files: dict[str, FileRecord]
+    linked_bytes: int
+    handed_in: HandedIn
+
+
 class Saver:
-    """Writes one worker's part of every checkpoint; worker 0 commits the checkpoints.
+    """Writes one worker's part of every checkpoint, and collects those of others.
+
+    The first worker of a node writes the node's page of the manifest; worker 0 commits the
+    checkpoints.
 
     `on_saved` receives the cost of every complete checkpoint on worker 0, and the reason of a
     failed one on any worker.
@@ -78,17 +81,20 @@ class Saver:
         saving: Saving,
         *,
         worker: int,
-        workers: int,
+        nodes: Iterable[Sequence[int]],
         attempt: int,
         check: Callable[[], None] = lambda: None,
         on_saved: Callable[[int, Cost | str], None],
     ) -> None:
-        """`check` raises, before a commit, if this run may no longer write checkpoints."""
+        """`nodes`: the workers of each node. `check` raises, before a commit, if this run may no
+        longer write checkpoints."""
         self._storage, self._saving, self._on_saved = storage, saving, on_saved
         self._check = check
-        self._worker, self._workers, self._attempt = worker, workers, attempt
+        self._attempt = attempt
         self._thread: threading.Thread | None = None
         self._abandoned = threading.Event()
+        self._collector = Collector(worker, nodes, attempt, self._abandoned)
+        self._outline = Outline(worker)
         self._abandoned_draft: Draft | None = None
         """Worker 0's last draft, if it could not be committed."""
         self._staging = Staging()
@@ -133,75 +139,64 @@ class Saver:
             self._staging.wait(self._abandoned.is_set)
             snapshot = snapshot.arrived()
             draft = self._storage.draft(step, self._attempt)
-            if self._worker:
-                files = self._hand_in(snapshot, draft)
+            if self._collector.commits:
+                own, completed = self._complete(snapshot, draft)
             else:
-                completed, linked_bytes = self._complete(snapshot, draft)
-                files = completed.files
+                own = self._hand_in(snapshot, draft)
         except Exception as error:
             self._on_saved(step, describe(error))
             return
-        self._before, self.last = (step, files), step
+        self._before, self.last = (step, own.files), step
         if completed is None:
             return
         self._remove_expired(completed)
         self._on_saved(
             step,
             Cost(
-                bytes=completed.bytes,
-                linked_bytes=linked_bytes,
+                bytes=completed.total_bytes,
+                linked_bytes=own.linked_bytes,
                 seconds=time.perf_counter() - began,
                 stall_seconds=stall_seconds,
             ),
         )
 
-    def _hand_in(self, snapshot: Snapshot, draft: Draft) -> dict[str, FileRecord]:
-        """Write this worker's part. Report to worker 0, which waits for it, even after a
-        failure."""
-        name = _part_name(self._attempt, self._worker)
+    def _hand_in(self, snapshot: Snapshot, draft: Draft) -> _Written:
+        """Write this worker's part, and hand it in; report a failure, too, to the worker that waits
+        for it."""
         try:
-            part, _ = self._write_part(snapshot, draft)
-            draft.write(name, [_json(part)])
+            own = self._write_part(snapshot, draft)
+            self._collector.hand_in(self._collector.collect(own.handed_in, draft), draft)
         except Exception as error:
-            _hand_in_error(draft, name, describe(error))
+            self._collector.hand_in_error(error, describe(error), draft)
             raise
-        return part.files
+        return own
 
-    def _complete(self, snapshot: Snapshot, draft: Draft) -> tuple[Manifest, int]:
+    def _complete(self, snapshot: Snapshot, draft: Draft) -> tuple[_Written, Root]:
         """Write worker 0's part and commit the checkpoint with all parts; remove it on failure."""
         try:
-            own, linked_bytes = self._write_part(snapshot, draft)
-            whole = merged([own, *self._parts_of_others(draft)])
-            manifest = snapshot.head.model_copy(
-                update={"files": whole.files, "tensors": whole.tensors, "scalars": whole.scalars}
-            )
-            text = _json(manifest)
-            if len(text) > MOST_MANIFEST_BYTES:
-                raise PacelineError(
-                    f"its manifest would have {len(text):,} bytes, and no worker reads more than"
-                    f" {MOST_MANIFEST_BYTES:,}",
-                    fix="divide the state into fewer shards (--shards), with more replicas",
-                )
+            own = self._write_part(snapshot, draft)
+            root = root_of(snapshot.head, self._collector.collect(own.handed_in, draft))
+            text = root.text()
+            check_size(text, MOST_MANIFEST_BYTES)
             self._check()
             draft.commit(text)
         except Exception:
             draft.abandon()  # the disk may be full
             self._abandoned_draft = draft
             raise
-        return manifest, linked_bytes
+        return own, root
 
-    def _write_part(self, snapshot: Snapshot, draft: Draft) -> tuple[Part, int]:
-        files = [
-            file
-            for section, pieces in snapshot.sections.items()
-            for file in in_files(section, self._worker, pieces)
-        ]
+    def _write_part(self, snapshot: Snapshot, draft: Draft) -> _Written:
+        outline = self._outline
+        outline.follow(snapshot.sections)
         with ThreadPoolExecutor(HASHING_THREADS) as threads:
-            written = list(threads.map(lambda file: self._write_file(file, draft), files))
-        records = {file.name: record for file, (record, _) in zip(files, written, strict=True)}
-        tensors = together(stored for file in files for stored in file.stored())
-        linked_bytes = sum(record.bytes for record, linked in written if linked)
-        return Part(files=records, tensors=tensors, scalars=snapshot.scalars), linked_bytes
+            written = list(threads.map(lambda file: self._write_file(file, draft), outline.files))
+        records = [record for record, _ in written]
+        return _Written(
+            files={file.name: each for file, each in zip(outline.files, records, strict=True)},
+            linked_bytes=sum(record.bytes for record, linked in written if linked),
+            handed_in=handed_in_part(outline, records, snapshot.scalars),
+        )
 
     def _write_file(self, file: TensorFile, draft: Draft) -> tuple[FileRecord, bool]:
         before = self._before[1].get(file.name) if self._before else None
@@ -218,32 +213,13 @@ class Saver:
         draft.write(file.name, file.hashed_chunks(digest))
         return FileRecord(bytes=file.bytes, blake3=digest.hexdigest()), False
 
-    def _parts_of_others(self, draft: Draft) -> list[Part]:
-        names = {_part_name(self._attempt, worker): worker for worker in range(1, self._workers)}
-        deadline = time.monotonic() + _PEERS_TIMEOUT_SECONDS
-        while missing := names.keys() - draft.names():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(missing)} workers did not write their part in time")
-            if self._abandoned.wait(_POLL_SECONDS):
-                raise OSError("workers were lost before they had written their part")
-        parts, left_bytes = [], MOST_MANIFEST_BYTES  # together they are the manifest
-        for name, worker in names.items():
-            text = draft.read(name, left_bytes)
-            left_bytes -= len(text)
-            part = Part.model_validate_json(text) if text else Part(error="its disk is full")
-            if part.error is not None:
-                raise OSError(f"worker {worker}: {part.error}")
-            parts.append(part)
-            draft.delete(name)
-        return parts
-
     def _remove_expired(self, newest: Manifest) -> None:
         if self._figures is None:
             self._figures = {}
             for step in self._storage.steps():
                 try:
-                    self._figures[step] = manifest_of(self._storage, step).metrics
-                except (Damaged, NotOwned):
+                    self._figures[step] = saved_at(self._storage, step).manifest.metrics
+                except (Damaged, NotOwned, NewerFormat):
                     continue
         self._figures[newest.step] = newest.metrics
         for step in expired(self._figures, self._saving):
@@ -252,21 +228,6 @@ class Saver:
             except OSError:
                 continue  # retry after the next checkpoint
             del self._figures[step]
-
-
-def _part_name(attempt: int, worker: int) -> str:
-    return f"part-{attempt}-{worker:05d}.json"
-
-
-def _hand_in_error(draft: Draft, name: str, why: str) -> None:
-    for chunks in ([_json(Part(error=why))], []):  # an empty file fits on a full disk
-        with suppress(OSError):  # or worker 0 has abandoned the draft
-            draft.write(name, chunks)
-            return
-
-
-def _json(spec: Spec) -> bytes:
-    return spec.model_dump_json().encode()
 
 
 def describe(error: Exception) -> str:

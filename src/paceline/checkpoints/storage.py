@@ -20,19 +20,20 @@ class Draft(Protocol):
     """A checkpoint that all workers are writing."""
 
     def write(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        """Write a file; it is on disk when this returns."""
+        """Write a file, or `folder/name` in a folder of the draft; it is on disk when this
+        returns."""
 
     def link(self, name: str, step: int) -> None:
         """Reuse an unchanged file from the checkpoint of another step."""
 
-    def names(self) -> set[str]:
-        """Return the names of the files written so far."""
+    def names(self, folder: str) -> set[str]:
+        """Return the names of the files written so far to a folder of the draft."""
 
     def read(self, name: str, most_bytes: int) -> bytes:
         """Return the contents of a file; refuse more than `most_bytes`."""
 
-    def delete(self, name: str) -> None:
-        """Delete a file."""
+    def clear(self, folder: str) -> None:
+        """Delete a folder of the draft."""
 
     def commit(self, manifest: bytes) -> None:
         """Commit the draft: make it a checkpoint, atomically."""

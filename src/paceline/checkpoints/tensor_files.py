@@ -7,7 +7,8 @@ from functools import cached_property
 import torch
 from blake3 import blake3
 
-from paceline.checkpoints.manifest import FileRecord, StoredPiece, StoredTensor
+from paceline.checkpoints.manifest import FileRecord
+from paceline.checkpoints.pages.structure import file_name, key_of
 from paceline.checkpoints.tensor_extent import Piece
 from paceline.specs import PacelineError
 
@@ -37,20 +38,20 @@ _KINDS = {
 class TensorFile:
     """The contents of one file: a header, then the bytes of its tensors."""
 
-    def __init__(self, name: str, pieces: list[Piece]) -> None:
-        self.name = name
-        self._pieces = pieces
+    def __init__(self, section: str, worker: int, number: int, pieces: list[Piece]) -> None:
+        self.section, self.number, self.pieces = section, number, pieces
+        self.name = file_name(section, worker, number)
         self._header = _header(pieces)
 
     @property
     def bytes(self) -> int:
         """Size of the file."""
-        return len(self._header) + sum(piece.tensor.nbytes for piece in self._pieces)
+        return len(self._header) + sum(piece.tensor.nbytes for piece in self.pieces)
 
     @cached_property
     def chunks(self) -> list[memoryview]:
         """The file's contents, in order."""
-        flat = (piece.tensor.reshape(-1).view(torch.uint8) for piece in self._pieces)
+        flat = (piece.tensor.reshape(-1).view(torch.uint8) for piece in self.pieces)
         return [memoryview(self._header), *(each.numpy().data for each in flat)]
 
     def record(self) -> FileRecord:
@@ -68,17 +69,6 @@ class TensorFile:
                 digest.update(part)  # releases the GIL
                 yield part
 
-    def stored(self) -> Iterator[tuple[str, StoredTensor]]:
-        """Yield the tensor pieces in this file."""
-        for piece in self._pieces:
-            where = StoredPiece(
-                file=self.name, key=_key(piece), offset=piece.box.offset, shape=piece.box.shape
-            )
-            yield (
-                piece.name,
-                StoredTensor(shape=piece.whole, dtype=dtype_name(piece.tensor), pieces=[where]),
-            )
-
 
 def in_files(section: str, worker: int, pieces: Sequence[Piece]) -> Iterator[TensorFile]:
     """Divide pieces into files, named by section, worker and number."""
@@ -87,27 +77,17 @@ def in_files(section: str, worker: int, pieces: Sequence[Piece]) -> Iterator[Ten
     number, size, some = 0, 0, list[Piece]()
     for piece in pieces:
         if some and size + piece.tensor.nbytes > limit:
-            yield TensorFile(_file_name(section, worker, number), some)
+            yield TensorFile(section, worker, number, some)
             number, size, some = number + 1, 0, []
         some.append(piece)
         size += piece.tensor.nbytes
     if some:
-        yield TensorFile(_file_name(section, worker, number), some)
+        yield TensorFile(section, worker, number, some)
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
     """Return the name of a tensor's dtype, as torch spells it."""
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def _file_name(section: str, worker: int, number: int) -> str:
-    return f"{section}-{worker:05d}-{number:03d}.safetensors"
-
-
-def _key(piece: Piece) -> str:
-    if piece.box.shape == piece.whole:
-        return piece.name
-    return f"{piece.name}[{','.join(map(str, piece.box.offset))}]"
 
 
 def _header(pieces: list[Piece]) -> bytes:
@@ -122,7 +102,7 @@ def _header(pieces: list[Piece]) -> bytes:
                 fix="keep it in another type, or as a buffer with persistent=False",
             )
         end = begin + piece.tensor.nbytes
-        entries[_key(piece)] = {
+        entries[key_of(piece.name, piece.whole, piece.box)] = {
             "dtype": kind,
             "shape": piece.box.shape,
             "data_offsets": [begin, end],

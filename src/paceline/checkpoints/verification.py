@@ -5,16 +5,27 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from blake3 import blake3
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from paceline.checkpoints.manifest import (
     MANIFEST,
     MOST_MANIFEST_BYTES,
     SEAL,
     SEAL_BYTES,
-    Manifest,
+    FileRecord,
     digest_of,
 )
+from paceline.checkpoints.pages.format_1 import OldManifest, PieceList
+from paceline.checkpoints.pages.page import (
+    FORMAT,
+    Page,
+    PageEntry,
+    Root,
+    check_page,
+    tensors_of,
+)
+from paceline.checkpoints.pages.page_index import PageIndex
+from paceline.checkpoints.saved_state import SavedState
 from paceline.checkpoints.storage import Damaged, Storage
 from paceline.specs import PacelineError
 
@@ -24,24 +35,38 @@ HASHING_THREADS = 4
 _CHUNK_BYTES = 1 << 20
 
 
-def manifest_of(storage: Storage, step: int) -> Manifest:
-    """Return a checkpoint's manifest; raise Damaged if its hash or contents are wrong."""
+class NewerFormat(PacelineError):
+    """A checkpoint that another version of Paceline wrote. It is not damaged."""
+
+
+class _Format(BaseModel):
+    """The part of a manifest that all formats have."""
+
+    format: int
+
+
+def saved_at(storage: Storage, step: int) -> SavedState:
+    """Return the checkpoint of a step; raise Damaged if its root's hash or contents are wrong.
+
+    Pages are read, and verified, when they are needed.
+    """
     seal = _contents(storage, step, SEAL, SEAL_BYTES)
     text = _contents(storage, step, MANIFEST, MOST_MANIFEST_BYTES)
     if digest_of(text) != seal:
         raise Damaged(f"{MANIFEST} is not what was sealed: its SHA-256 differs from that in {SEAL}")
     try:
-        manifest = Manifest.model_validate_json(text)
+        found = _saved_state(storage, step, text)
     except ValidationError as error:
         raise Damaged(f"{MANIFEST} cannot be read: {error.errors()[0]['msg']}") from None
-    if manifest.step != step:
-        raise Damaged(f"{MANIFEST} is of step {manifest.step}: it belongs to another checkpoint")
-    return manifest
+    if found.manifest.step != step:
+        raise Damaged(
+            f"{MANIFEST} is of step {found.manifest.step}: it belongs to another checkpoint"
+        )
+    return found
 
 
-def check_file(storage: Storage, step: int, manifest: Manifest, name: str) -> None:
+def check_file(storage: Storage, step: int, name: str, record: FileRecord) -> None:
     """Hash one file of a checkpoint; raise Damaged if it differs from what was written."""
-    record = manifest.files[name]
     with storage.reading(step, name, record.bytes) as path:
         size = path.stat().st_size
         if size != record.bytes:
@@ -57,17 +82,17 @@ def newest_good(
     workers: int,
     all_agree: Callable[[bool], bool],
     on_damage: Callable[[int, str], None],
-) -> Manifest | None:
-    """Return the manifest of the newest intact checkpoint; None if there are no checkpoints.
+) -> SavedState | None:
+    """Return the newest intact checkpoint; None if there are no checkpoints.
 
     All workers call this together, and each verifies some of the files. A damaged checkpoint is
     reported and excluded, then the one before it is tried.
     """
     steps = storage.steps()
     for step in reversed(steps):
-        manifest = _verified(storage, step, worker, workers, on_damage)
-        if all_agree(manifest is not None):
-            return manifest
+        saved = _verified(storage, step, worker, workers, on_damage)
+        if all_agree(saved is not None):
+            return saved
         if worker == 0:
             storage.set_aside(step)
     if steps:
@@ -86,38 +111,73 @@ def good_at(
     workers: int,
     all_agree: Callable[[bool], bool],
     on_damage: Callable[[int, str], None],
-) -> Manifest:
-    """Return the manifest of a step's checkpoint of another run, which is left as it is.
+) -> SavedState:
+    """Return a step's checkpoint of another run, which is left as it is.
 
     All workers call this together, and each verifies some of the files.
     """
-    manifest = _verified(storage, step, worker, workers, on_damage)
-    if not all_agree(manifest is not None):
+    saved = _verified(storage, step, worker, workers, on_damage)
+    if not all_agree(saved is not None):
         raise PacelineError(
             f"the checkpoint of step {step} that this run starts from is missing or damaged",
             fix="look after the disk, or start from another checkpoint",
         )
-    assert manifest is not None
-    return manifest
+    assert saved is not None
+    return saved
 
 
 def _verified(
     storage: Storage, step: int, worker: int, workers: int, on_damage: Callable[[int, str], None]
-) -> Manifest | None:
-    """Return a checkpoint's manifest if this worker finds no damage in its part of the files."""
+) -> SavedState | None:
+    """Return a checkpoint if this worker finds no damage in its part of the pages and files."""
     try:
-        manifest = manifest_of(storage, step)
-        _check_share(storage, step, manifest, sorted(manifest.files)[worker::workers])
+        saved = saved_at(storage, step)
+        share = saved.index.share(worker, workers)
+        with ThreadPoolExecutor(HASHING_THREADS) as threads:
+            for _ in threads.map(lambda file: check_file(storage, step, *file), share):
+                pass
     except Damaged as error:
         on_damage(step, str(error))
         return None
-    return manifest
+    return saved
 
 
-def _check_share(storage: Storage, step: int, manifest: Manifest, names: list[str]) -> None:
-    with ThreadPoolExecutor(HASHING_THREADS) as threads:
-        for _ in threads.map(lambda name: check_file(storage, step, manifest, name), names):
-            pass
+def _saved_state(storage: Storage, step: int, text: bytes) -> SavedState:
+    written = _Format.model_validate_json(text).format
+    if written == 1:
+        old = OldManifest.model_validate_json(text)
+        return SavedState(old, PieceList(old), storage)
+    if written != FORMAT:
+        raise NewerFormat(
+            f"the checkpoint of step {step} has format {written}, and this version of Paceline"
+            f" reads formats 1 to {FORMAT}",
+            fix="resume the run with the version that wrote it, or a newer one",
+        )
+    root = Root.model_validate_json(text)
+    tensors = tensors_of(root.structures.values())
+    check_page(root.page, root.structures, MANIFEST)
+
+    def read(entry: PageEntry) -> Page:
+        return _page(storage, step, root, entry)
+
+    return SavedState(
+        root.model_copy(update={"tensors": tensors}),
+        PageIndex(root.structures, root.page, read),
+        storage,
+    )
+
+
+def _page(storage: Storage, step: int, root: Root, entry: PageEntry) -> Page:
+    """Return a page; raise Damaged if it is not what was written."""
+    text = _contents(storage, step, entry.name, entry.bytes)
+    if len(text) != entry.bytes or blake3(text).hexdigest() != entry.blake3:
+        raise Damaged(f"{entry.name} has changed: its hash is not the one that was written")
+    try:
+        page = Page.model_validate_json(text)
+    except ValidationError as error:
+        raise Damaged(f"{entry.name} cannot be read: {error.errors()[0]['msg']}") from None
+    check_page(page, root.structures, entry.name)
+    return page
 
 
 def _contents(storage: Storage, step: int, name: str, most_bytes: int) -> bytes:

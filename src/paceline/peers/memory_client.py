@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
+from paceline.checkpoints.pages.packed import unpacked
 from paceline.comm.signing import Forged
 from paceline.peers.inventory import Moment, Row
 from paceline.peers.memory_file import MemoryFile, Pool
@@ -76,9 +75,9 @@ class Source:
             body = bytearray(answer.bytes)
             self._receive(answer, memoryview(body))
             try:
-                found = PartDescription.model_validate_json(bytes(body))
-            except ValidationError as error:
-                raise Forged(f"a part's description has {error.error_count()} errors") from None
+                found, _ = unpacked(PartDescription, bytes(body), _MOST_DESCRIPTION_BYTES)
+            except ValueError:
+                raise Forged("received no description of a part") from None
             if found.head.step != moment.step:
                 raise Forged(f"received a part of step {found.head.step}, not {moment.step}")
             return found

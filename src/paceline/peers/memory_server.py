@@ -115,7 +115,7 @@ class Server:
             part = self._copies.description(moment, question.rank, question.wait_seconds)
             if part is None:
                 return None
-            body = part.model_dump_json().encode()
+            body = part.packed
             digest = blake3(body).hexdigest()
             return Answer(bytes=len(body), blake3=digest), [memoryview(body)]
         begin, count = question.begin, question.bytes

@@ -2,14 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import Self
 
 from blake3 import blake3
+from pydantic import model_validator
 
-from paceline.checkpoints.manifest import FileRecord, Manifest, Part, StoredTensor, together
+from paceline.checkpoints.manifest import FileRecord, Manifest, Scalar
+from paceline.checkpoints.pages.outline import Outline
+from paceline.checkpoints.pages.packed import packed
+from paceline.checkpoints.pages.page import Page, check_page
+from paceline.checkpoints.pages.structure import Structure, WorkerPart, file_name
 from paceline.checkpoints.saver import Snapshot
-from paceline.checkpoints.tensor_extent import Piece
-from paceline.checkpoints.tensor_files import TensorFile, in_files
+from paceline.checkpoints.storage import Damaged
 from paceline.peers.memory_file import MemoryFile, Pool
 from paceline.specs.base import Spec
 
@@ -18,18 +24,34 @@ class PartDescription(Spec):
     """A part's manifest entries, without its bytes."""
 
     head: Manifest
-    part: Part
+    part: WorkerPart
+    structure: Structure
+    scalars: dict[str, Scalar]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        try:
+            structures = {self.part.structure: self.structure}
+            check_page(Page(workers=(self.part,)), structures, "the part")
+        except Damaged as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @cached_property
+    def packed(self) -> bytes:
+        """This description as it is sent, to every worker that restores."""
+        return packed(self)
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """Total size of all files."""
-        return sum(record.bytes for record in self.part.files.values())
+        return sum(record.bytes for record in self.part.files)
 
     def spans(self) -> Iterator[tuple[str, int, FileRecord]]:
         """Yield each file's name, its offset in the concatenation of all files, and its record."""
         begin = 0
-        for name, record in self.part.files.items():
-            yield name, begin, record
+        for (section, number), record in zip(self.structure.files, self.part.files, strict=True):
+            yield file_name(section, self.part.worker, number), begin, record
             begin += record.bytes
 
 
@@ -43,7 +65,7 @@ class PartFiles:
     @property
     def size(self) -> int:
         """Total size of all files."""
-        return self.description.bytes
+        return self.description.size
 
     def blake3(self, begin: int, count: int) -> str:
         """Return the BLAKE3 hash of a byte range."""
@@ -64,39 +86,22 @@ class PartFiles:
                 yield file.view[first - start : last - start]
 
 
-class Outline:
-    """The files and tensor pieces of a worker's part, recomputed only when the pieces change."""
-
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-        self._sections: dict[str, list[Piece]] | None = None
-        self.files: list[TensorFile] = []
-        self.tensors: dict[str, StoredTensor] = {}
-
-    def follow(self, sections: dict[str, list[Piece]]) -> None:
-        """Use these pieces."""
-        if sections is self._sections:
-            return
-        self._sections = sections
-        self.files = [
-            file
-            for section, pieces in sections.items()
-            for file in in_files(section, self._rank, pieces)
-        ]
-        self.tensors = together(stored for file in self.files for stored in file.stored())
-
-
 def laid_out(snapshot: Snapshot, outline: Outline, pool: Pool) -> PartFiles:
     """Lay out a snapshot as the files that a checkpoint would have."""
     outline.follow(snapshot.sections)
     files: dict[str, MemoryFile] = {}
-    records: dict[str, FileRecord] = {}
+    records: list[FileRecord] = []
     for contents in outline.files:
         file, digest, at = MemoryFile(contents.bytes, pool), blake3(), 0
         for chunk in contents.hashed_chunks(digest):
             file.write(at, chunk)
             at += len(chunk)
         files[contents.name] = file
-        records[contents.name] = FileRecord(bytes=file.size, blake3=digest.hexdigest())
-    part = Part(files=records, tensors=outline.tensors, scalars=snapshot.scalars)
-    return PartFiles(PartDescription(head=snapshot.head, part=part), files)
+        records.append(FileRecord(bytes=file.size, blake3=digest.hexdigest()))
+    description = PartDescription(
+        head=snapshot.head,
+        part=outline.part(records),
+        structure=outline.structure,
+        scalars=snapshot.scalars,
+    )
+    return PartFiles(description, files)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from paceline.checkpoints.pages.outline import Outline
 from paceline.checkpoints.saver import Snapshot, describe
 from paceline.checkpoints.staging import Staging
 from paceline.peers.copy_placement import Duties, duties
@@ -21,7 +22,7 @@ from paceline.peers.memory_client import ByteRange, Calls, Peer
 from paceline.peers.memory_file import Pool
 from paceline.peers.memory_server import Server
 from paceline.peers.parity import computed_row
-from paceline.peers.part_files import Outline, laid_out
+from paceline.peers.part_files import laid_out
 
 
 @dataclass(frozen=True)
@@ -195,13 +196,13 @@ class PeerMemory:
         finally:
             calls.close()
         seconds = time.perf_counter() - began
-        self._on_copied(step, Copied(own.description.bytes, received, seconds, stall_seconds))
+        self._on_copied(step, Copied(own.description.size, received, seconds, stall_seconds))
 
     def _keep_copy(self, place: _Place, calls: Calls, moment: Moment, rank: int) -> int:
         source = calls.source(place.peers[rank])
         description = source.description(moment, rank, wait=True)
         self.copies.put_copy(moment, rank, source.copied(moment, rank, description, place.pool))
-        return description.bytes
+        return description.size
 
     def _keep_row(self, place: _Place, calls: Calls, moment: Moment, row: Row) -> int:
         sources = {rank: calls.source(place.peers[rank]) for rank in row.data_ranks}
@@ -220,6 +221,6 @@ class PeerMemory:
                 received += len(block)
             return [block for _, block in asked]
 
-        sizes = {rank: each.bytes for rank, each in described.items()}
+        sizes = {rank: each.size for rank, each in described.items()}
         self.copies.put_row(moment, row, computed_row(row, sizes, read, place.pool), described)
         return received

@@ -5,8 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from paceline.checkpoints.manifest import FileRecord, Manifest, merged
-from paceline.checkpoints.storage import Readable
+from paceline.checkpoints.manifest import FileRecord
+from paceline.checkpoints.pages.page import Page, PageEntry, tensors_of
+from paceline.checkpoints.pages.page_index import PageIndex
+from paceline.checkpoints.saved_state import SavedState
+from paceline.checkpoints.storage import Damaged
 from paceline.peers.inventory import Inventory, Moment, Row, Sources
 from paceline.peers.memory_client import ByteRange, Calls, Peer, PeerFailed, Source
 from paceline.peers.memory_file import MemoryFile
@@ -33,7 +36,7 @@ def restored_storage(
     *,
     name: str,
     generation: int,
-) -> Iterator[tuple[Manifest, Readable]]:
+) -> Iterator[SavedState]:
     """Open the state of a moment for reading from the members in `inventories`.
 
     `name` is this member's name; its own memory is read without the network. `generation` is the
@@ -43,7 +46,7 @@ def restored_storage(
     calls = memory.calls(generation, _PATIENCE_SECONDS)
     try:
         state = _PeersState(memory, moment, inventories, peers, name, calls)
-        yield state.manifest(), state
+        yield state.saved()
     finally:
         calls.close()
 
@@ -66,15 +69,21 @@ class _PeersState:
         for rank in range(moment.workers):
             self._described[rank] = self._from_those_left(self._description, rank)
         self._owners = {
-            file: rank for rank, each in self._described.items() for file in each.part.files
+            file: rank for rank, each in self._described.items() for file, _, _ in each.spans()
         }
 
-    def manifest(self) -> Manifest:
-        """Return the manifest that a checkpoint of this state would have."""
-        whole = merged([each.part for each in self._described.values()])
-        return self._described[0].head.model_copy(
-            update={"files": whole.files, "tensors": whole.tensors, "scalars": whole.scalars}
+    def saved(self) -> SavedState:
+        """Return the state with the manifest that a checkpoint of it would have."""
+        described = self._described.values()
+        structures = {each.part.structure: each.structure for each in described}
+        manifest = self._described[0].head.model_copy(
+            update={
+                "tensors": tensors_of(structures.values()),
+                "scalars": {name: one for each in described for name, one in each.scalars.items()},
+            }
         )
+        page = Page(workers=tuple(each.part for each in described))
+        return SavedState(manifest, PageIndex(structures, page, _no_page), self)
 
     @contextmanager
     def reading(self, step: int, name: str, most_bytes: int) -> Iterator[Path]:
@@ -132,7 +141,7 @@ class _PeersState:
             rank,
             group,
             parity,
-            {each: self._described[each].bytes for each in group},
+            {each: self._described[each].size for each in group},
             at_hand=lambda of: (
                 of in (self._sources.rows if isinstance(of, Row) else self._sources.parts)
             ),
@@ -183,6 +192,10 @@ class _PeersState:
         if not others:
             raise PartLost(f"this worker no longer holds its part of step {self._moment.step}")
         return self._calls.source(self._peers[others[0]])
+
+
+def _no_page(entry: PageEntry) -> Page:
+    raise Damaged(f"{entry.name} is nowhere")
 
 
 def _is(file: MemoryFile, record: FileRecord) -> bool:

@@ -9,7 +9,7 @@ from fuzzing.target import Target
 from paceline.checkpoints.folder import Folder
 from paceline.checkpoints.manifest import MANIFEST, SEAL, digest_of
 from paceline.checkpoints.storage import Damaged
-from paceline.checkpoints.verification import manifest_of
+from paceline.checkpoints.verification import saved_at
 from paceline.specs import PacelineError
 from paceline.specs.owned_files import make_folder, write_owned
 
@@ -17,12 +17,12 @@ STEP = "step-0000000020"
 
 
 def consume(data: bytes, folder: Path) -> None:
-    """Read the manifest of a checkpoint."""
+    """Read the manifest of a checkpoint, and its list of files."""
     make_folder(folder / STEP, exist_ok=True)
     write_owned(folder / STEP / MANIFEST, data)
     write_owned(folder / STEP / SEAL, digest_of(data))
     with suppress(Damaged, PacelineError):
-        manifest_of(Folder(folder), 20)
+        saved_at(Folder(folder), 20).index.share(0, 1)
 
 
 def seeds() -> list[bytes]:

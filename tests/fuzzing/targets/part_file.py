@@ -29,7 +29,8 @@ def consume(data: bytes, folder: Path) -> None:
     path = saved.folder / STEP / MANIFEST
     manifest = json.loads(path.read_bytes())
     write_owned(saved.folder / STEP / FILE, data)
-    manifest["files"][FILE] = {"bytes": len(data), "blake3": blake3(data).hexdigest()}
+    record = {"bytes": len(data), "blake3": blake3(data).hexdigest()}
+    manifest["page"]["workers"][0]["files"] = [record]
     text = json.dumps(manifest).encode()
     write_owned(path, text)
     write_owned(path.with_name(SEAL), digest_of(text))

@@ -14,7 +14,7 @@ from paceline.checkpoints.verification import good_at, newest_good
 from paceline.comm.groups import Groups
 from paceline.data.loader import Batch
 from paceline.lease.lease import fence_of
-from paceline.membership.service import Begin
+from paceline.membership.service import Begun
 from paceline.observe.event_writer import EventWriter
 from paceline.observe.protection_state import ProtectionState
 from paceline.schedulers.task_placement import is_preempted
@@ -142,37 +142,35 @@ class Checkpointing:
         All workers call this together.
         """
         began = time.perf_counter()
-        storage = self._storage
-        manifest = newest_good(storage, **self._together)
+        saved = newest_good(self._storage, **self._together)
         if self._placement.rank == 0:
             self._check_lease()
             self._storage.clear_drafts()
-        if manifest is not None:
-            check_same_data(manifest, self._data)
+        if saved is not None:
+            check_same_data(saved.manifest, self._data)
         elif (first := self._run.job.starts_from) is not None:
-            storage = opened(first.checkpoints)
-            manifest = good_at(storage, first.step, **self._together)
-            check_same_data(manifest, data_identity(self._written))
-        if manifest is not None:
-            stepper.state().restore(manifest, storage)
-            self._restored_step = manifest.step
+            saved = good_at(opened(first.checkpoints), first.step, **self._together)
+            check_same_data(saved.manifest, data_identity(self._written))
+        if saved is not None:
+            stepper.state().restore(saved)
+            self._restored_step = saved.manifest.step
             if self._placement.rank == 0:
                 seconds = time.perf_counter() - began
-                self._write(Resumed, step=manifest.step, seconds=seconds)
+                self._write(Resumed, step=saved.manifest.step, seconds=seconds)
         self._all_agree(True)  # drafts are removed before any worker starts a new one
         self._saved_at = time.monotonic()
-        if manifest is None:
+        if saved is None:
             self._telemetry.resumed(0, 0, 0.0)
             return 0
-        return self._resumed(manifest)
+        return self._resumed(saved.manifest)
 
-    def restore(self, stepper: Stepper, begin: Begin) -> tuple[int, Source]:
+    def restore(self, stepper: Stepper, begin: Begun) -> tuple[int, Source]:
         """Restore the newer of peer copy and checkpoint; return its step and source.
 
         All workers call this together.
         """
         if self._copies and self._agent:
-            held = {name: facts["inventory"] for name, facts in begin.facts.items()}
+            held = dict(zip(begin.roster.names, begin.fact("inventory"), strict=True))
             manifest = self._copies.restore(
                 stepper.state().restore,
                 begin.roster,
@@ -276,7 +274,7 @@ class Checkpointing:
             self._storage,
             self._settings,
             worker=self._placement.rank,
-            workers=self._placement.workers,
+            nodes=self._placement.ranks_by_node,
             attempt=self._placement.generation,
             check=self._check_lease,
             on_saved=self._report,

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.checkpoints.manifest import Manifest
+from paceline.checkpoints.saved_state import SavedState
 from paceline.checkpoints.saver import Snapshot
-from paceline.checkpoints.storage import Readable
 from paceline.parallel.fitted_layout import everybody_has_all
 from paceline.peers.inventory import Inventory, newest_whole
 from paceline.peers.memory_client import Peer
@@ -80,7 +80,7 @@ class PeerCopies:
 
     def restore(
         self,
-        restore_state: Callable[[Manifest, Readable], None],
+        restore_state: Callable[[SavedState], None],
         roster: Roster,
         name: str,
         held: dict[str, Any],
@@ -105,9 +105,9 @@ class PeerCopies:
         try:
             with restored_storage(
                 self._memory, moment, inventories, peers, name=name, generation=roster.generation
-            ) as (manifest, storage):
-                restore_state(manifest, storage)
-                found = manifest
+            ) as saved:
+                restore_state(saved)
+                found = saved.manifest
         except PartLost as error:
             print(f"could not restore step {moment.step} from peers: {error}", file=sys.stderr)
         return found if all_agree(found is not None) else None

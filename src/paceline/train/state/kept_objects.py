@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import torch
 
-from paceline.checkpoints.manifest import Contents, Manifest
-from paceline.checkpoints.storage import Readable
+from paceline.checkpoints.manifest import Contents
+from paceline.checkpoints.saved_state import SavedState
 from paceline.checkpoints.tensor_extent import Extent
 from paceline.checkpoints.tensor_loading import fill
 from paceline.specs import PacelineError
@@ -82,16 +82,16 @@ class KeptObjects:
         }
         return values, {f"{_PREFIX}{number}": each for number, each in enumerate(tensors)}
 
-    def restore(self, manifest: Manifest, storage: Readable) -> None:
+    def restore(self, saved: SavedState) -> None:
         """Load the states of a checkpoint, for objects that are handed over later."""
-        self.prepare(manifest, torch.device("cpu"))
+        self.prepare(saved.manifest, torch.device("cpu"))
         pieces = [
             piece
             for name, tensor in self._incoming.items()
             for piece in Extent.everything(tuple(tensor.shape)).pieces(name, tensor)
         ]
-        fill(pieces, manifest, storage)
-        self.received(manifest)
+        fill(pieces, saved)
+        self.received(saved.manifest)
 
     def prepare(self, contents: Contents, device: torch.device) -> None:
         """Allocate the tensors of a state, to be filled before `received`."""

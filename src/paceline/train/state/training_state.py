@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from paceline.checkpoints.manifest import Contents, Manifest, Scalar
-from paceline.checkpoints.storage import Readable
+from paceline.checkpoints.manifest import Contents, Scalar
+from paceline.checkpoints.saved_state import SavedState
 from paceline.checkpoints.tensor_extent import Extent, Piece
 from paceline.checkpoints.tensor_loading import fill
 from paceline.comm.dtensor import is_sharded, local_tensor
@@ -107,8 +107,9 @@ class TrainingState:
             },
         }
 
-    def restore(self, manifest: Manifest, storage: Readable) -> None:
+    def restore(self, saved: SavedState) -> None:
         """Restore the state of a checkpoint, whatever layout wrote it."""
+        manifest = saved.manifest
         numbers = manifest.values.get("sync", {})
         self.mode.resuming(numbers)
         replicas, differed = numbers.get("replicas", 1), numbers.get("differ", False)
@@ -130,17 +131,17 @@ class TrainingState:
         if manifest.values.get("average"):
             for name, tensor, extent, _ in self._average_tensors():
                 pieces += extent.pieces(name, tensor)
-        fill(pieces, manifest, storage)
+        fill(pieces, saved)
         if differed:
             chosen = [self._replica] if same and self._own else list(range(replicas))
-            self._restore_weights(manifest, storage, chosen)
+            self._restore_weights(saved, chosen)
         elif consensus:
             every = self.mode.context.parameters
             foreach_copy_(
                 [each.local for each in every], [consensus[id(each.parameter)] for each in every]
             )
         self._restore_values(manifest)
-        self.kept.restore(manifest, storage)
+        self.kept.restore(saved)
         self.mode.restored(numbers, same_replicas=same)
 
     def prepare(self, manifest: Contents, device: torch.device) -> None:
@@ -185,9 +186,7 @@ class TrainingState:
             for each, tensor in zip(self.mode.context.parameters, common, strict=True)
         }
 
-    def _restore_weights(
-        self, manifest: Manifest, storage: Readable, replicas: Sequence[int]
-    ) -> None:
+    def _restore_weights(self, saved: SavedState, replicas: Sequence[int]) -> None:
         """Restore the mean of the weights of `replicas`: this replica alone, or all of them if
         their number changed, so that no replica's progress is lost."""
         learning = [stored for stored in self._stored if stored.tensor.requires_grad]
@@ -202,8 +201,7 @@ class TrainingState:
                         f"replica-{replica}/model/{stored.name}", tensor
                     )
                 ],
-                manifest,
-                storage,
+                saved,
             )
             foreach_add_(total, one, alpha=1 / len(replicas))
         foreach_copy_([local_tensor(stored.tensor).detach() for stored in learning], total)
