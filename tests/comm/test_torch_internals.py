@@ -287,7 +287,7 @@ def _private_access(path: Path, own: set[str]) -> list[str]:
     return found
 
 
-PYTHONS_OWN = {"_asdict", "_replace", "_exit", "_strip_protocol", "_fields"}
+PYTHONS_OWN = {"_asdict", "_replace", "_exit", "_strip_protocol", "_fields", "_getframe"}
 
 
 def test_nothing_else_reaches_private_parts_of_torch() -> None:

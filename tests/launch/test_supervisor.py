@@ -51,7 +51,6 @@ def test_a_run_and_its_folder(alone: dict[str, Any], tmp_path: Path) -> None:
         "secret",
         "lease/1.toml",
         "lease/1.released",
-        "rendezvous/0.json",
         "rendezvous/leader-0.json",
         "checkpoints/step-0000000020/manifest.json",
         "checkpoints/step-0000000020/manifest.json.sha256",

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paceline.membership.compact.answers import grouped, ungrouped
+from paceline.membership.compact.roster_book import RosterBook
 from paceline.membership.consensus import Acceptor, AcceptorState, next_roster
+from paceline.membership.messages import Reply, Vote
 from paceline.specs.runs.roster import Member, Roster
 
 
@@ -44,21 +47,36 @@ class World:
 
     def propose(self, ready: dict[str, AcceptorState], newcomer: str | None) -> None:
         joining = [member(newcomer)] if newcomer else []
-        roster = next_roster(ready, joining, self.dead) if ready else None
+        dead = {name: self.acceptors[name].state for name in self.dead}
+        roster = next_roster(ready, joining, dead) if ready else None
         if roster is not None:
             versions = {name: standing.version for name, standing in ready.items()}
             self.proposed.append(Proposed(roster, versions))
 
-    def deliver(self, number: int, name: str) -> None:
-        if not self.proposed or name in self.dead:
+    def deliver(self, number: int, some: set[str], *, answered: bool) -> None:
+        """Deliver a proposal to a subtree, whose votes arrive together or not at all."""
+        if not self.proposed:
             return
         one = self.proposed[number % len(self.proposed)]
-        if name not in names(one.roster):
-            return
-        if name not in self.acceptors:  # it comes new: nothing holds it back
-            self.acceptors[name] = Acceptor(one.roster.model_copy(update={"generation": -1}))
-        if self.acceptors[name].accept(one.roster, one.versions.get(name, 0)):
-            one.accepted_by.add(name)
+        votes: dict[str, Reply] = {}
+        for name in (some - self.dead) & set(names(one.roster)):
+            if name not in self.acceptors:  # it comes new: nothing holds it back
+                self.acceptors[name] = Acceptor(one.roster.model_copy(update={"generation": -1}))
+            accepted = self.acceptors[name].accept(one.roster, one.versions.get(name, 0))
+            votes[name] = Vote(yes=accepted)
+        if answered:
+            book = RosterBook()
+            digest = book.add(one.roster)
+            counted = ungrouped(grouped(votes, book, digest), book, digest, some)
+            yes = {name for name, vote in counted.items() if vote == Vote(yes=True)}
+            assert yes <= {name for name in some if self.follows(name) == one.roster}
+            one.accepted_by |= yes
+
+    def follows(self, name: str) -> Roster | None:
+        if name not in self.acceptors or name in self.dead:
+            return None
+        standing = self.acceptors[name].state
+        return standing.accepted or standing.begun
 
     def begin(self, number: int, name: str) -> None:
         if not self.proposed:
@@ -70,15 +88,13 @@ class World:
     def getting_on(self, first: Roster) -> list[Roster]:
         """Rosters to which all their members hold."""
 
-        def held(name: str) -> Roster | None:
-            if name not in self.acceptors or name in self.dead:
-                return None
-            standing = self.acceptors[name].state
-            return standing.accepted or standing.begun
-
         proposed = (one.roster for one in self.proposed)
         every = {(each.generation, *names(each)): each for each in [first, *proposed]}
-        return [each for each in every.values() if all(held(name) == each for name in names(each))]
+        return [
+            each
+            for each in every.values()
+            if all(self.follows(name) == each for name in names(each))
+        ]
 
 
 @pytest.mark.slow
@@ -100,8 +116,8 @@ def test_never_two_at_a_time(data: st.DataObject, size: int) -> None:
                 world.propose(versions, f"new{number}" if data.draw(st.booleans()) else None)
             case "deliver":
                 at = data.draw(st.integers(0, 9))
-                for name in {*some, f"new{data.draw(st.integers(0, number))}"}:
-                    world.deliver(at, name)
+                subtree = {*some, f"new{data.draw(st.integers(0, number))}"}
+                world.deliver(at, subtree, answered=data.draw(st.booleans()))
             case "begin":
                 at = data.draw(st.integers(0, 9))
                 for name in some:
@@ -117,32 +133,34 @@ def standing(begun: Roster, accepted: Roster | None = None, version: int = 0) ->
 
 def test_the_larger_side_of_a_cut_goes_on() -> None:
     begun = roster_of(*"abcdefgh")
-    larger = next_roster({name: standing(begun) for name in "bcdeh"}, [], [])
+    larger = next_roster({name: standing(begun) for name in "bcdeh"}, [], {})
     assert larger == roster_of(*"bcdeh", generation=1)
-    assert next_roster({name: standing(begun) for name in "afg"}, [], []) is None
-    assert next_roster({name: standing(begun) for name in "bcde"}, [], []) is None, "a half"
-    half = next_roster({name: standing(begun) for name in "aefg"}, [], [])
+    assert next_roster({name: standing(begun) for name in "afg"}, [], {}) is None
+    assert next_roster({name: standing(begun) for name in "bcde"}, [], {}) is None, "a half"
+    half = next_roster({name: standing(begun) for name in "aefg"}, [], {})
     assert half == roster_of(*"aefg", generation=1), "a half with the first member"
 
 
 def test_the_dead_do_not_count() -> None:
     begun = roster_of("a", "b")
-    assert next_roster({"b": standing(begun)}, [], []) is None
-    assert next_roster({"b": standing(begun)}, [], ["a"]) == roster_of("b", generation=1)
+    assert next_roster({"b": standing(begun)}, [], {}) is None
+    assert next_roster({"b": standing(begun)}, [], {"a": standing(begun)}) == roster_of(
+        "b", generation=1
+    )
 
 
 def test_what_may_have_begun_counts() -> None:
     begun, small = roster_of(*"abcde"), roster_of(*"abc", generation=1)
     ready = {"c": standing(begun, small, 1), "d": standing(begun), "e": standing(begun)}
-    assert next_roster(ready, [], []) is None, "a and b may be going on with c's consent"
+    assert next_roster(ready, [], {}) is None, "a and b may be going on with c's consent"
     both = {**ready, "b": standing(begun, small, 1)}
-    assert next_roster(both, [], []) == roster_of(*"bcde", generation=2)
+    assert next_roster(both, [], {}) == roster_of(*"bcde", generation=2)
 
 
 def test_who_comes_new_stands_behind() -> None:
     begun = roster_of("a", "b", "c")
     ready = {name: standing(begun) for name in "abc"}
-    assert next_roster(ready, [member("d")], []) == roster_of(*"abcd", generation=1)
+    assert next_roster(ready, [member("d")], {}) == roster_of(*"abcd", generation=1)
 
 
 def test_a_word_holds_until_something_is_accepted() -> None:

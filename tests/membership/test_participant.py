@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from benchmarks.membership.crew import FACTS, PER_NODE, hooks, member
+from benchmarks.control_plane.crew import FACTS, PER_NODE, hooks, member
 from paceline.membership import joining
-from paceline.membership.hooks import Ended
+from paceline.membership.hooks import Begun, Ended
 from paceline.membership.leader import Leader
 from paceline.membership.member_state import MemberState
-from paceline.membership.messages import Absence, Begin, Leave, Proposal
+from paceline.membership.messages import Absence, Leave, Proposal
 from paceline.membership.participant import Participant
 from paceline.specs import TOO_FEW_EXIT_CODE, Faults
 from paceline.specs.runs.roster import Member, Roster
 
+pytestmark = pytest.mark.usefixtures("kept_votes")
 SOON_SECONDS = 30.0
 
 
@@ -30,7 +31,7 @@ async def one(
     return own
 
 
-async def begun(crew: list[Participant]) -> list[Begin]:
+async def begun(crew: list[Participant]) -> list[Begun]:
     """What they come to."""
     try:
         all_of_them = asyncio.gather(*(each.state.next for each in crew))
@@ -40,7 +41,7 @@ async def begun(crew: list[Participant]) -> list[Begin]:
             await each.state.close()
 
 
-async def after_a_duel() -> list[Begin]:
+async def after_a_duel() -> list[Begun]:
     # Alone on their nodes, so that neither can tell whether the other is dead.
     first, second = crew = [await one(PER_NODE * number, planned=2) for number in range(2)]
     for each in crew:
@@ -60,7 +61,7 @@ def test_two_who_lead_make_way_for_each_other(time: int) -> None:
     assert max(begin.roster.generation for begin in begins) <= 12
 
 
-async def lost_while_one_joins(monkeypatch: pytest.MonkeyPatch) -> list[Begin]:
+async def lost_while_one_joins(monkeypatch: pytest.MonkeyPatch) -> list[Begun]:
     crew = [await one(rank, planned=4) for rank in range(4)]
     first, second, third, fourth = crew
     for each in crew:
@@ -68,12 +69,14 @@ async def lost_while_one_joins(monkeypatch: pytest.MonkeyPatch) -> list[Begin]:
     asked = Leader._ask
     newcomer = await one(4, planned=4, leader=first.state.me)
 
-    async def loses_one(self: Leader, question: Any, members: tuple[Member, ...]) -> Any:
+    async def loses_one(
+        self: Leader, question: Any, members: tuple[Member, ...], *args: Any
+    ) -> Any:
         # Whoever shares a node with one that is unreachable ends it.
         assert not isinstance(question, Leave) or newcomer.state.me.name not in question.unreachable
-        if isinstance(question, Proposal) and question.roster.generation == 1:
+        if isinstance(question, Proposal) and question.change.generation == 1:
             await third.state.close()
-        return await asked(self, question, members)
+        return await asked(self, question, members, *args)
 
     monkeypatch.setattr(Leader, "_ask", loses_one)
     newcomer.join(FACTS)
@@ -95,7 +98,7 @@ def test_one_is_lost_after_a_newcomer_has_accepted(monkeypatch: pytest.MonkeyPat
     assert max(begin.roster.generation for begin in begins) <= 3
 
 
-async def answered_by_one_without_a_place(monkeypatch: pytest.MonkeyPatch) -> list[Begin]:
+async def answered_by_one_without_a_place(monkeypatch: pytest.MonkeyPatch) -> list[Begun]:
     first, second, third = [await one(rank, planned=2) for rank in range(3)]
     made = Leader.__init__
 
@@ -118,10 +121,11 @@ async def answered_by_one_without_a_place(monkeypatch: pytest.MonkeyPatch) -> li
 
 def test_only_who_has_a_place_is_counted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for begin in asyncio.run(answered_by_one_without_a_place(monkeypatch)):
-        assert set(begin.facts) == set(begin.roster.names) == {member(0).name, member(1).name}
+        assert set(begin.roster.names) == {member(0).name, member(1).name}
+        assert begin.fact("reached") == [FACTS["reached"]] * 2
 
 
-async def joined_after_the_leader_was_lost() -> list[Begin]:
+async def joined_after_the_leader_was_lost() -> list[Begun]:
     told: list[Member] = []
     about: dict[str, Any] = {
         "planned": 2,
@@ -147,7 +151,7 @@ def test_one_who_waits_for_more_is_found_by_them() -> None:
 def test_a_newcomer_does_not_wait_for_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "TOO_FEW_SECONDS", 0.5)
 
-    async def comes() -> list[Begin]:
+    async def comes() -> list[Begun]:
         lost = await one(0, planned=2)
         newcomer = await one(1, planned=2, leader=lost.state.me)
         await lost.state.close()

@@ -6,12 +6,9 @@ from math import ceil, log
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.membership.measured import regroup
 from paceline.membership.control import FAN_OUT
 from paceline.membership.heartbeats import children_of, parent_of
 from paceline.specs.runs.roster import Member, Roster
-
-MOST_PER_MEMBER = 12
 
 
 def roster_of(sizes: list[int]) -> Roster:
@@ -47,9 +44,3 @@ def test_everybody_is_watched_by_one_other_and_nobody_watches_many(sizes: list[i
         assert len(children[rank]) <= FAN_OUT + on_its_node
     levels = ceil(log(len(sizes), FAN_OUT)) if len(sizes) > 1 else 0
     assert max(depth(parents, rank) for rank in ranks) <= levels + 1
-
-
-def test_a_regroup_on_one_node_takes_a_few_messages_of_each() -> None:
-    lost_one = regroup(8, lease_seconds=10.0)
-    assert lost_one.left_out == 0
-    assert lost_one.messages <= MOST_PER_MEMBER * lost_one.members

@@ -18,10 +18,11 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
     _BackendRendezvousStateHolder,
 )
 
-from paceline.comm import rendezvous
-from paceline.comm.rendezvous import Rendezvous
-from paceline.comm.signed_store import ForgedValue, SignedStore
-from paceline.specs import Placement
+from paceline.cluster.interfaces import loopback
+from paceline.comm.rendezvous import Rendezvous, hosted_store
+from paceline.comm.signed_store import SignedStore
+from paceline.comm.signing import ForgedValue
+from paceline.membership.rendezvous.address_files import secret_of
 from ranks import new_run
 from security.payload import Payload
 
@@ -35,9 +36,8 @@ def payload(tmp_path: Path) -> Payload:
 
 @pytest.fixture
 def found_rendezvous(tmp_path: Path) -> Rendezvous:
-    return rendezvous.join_rendezvous(
-        new_run(tmp_path, workers=2), Placement(rank=0, workers=2, local_workers=2), None
-    )
+    secret = secret_of(new_run(tmp_path, workers=2))
+    return Rendezvous(hosted_store(loopback()), secret, loopback())
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from file_modes import umask
-from paceline.comm.rendezvous import _announced
-from paceline.comm.signed_store import ForgedValue, sign
+from paceline.comm.signing import ForgedValue, sign
+from paceline.membership.rendezvous.address_files import published_address
 from paceline.schedulers.kinds.slurm import SCHEDULER
 from paceline.specs import Allocation, Cluster, Faults, Job, PacelineError, Plan, Run
 from paceline.specs.base import Spec
@@ -177,16 +177,16 @@ def test_a_folder_is_no_plan(tmp_path: Path) -> None:
 
 
 def _announcement(**fields: Any) -> bytes:
-    where = json.dumps({"address": "127.0.0.1", "port": 4000})
-    signature = sign(SECRET, "rendezvous/3", where.encode()).hex()
+    where = json.dumps(["127.0.0.1", 4000])
+    signature = sign(SECRET, "rendezvous/3/0", where.encode()).hex()
     return json.dumps({"where": where, "signature": signature} | fields).encode()
 
 
 def test_what_worker_0_announced() -> None:
-    assert _announced(_announcement(), 3, SECRET) == ("127.0.0.1", 4000)
-    for generation, secret in ((2, SECRET), (3, b"another")):
+    assert published_address(_announcement(), 3, 0, SECRET) == ("127.0.0.1", 4000)
+    for generation, node, secret in ((2, 0, SECRET), (3, 1, SECRET), (3, 0, b"another")):
         with pytest.raises(ForgedValue):
-            _announced(_announcement(), generation, secret)
+            published_address(_announcement(), generation, node, secret)
 
 
 @given(
@@ -197,11 +197,11 @@ def test_what_worker_0_announced() -> None:
 )
 def test_any_announcement_is_worker_0s_or_forged(text: bytes) -> None:
     try:
-        assert _announced(text, 3, SECRET) == ("127.0.0.1", 4000)
+        assert published_address(text, 3, 0, SECRET) == ("127.0.0.1", 4000)
     except ForgedValue:
         return
 
 
 def test_deep_announcements_are_forged() -> None:
     with pytest.raises(ForgedValue):
-        _announced(b"[" * 100_000, 3, SECRET)
+        published_address(b"[" * 100_000, 3, 0, SECRET)

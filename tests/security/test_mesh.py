@@ -1,10 +1,10 @@
 """A stranger that reads the store and takes a worker's place in Gloo."""
 
-import json
 import os
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from command import paceline
-from paceline.comm import mesh_proof
+from paceline.cluster.interfaces import Interface
+from paceline.comm import mesh_proof, rendezvous
 from paceline.comm.group_errors import PeerLost
 from paceline.comm.mesh_proof import Stranger
 from paceline.comm.torch_internals import TCPStore
 from paceline.report import RunReader
 from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Layout, Run
+from paceline.train.elastic import joined_groups
 from paceline.train.elastic.joined_groups import joined
 from ranks import run_ranks
 from testbeds.boxes import wait_until
@@ -30,14 +32,14 @@ succeeds with a chance of one half."""
 
 def take_place_of_worker_1(folder: Path, generation: int) -> socket.socket:
     """Connect to worker 0 of a generation as worker 1 would, knowing what anybody can read."""
-    announced = folder / "rendezvous" / f"{generation}.json"
+    announced = folder / f"store-{generation}"
     wait_until(announced.exists, "worker 0")
-    where = json.loads(json.loads(announced.read_text())["where"])
-    store = TCPStore(where["address"], where["port"], is_master=False, wait_for_workers=False)
+    address, store_port = announced.read_text().split()
+    store = TCPStore(address, int(store_port), is_master=False, wait_for_workers=False)
     published = store.get(f"generation-{generation}/0//cpu//0/0")
-    at = published.index(socket.inet_aton(where["address"]))  # a sockaddr: family, port, address
+    at = published.index(socket.inet_aton(address))  # a sockaddr: family, port, address
     port = struct.unpack(">H", published[at - 2 : at])[0]
-    stranger = socket.create_connection((where["address"], port))
+    stranger = socket.create_connection((address, port))
     stranger.sendall(struct.pack("<q", 1))  # the number of worker 0's pair with worker 1
     return stranger
 
@@ -55,6 +57,27 @@ def _attack(folder: Path, generation: int, behavior: str) -> None:
             wait_until((folder / f"joined-{generation}-{worker}").exists, f"worker {worker}")
 
 
+def _let_a_stranger_come_first(folder: Path, generation: int) -> None:
+    """Let worker 0 tell where its store is, which anybody on the network can read, and worker 1
+    come to it after the stranger."""
+
+    def hosted(interface: Interface, port: int | None = None) -> TCPStore:
+        store = rendezvous.hosted_store(interface, port)
+        draft = folder / "draft-store"
+        draft.write_text(f"{store.host} {store.port}")
+        draft.rename(folder / f"store-{generation}")
+        return store
+
+    def reached(
+        address: str, port: int, given_up: Callable[[], bool], seconds: float = 10.0
+    ) -> TCPStore:
+        wait_until((folder / f"stranger-{generation}").exists, "a stranger")
+        return rendezvous.reached_store(address, port, given_up, seconds)
+
+    joined_groups.hosted_store = hosted  # type: ignore[attr-defined]
+    joined_groups.reached_store = reached  # type: ignore[attr-defined]
+
+
 def _two_workers_and_a_stranger(behavior: str) -> tuple[str, str]:
     """Join until a stranger is in; return the error, and the stranger's address."""
     folder = run_folder()
@@ -68,8 +91,7 @@ def _two_workers_and_a_stranger(behavior: str) -> tuple[str, str]:
             if (folder / "over").exists():
                 break
             continue
-        if here.rank == 1:
-            wait_until(came.exists, "a stranger")
+        _let_a_stranger_come_first(folder, generation)
         try:
             with joined(Run.open(folder), here, torch.device("cpu"), None) as groups:
                 groups.sum(torch.ones(1))

@@ -9,7 +9,7 @@ import pytest
 
 from command import BREAKING, paceline, paceline_json, write_training
 from file_modes import modes, umask, with_bits
-from paceline.comm.rendezvous import secret_of
+from paceline.membership.rendezvous.address_files import secret_of
 from paceline.peers.memory_file import MemoryFile
 from paceline.specs import PacelineError, Run
 from paceline.specs.owned_files import make_folder, open_owned, write_owned

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from full_disk import at_most
-from paceline.comm.rendezvous import found_leader, secret_of
+from paceline.membership.rendezvous.address_files import found_leader, secret_of
 from paceline.specs import Member, Roster
 from paceline.train.elastic.announcer import Announcer
 from ranks import new_run

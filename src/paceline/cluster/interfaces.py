@@ -1,5 +1,6 @@
 """The network interface that reaches the other workers."""
 
+import errno
 import os
 import socket
 from dataclasses import dataclass
@@ -96,6 +97,24 @@ def towards(address: str) -> Interface:
         if interface.address == local:
             return interface
     raise PacelineError(f"no interface has the address {local}", fix="check `ip address`")
+
+
+def listener(interface: Interface, port: int | None) -> socket.socket:
+    """Return a socket that listens on one interface; `port` None: any free port."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((interface.address, port or 0))
+        listener.listen(4096)
+    except OSError as error:
+        listener.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise PacelineError(
+            f"port {port} of {interface.address} ({interface.name}) is taken by another program",
+            fix="leave --port out to use a free one, or give another",
+        ) from None
+    return listener
 
 
 def _kind(name: str) -> Kind:

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import resource
 import signal
 import time
 from contextlib import suppress
@@ -24,16 +23,6 @@ def die_with_launcher() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(launcher):  # it died before the line above
         os._exit(1)
-
-
-def allow_most_files() -> None:
-    """Let this process open as many files as the system allows.
-
-    Gloo keeps the connections of strangers open until their process group is closed: with the usual
-    limit of 1024 files, few strangers could keep a worker from opening its own.
-    """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def name_process(role: str) -> None:

@@ -77,6 +77,11 @@ class DeviceKind(ABC):
     def units(self, device: torch.device) -> int:
         """Return the number of multiprocessors or cores that compute."""
 
+    def has_fp8(self, device: torch.device) -> bool:
+        """Return whether it has matrix products in 8 bits."""
+        del device
+        return False
+
     def backend(self, device: torch.device) -> str:
         """Return the backend of its collectives; torch's default for this kind of device."""
         return dist.get_default_backend_for_device(device)

@@ -5,21 +5,22 @@ groups can replace broken ones inside the living process.
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from paceline.cluster.interfaces import Interface, Kind
+from paceline.cluster.open_files import check_connections
 from paceline.comm.connections import Connections
 from paceline.comm.device_kind import DEVICES, device_kind
 from paceline.comm.health import GroupHealth
 from paceline.comm.mesh_proof import MeshProof
 from paceline.comm.rendezvous import Rendezvous
 from paceline.comm.signed_store import SignedStore
-from paceline.comm.torch_internals import PrefixStore
+from paceline.comm.torch_internals import PrefixStore, created_group
 from paceline.specs import Layout, Placement
 
 
@@ -41,6 +42,7 @@ class Groups:
         self._store: SignedStore | None = None
         self._proof: MeshProof | None = None
         self._opened: set[str] = set()
+        self._created_groups = 0
         self._mesh: DeviceMesh | None = None
         self._replicas: dist.ProcessGroup | None = None
         self._copy: dist.ProcessGroup | None = None
@@ -73,28 +75,30 @@ class Groups:
         if self._mesh is None:
             names = ("pipeline", "replicas", "shards", "tensor")
             sizes = {name: getattr(layout, name) for name in names if getattr(layout, name) > 1}
-            with self.health.connecting() as opened:
-                mesh = init_device_mesh(
-                    self.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
-                )
-            self._prove(mesh.get_all_groups(), opened)
-            self._mesh = mesh
+            self._mesh = DeviceMesh.from_group(
+                [self._created(layout.ranks_along(self.placement.rank, name)) for name in sizes]
+                if len(sizes) > 1
+                else _everybody(),
+                self.device.type,
+                mesh=torch.arange(layout.workers).view(*sizes.values()),
+                mesh_dim_names=tuple(sizes),
+            )
         return self._mesh
 
     def among_stages(self, layout: Layout, members: Collection[int]) -> "dist.ProcessGroup | None":
         """Return the group of these pipeline stages in this worker's pipeline.
 
-        None if this worker is not in one of these stages. All workers call this together: each
-        pipeline creates its group, in the same order.
+        None if this worker is not in one of these stages. All workers call this together.
         """
         if len(members) == layout.pipeline:
             whole: dist.ProcessGroup = self.mesh(layout).get_group("pipeline")
             return whole
-        pipelines = layout.workers // layout.pipeline
-        return self._own_of(
-            [member * pipelines + number for member in sorted(members)]
-            for number in range(pipelines)
-        )
+        stages = layout.ranks_along(self.placement.rank, "pipeline")
+        ranks = [stages[member] for member in sorted(members)]
+        if self.placement.rank in ranks:
+            return self._created(ranks)
+        self._created([self.placement.rank])  # NCCL splits its communicator among all workers
+        return None
 
     def dividing_the_batch(self, layout: Layout) -> "dist.ProcessGroup | None":
         """Return the data-parallel group: the workers that divide each global batch with this one.
@@ -105,46 +109,24 @@ class Groups:
             return None
         if layout.data_workers == layout.workers:
             return dist.group.WORLD
-        stride = layout.data_workers * layout.tensor
-        return self._own_of(
-            list(range(stage * stride + slice_number, (stage + 1) * stride, layout.tensor))
-            for stage in range(layout.pipeline)
-            for slice_number in range(layout.tensor)
-        )
+        return self._created(layout.ranks_along(self.placement.rank, "replicas", "shards"))
 
     def join_replicas(self, layout: Layout, *, on_host: bool = False) -> None:
-        """Create the groups that synchronize replicas, and the groups of each replica's workers.
+        """Create the group that synchronizes replicas, and the group of this replica's workers.
 
         They are separate from the engine's groups, because a separate thread communicates in them.
         With `on_host`, replicas communicate from host memory, by Gloo. All workers call this
         together.
         """
-        inside = layout.shards * layout.tensor
-
-        def rank(stage: int, replica: int, within: int) -> int:
-            return (stage * layout.replicas + replica) * inside + within
-
+        rank = self.placement.rank
         if layout.replicas > 1:
-            self._replicas = self._own_of(
-                (
-                    [rank(stage, replica, within) for replica in range(layout.replicas)]
-                    for stage in range(layout.pipeline)
-                    for within in range(inside)
-                ),
-                on_host=on_host,
-            )
+            same_part = layout.ranks_along(rank, "replicas")
+            self._replicas = self._created(same_part, on_host=on_host)
         if layout.replicas < layout.workers:
-            self._copy = self._own_of(
-                [
-                    rank(stage, replica, within)
-                    for stage in range(layout.pipeline)
-                    for within in range(inside)
-                ]
-                for replica in range(layout.replicas)
-            )
+            self._copy = self._created(layout.ranks_along(rank, "pipeline", "shards", "tensor"))
 
     def join_parts(self, layout: Layout) -> None:
-        """Create the groups of workers that hold the parts of the same weights: the shards and
+        """Create the group of workers that hold the parts of the same weights: the shards and
         tensor-parallel slices of one stage in one replica. All workers call this together."""
         inside = layout.shards * layout.tensor
         if self._parts is not None or inside == 1:
@@ -154,9 +136,7 @@ class Groups:
         elif inside in (layout.shards, layout.tensor):
             self._parts = self.mesh(layout).get_group("shards" if layout.shards > 1 else "tensor")
         else:
-            self._parts = self._own_of(
-                list(range(first, first + inside)) for first in range(0, layout.workers, inside)
-            )
+            self._parts = self._created(layout.ranks_along(self.placement.rank, "shards", "tensor"))
 
     def sum_over_parts(self, values: torch.Tensor) -> torch.Tensor:
         """Sum over the workers that hold the parts of the same weights, in place."""
@@ -206,16 +186,14 @@ class Groups:
     def among(self, members: Sequence[int]) -> "Iterator[dist.ProcessGroup | None]":
         """Create a temporary group of these workers, in which only they wait for each other.
 
-        All workers call this together, each with its own group's members, because NCCL splits its
-        communicator among all workers. A worker in no group passes only itself. Call it once per
-        run for the same two or more workers: a second time, Gloo would find their old addresses.
+        All workers call this together, each with its own group's members. A worker in no group
+        passes only itself.
         """
         if len(members) == self.placement.workers:
             yield dist.group.WORLD
             return
-        with self.health.connecting() as opened:
-            group = dist.new_group(members, use_local_synchronization=True)
-        self._prove([group], opened)
+        opened: set[str] = set()
+        group = self._created(members, opened=opened)
         yield group
         self.health.connections.forget(opened)
         dist.destroy_process_group(group)
@@ -249,8 +227,8 @@ class Groups:
 
         All workers call this together, after the rendezvous and before they communicate.
         """
-        if dist.group.WORLD is not None:
-            self._prove([dist.group.WORLD], self._opened)
+        if self._proof is not None:
+            self._prove(_everybody(), self._opened)
 
     def leave(self) -> None:
         """Destroy the process groups."""
@@ -266,24 +244,33 @@ class Groups:
         self._join(rendezvous, placement.generation)
         self.authenticate()
 
-    def _own_of(
-        self, every: Iterable[list[int]], *, on_host: bool = False
-    ) -> "dist.ProcessGroup | None":
-        """Create groups, on all workers in the same order; return this worker's group, if any."""
+    def _created(
+        self, ranks: Sequence[int], *, on_host: bool = False, opened: set[str] | None = None
+    ) -> dist.ProcessGroup:
+        """Create a group of these workers, and add its connections to `opened`.
+
+        Whenever one worker creates a group, all do, each its own: so the number of groups names it.
+        """
         # torch asks every group for a backend of the device that the workers are bound to.
         replaces = on_host and self.device.type != "cpu"
+        if replaces:
+            check_connections(len(ranks), by_gloo=True)
         backend = f"cpu:gloo,{self.device.type}:gloo" if replaces else None
-        with self.health.connecting() as opened:
-            made = [(ranks, dist.new_group(ranks, backend=backend)) for ranks in every]
-        own = [group for ranks, group in made if self.placement.rank in ranks]
-        self._prove(own, opened)
-        return own[0] if own else None
+        self._created_groups += 1
+        name = f"own-{self._created_groups}-{min(ranks)}"
+        with self.health.connecting() as connections:
+            group = created_group(name, list(ranks), backend)
+        self._prove(group, connections)
+        if opened is not None:
+            opened |= connections
+        return group
 
-    def _prove(self, groups: Iterable[dist.ProcessGroup], opened: set[str]) -> None:
-        """Verify that only workers of this run are in new groups; all workers call it together."""
+    def _prove(self, group: dist.ProcessGroup, opened: set[str]) -> None:
+        """Verify that only workers of this run are in a new group; all workers call it together,
+        each with its own."""
         if self._proof is not None:
             with self.health.waiting():
-                self._proof.prove(groups, self.health.connections.endpoints(opened))
+                self._proof.prove(group, self.health.connections.endpoints(opened))
 
     def _join(self, rendezvous: Rendezvous, generation: int) -> None:
         # Rendezvous has respected the user's choice, except that a local run stays on loopback.
@@ -292,6 +279,7 @@ class Groups:
             os.environ["NCCL_SOCKET_IFNAME"] = rendezvous.interface.name
         else:  # the user may list several
             os.environ.setdefault("NCCL_SOCKET_IFNAME", rendezvous.interface.name)
+        self._created_groups = 0
         # C++ keeps only its half of a store written in Python: this reference keeps the other
         # alive.
         self._store = SignedStore(rendezvous.store, rendezvous.secret)
@@ -311,3 +299,8 @@ class Groups:
             self.device,
             self.health.is_over,
         )
+
+
+def _everybody() -> dist.ProcessGroup:
+    assert dist.group.WORLD is not None
+    return dist.group.WORLD

@@ -11,7 +11,7 @@ import hmac
 import json
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
 import torch
@@ -29,6 +29,8 @@ PROOF_SECONDS = 20.0
 ARRIVAL_SECONDS = 1800.0
 """Time limit of the wait for a group's workers before: one may build its model much longer."""
 _NAMING_SECONDS = 2.0
+_LOOK_UP = timedelta(seconds=0.5)
+"""Time of one wait for the other workers, after which a worker looks whether it is over."""
 
 
 class Stranger(PeerLost):
@@ -52,21 +54,20 @@ class MeshProof:
         self._secret, self._placement, self._device = secret, placement, device
         self._rounds = 0
 
-    def prove(self, groups: Iterable[dist.ProcessGroup], opened: Collection[Endpoints]) -> None:
-        """Prove the secret in these groups, and verify the proofs of their other workers.
+    def prove(self, group: dist.ProcessGroup, opened: Collection[Endpoints]) -> None:
+        """Prove the secret in a group, and verify the proofs of its other workers.
 
-        All workers call this together, with the groups that they have just created and the
-        connections that these opened. Raises `Stranger`.
+        All workers call this together, each with the group that it has just created and the
+        connections that this opened. Raises `Stranger`.
         """
         self._rounds += 1
         store_end = f":{self._store_port}"
         opened = [ends for ends in opened if not any(end.endswith(store_end) for end in ends)]
         # Read only to name a stranger. Smaller than what Gloo itself publishes.
         self._store.set(self._endpoints_key(self._placement.rank), json.dumps([*opened]))
-        for group in groups:
-            if dist.get_world_size(group) > 1:
-                self._await_workers(group)
-                self._prove(group, opened)
+        if dist.get_world_size(group) > 1:
+            self._await_workers(group)
+            self._prove(group, opened)
 
     def _await_workers(self, group: dist.ProcessGroup) -> None:
         """Wait until all workers of a group are here: the time limit of a proof is for strangers.
@@ -74,15 +75,23 @@ class MeshProof:
         The counter is not signed; who changes it can only disturb the start, as before.
         """
         key = f"arrived/{self._placement.generation}/{self._rounds}/{group.group_name}"
-        begin, arrived = time.monotonic(), self._store.add(key, 1)
-        while arrived < dist.get_world_size(group):
-            waited = time.monotonic() - begin
+        everybody, begin = f"{key}/everybody", time.monotonic()
+        if self._store.add(key, 1) == dist.get_world_size(group):
+            self._store.set(everybody, "")
+            return
+        while not self._is_there(everybody):
             if self._is_over():
                 raise GroupAborted("the generation ended before all workers were there")
-            if waited > ARRIVAL_SECONDS:
+            if time.monotonic() - begin > ARRIVAL_SECONDS:
                 raise PeerLost(f"a worker does not arrive within {ARRIVAL_SECONDS:.0f} s")
-            time.sleep(min(max(0.01, waited / 10), 0.5))
-            arrived = self._store.add(key, 0)
+
+    def _is_there(self, key: str) -> bool:
+        """Wait for a key for a moment; return whether it is there."""
+        try:
+            self._store.wait([key], _LOOK_UP)
+        except dist.DistStoreError:  # also if the store is gone, which the next call finds
+            return self._store.check([key])
+        return True
 
     def _prove(self, group: dist.ProcessGroup, opened: Collection[Endpoints]) -> None:
         try:

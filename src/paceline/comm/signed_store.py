@@ -6,32 +6,11 @@ is refused. Counters (`add`) are not signed, because the server itself increment
 can disturb them, but not inject code.
 """
 
-import hashlib
-import hmac
 from collections.abc import Sequence
 from datetime import timedelta
 
+from paceline.comm.signing import sign, verified
 from paceline.comm.torch_internals import Store
-
-_SIGNATURE_BYTES = hashlib.sha256().digest_size
-
-
-class ForgedValue(RuntimeError):
-    """A value in the store was not written by a worker of this job."""
-
-
-def sign(secret: bytes, key: str, value: bytes) -> bytes:
-    """Return the signature of a value under a key."""
-    message = len(key.encode()).to_bytes(4, "big") + key.encode() + value
-    return hmac.digest(secret, message, "sha256")
-
-
-def verified(secret: bytes, key: str, signed: bytes) -> bytes:
-    """Return the value in `signed`; raise `ForgedValue` if the signature is wrong."""
-    signature, value = signed[:_SIGNATURE_BYTES], signed[_SIGNATURE_BYTES:]
-    if not hmac.compare_digest(signature, sign(secret, key, value)):
-        raise ForgedValue(f"the value of {key!r} in the store is not signed with this job's secret")
-    return value
 
 
 class SignedStore(Store):

@@ -1,9 +1,9 @@
-"""Message signing for one connection, so that only processes with the job's secret are trusted.
+"""Signatures of messages and values, so that only processes with the job's secret are trusted.
 
-Each end starts with a random nonce. The connection's key is derived from both nonces, the job's
-secret and the connection's purpose. Every message is signed together with its sequence number and
-direction: nothing can be forged, changed, dropped, replayed, reflected or moved to another
-connection. Messages are not encrypted.
+On a connection, each end starts with a random nonce. The connection's key is derived from both
+nonces, the job's secret and the connection's purpose. Every message is signed together with its
+sequence number and direction: nothing can be forged, changed, dropped, replayed, reflected or moved
+to another connection. Messages are not encrypted.
 """
 
 import hmac
@@ -11,6 +11,10 @@ import secrets
 
 NONCE_BYTES = 32
 MAC_BYTES = 32
+
+
+class ForgedValue(RuntimeError):
+    """A value in a store or a file was not written by a worker of this job."""
 
 
 class Forged(ConnectionError):
@@ -48,3 +52,17 @@ class Signing:
 
     def _mac(self, direction: bytes, number: int, body: bytes) -> bytes:
         return hmac.digest(self._key, direction + number.to_bytes(8, "big") + body, "sha256")
+
+
+def sign(secret: bytes, key: str, value: bytes) -> bytes:
+    """Return the signature of a value under a key."""
+    message = len(key.encode()).to_bytes(4, "big") + key.encode() + value
+    return hmac.digest(secret, message, "sha256")
+
+
+def verified(secret: bytes, key: str, signed: bytes) -> bytes:
+    """Return the value in `signed`; raise `ForgedValue` if the signature is wrong."""
+    signature, value = signed[:MAC_BYTES], signed[MAC_BYTES:]
+    if not hmac.compare_digest(signature, sign(secret, key, value)):
+        raise ForgedValue(f"the value of {key!r} is not signed with this job's secret")
+    return value

@@ -124,6 +124,22 @@ def in_bad_fork(device_type: str) -> bool:
     return asks is not None and bool(asks())
 
 
+def created_group(name: str, ranks: list[int], backend: str | None) -> dist.ProcessGroup:
+    """Create a group of these workers, which alone call it, and name it; torch would name it by the
+    number of groups that a worker has, which differs between workers."""
+    c10d: Any = dist.distributed_c10d
+    everybody = c10d._get_default_group()
+    usual, store = c10d._world.pg_map[everybody]
+    chosen, place = dist.Backend(backend or usual), ranks.index(dist.get_rank())
+    timeout, device = c10d._get_default_timeout(chosen), everybody.bound_device_id
+    group: dist.ProcessGroup
+    group, _ = c10d._new_process_group_helper(
+        *(len(ranks), place, ranks, chosen, store, name), timeout=timeout, device_id=device
+    )
+    c10d._world.pg_group_ranks[group] = {rank: number for number, rank in enumerate(ranks)}
+    return group
+
+
 def reset_group_count() -> None:
     """Number process groups from 0 again, as `destroy_process_group` does.
 

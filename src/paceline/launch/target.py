@@ -43,6 +43,11 @@ class Target:
                 f"{self.file.name} is not valid Python: line {error.lineno}: {error.msg}",
                 fix="mend that line",
             ) from None
+        except (ValueError, RecursionError) as error:  # not a text, or nested too deeply
+            raise PacelineError(
+                f"{self.file.name} is not valid Python: {error}",
+                fix="give the Python file that defines the training",
+            ) from None
         names = _names_bound_at_top(tree)
         if self.function not in names and "*" not in names:
             functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]

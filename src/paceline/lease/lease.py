@@ -51,7 +51,7 @@ class Lease:
             if found is not None and not store.is_released(found.term):
                 refusal = living(found)
                 if refusal is not None:
-                    raise LeaseHeld(refusal.problem, fix=refusal.fix)
+                    raise LeaseHeld(refusal.problem, fix=refusal.fix, about=refusal.topic)
             record = LeaseRecord.begin(found.term + 1 if found else 1, holder)
             if store.create(record):
                 return cls(store, record)

@@ -7,7 +7,7 @@ import asyncio
 import zlib
 
 from paceline.comm.signing import MAC_BYTES, NONCE_BYTES, Forged, Signing, new_nonce
-from paceline.membership.messages import MESSAGES, Message
+from paceline.membership.messages import MESSAGES, Heartbeat, Message
 from paceline.specs.base import Spec
 
 MAX_BYTES = 16 << 20
@@ -35,6 +35,7 @@ class Channel:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, signing: Signing
     ) -> None:
         self._reader, self._writer, self._signing = reader, writer, signing
+        self._has_sent = False
 
     @classmethod
     async def open(
@@ -54,9 +55,22 @@ class Channel:
 
     def send(self, message: Spec) -> None:
         """Send a message without waiting for delivery."""
+        self._write(message.model_dump_json().encode())
+
+    def send_after_heartbeat(self, message: Spec) -> None:
+        """Send a message, after a heartbeat if it is too long to be the first.
+
+        The other end reads no long message before it knows that this end is a member.
+        """
+        body = message.model_dump_json().encode()
+        if len(body) > MAX_FIRST_BYTES and not self._has_sent:
+            self.send(Heartbeat())
+        self._write(body)
+
+    def _write(self, body: bytes) -> None:
         if self._writer.is_closing():
             return
-        body = message.model_dump_json().encode()
+        self._has_sent = True
         if len(body) > _COMPRESS_BYTES:
             body = zlib.compress(body, level=1)
         self._writer.write(len(body).to_bytes(_LENGTH_BYTES, "big"))
@@ -79,6 +93,41 @@ class Channel:
     def close(self) -> None:
         """Close the connection after all sent messages have left."""
         self._writer.close()
+
+
+class KeptChannels:
+    """Channels that are kept for the next question to the same member, for at most some seconds.
+
+    A regroup asks every member three questions; a new connection takes longer than a question.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._kept: dict[str, tuple[Channel, asyncio.TimerHandle]] = {}
+
+    def add(self, name: str, channel: Channel) -> None:
+        """Keep a channel to a member, on which nothing is under way."""
+        self._close(name)
+        timer = asyncio.get_running_loop().call_later(self._seconds, self._close, name)
+        self._kept[name] = channel, timer
+
+    def pop(self, name: str) -> Channel | None:
+        """Return the channel to a member, if one is kept. The other end may have closed it."""
+        if name not in self._kept:
+            return None
+        channel, timer = self._kept.pop(name)
+        timer.cancel()
+        return channel
+
+    def close(self) -> None:
+        """Close all of them."""
+        for name in list(self._kept):
+            self._close(name)
+
+    def _close(self, name: str) -> None:
+        channel = self.pop(name)
+        if channel is not None:
+            channel.close()
 
 
 def _decompressed(body: bytes) -> bytes:

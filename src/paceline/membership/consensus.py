@@ -8,9 +8,13 @@ Therefore a roster has
 - a majority of the last roster that is known to have begun, and
 - a majority of each later roster that some member accepted, which may have begun unnoticed,
 
-where half is enough if it includes the first member. Members known to be dead do not count; a
-member on the same node verifies that. So the smaller side of a network partition begins nothing,
-and of two equal sides only one does.
+where half is enough if it includes the first member. So the smaller side of a network partition
+begins nothing, and of two equal sides only one does.
+
+Members known to be dead do not count, so that a node that loses half of its workers can continue. A
+dead member may have voted just before, and the roster with its vote may have begun. So it is known
+to be dead only together with its last state (`deaths/last_votes.py`), which counts like the report
+of a member that will accept nothing any more: a roster that it accepted may have begun.
 
 A member's state is valid until it accepts something: it refuses a proposal that is based on an
 older version of its state. This module does not communicate or wait.
@@ -71,17 +75,20 @@ class Acceptor:
 
 
 def next_roster(
-    ready: Mapping[str, AcceptorState], joining: Collection[Member], dead: Collection[str]
+    ready: Mapping[str, AcceptorState],
+    joining: Collection[Member],
+    dead: Mapping[str, AcceptorState],
 ) -> Roster | None:
     """Return the roster that the ready members may propose; None if they are too few.
 
+    `dead`: the last states of members known to be dead.
     Members of the last generation keep their order; new members come after them.
     """
+    states = [*ready.values(), *dead.values()]
     begun = max((each.begun for each in ready.values()), key=lambda roster: roster.generation)
+    known = {id(roster): roster for each in states for roster in (each.begun, each.accepted)}
     later = [
-        each.accepted
-        for each in ready.values()
-        if each.accepted is not None and each.accepted.generation > begun.generation
+        each for each in known.values() if each is not None and each.generation > begun.generation
     ]
     if not all(_has_majority(ready, roster, dead) for roster in (begun, *later)):
         return None
@@ -89,7 +96,7 @@ def next_roster(
     for roster in later:
         members |= {each.name: each for each in roster.members if each.name in ready}
     members |= {each.name: each for each in joining}
-    generation = 1 + max(each.generation for each in ready.values())
+    generation = 1 + max(each.generation for each in states)
     return Roster(generation=generation, members=tuple(members.values()))
 
 

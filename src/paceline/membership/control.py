@@ -1,23 +1,43 @@
 """The control plane: one listener per member, and questions that spread over a tree.
 
 A question to many members goes to a few of them. Each forwards it to its part of the rest and
-returns all their replies together: with 10,000 members, no member talks to more than a few. A
+returns all their replies together: with 10,000 members, no member talks to more than a few. Members
+are named by their ranks in a roster that both ends know, and equal replies are sent once. A
 member sends heartbeats while it works on a question. A member that is dead, or silent for a lease,
 has no reply in the answer, and the members behind it are asked directly.
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from paceline.comm.signing import Forged
-from paceline.membership.channel import Channel
+from paceline.membership.channel import Channel, KeptChannels
+from paceline.membership.compact.answers import grouped, ungrouped
+from paceline.membership.compact.roster_book import RosterBook
 from paceline.membership.handshakes import Handshakes
-from paceline.membership.messages import Answer, Ask, Heartbeat, Hello, Question, Reply
+from paceline.membership.messages import (
+    Answer,
+    Ask,
+    Heartbeat,
+    Hello,
+    Message,
+    Question,
+    Reply,
+    UnknownRoster,
+)
+from paceline.membership.patience import patiently
 from paceline.specs.runs.roster import Member
 
 FAN_OUT = 32
 HEARTBEATS_PER_LEASE = 6
+_FIRST_HEARTBEAT_DIVISOR = 24
+"""The first heartbeat during a question comes after a lease divided by this. Most answers are
+faster; the leader waits at least three times as long."""
+_REOPEN_SECONDS = 0.02
+_MAX_STRANGERS = 256
+"""Enough for a burst of notices to a possible leader, and for its part of a tree."""
 
 UNREACHED = (ConnectionError, TimeoutError, OSError)
 
@@ -37,8 +57,10 @@ class Control:
     ) -> None:
         self._secret, self.name, self._lease = secret, name, lease_seconds
         self._reply, self._watched, self._generation = reply, watched, generation
+        self.book = RosterBook()
         self._server: asyncio.Server | None = None
-        self._handshakes = Handshakes(secret)
+        self._handshakes = Handshakes(secret, most=_MAX_STRANGERS)
+        self._kept = KeptChannels(lease_seconds)
         self._serving: set[asyncio.Task[None]] = set()
 
     async def listen(self, address: str) -> int:
@@ -51,36 +73,45 @@ class Control:
         """Close all connections."""
         if self._server is not None:
             self._server.close()
+        self._kept.close()
         for task in list(self._serving):
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
     async def connect(self, member: Member, purpose: str, timeout_seconds: float) -> Channel:
         """Open a channel to a member."""
-        async with asyncio.timeout(timeout_seconds):
-            reader, writer = await asyncio.open_connection(member.address, member.port)
-            try:
-                channel = await Channel.open(reader, writer, self._secret, initiator=True)
-                hello = {"name": self.name, "generation": self._generation(), "purpose": purpose}
-                channel.send(Hello.model_validate(hello))
-            except BaseException:
-                writer.close()
-                raise
+        return await patiently(self._connect(member, purpose), timeout_seconds)
+
+    async def _connect(self, member: Member, purpose: str) -> Channel:
+        reader, writer = await asyncio.open_connection(member.address, member.port)
+        try:
+            channel = await Channel.open(reader, writer, self._secret, initiator=True)
+            hello = {"name": self.name, "generation": self._generation(), "purpose": purpose}
+            channel.send(Hello.model_validate(hello))
+        except BaseException:
+            writer.close()
+            raise
         return channel
 
     async def gather(
         self,
         question: Question,
         members: Sequence[Member],
-        timeout_seconds: Callable[[Member], float] | None = None,
+        timeout_seconds: float | None = None,
+        *,
+        roster: str = "",
     ) -> dict[str, Reply]:
-        """Ask members a question; return the replies by name, without unreachable members."""
+        """Ask members a question; return the replies by name, without unreachable members.
+
+        `timeout_seconds`: how long a member may take for its first sign of life; default: a lease.
+        `roster`: the digest of a roster in the book that most of them know.
+        """
         if not members:
             return {}
         each = -(-len(members) // FAN_OUT)
         parts = [members[begin : begin + each] for begin in range(0, len(members), each)]
         found = await asyncio.gather(
-            *(self._ask_branch(question, part, timeout_seconds) for part in parts)
+            *(self._ask_branch(question, part, timeout_seconds, roster) for part in parts)
         )
         return {name: reply for replies in found for name, reply in replies.items()}
 
@@ -88,29 +119,57 @@ class Control:
         self,
         question: Question,
         members: Sequence[Member],
-        timeout_seconds: Callable[[Member], float] | None,
+        timeout_seconds: float | None,
+        roster: str,
     ) -> dict[str, Reply]:
         first, *rest = members
-        limit = self._lease if timeout_seconds is None else timeout_seconds(first)
+        limit = self._lease if timeout_seconds is None else timeout_seconds
+        ask = Ask(question=question, rest=self.book.select(rest, roster))
         try:
-            return await self._ask(first, Ask(question=question, rest=tuple(rest)), limit)
+            answer = await self._ask(first, ask, limit)
         except UNREACHED:
-            return await self.gather(question, rest, timeout_seconds)
+            return await self.gather(question, rest, timeout_seconds, roster=roster)
+        return ungrouped(answer, self.book, roster, {each.name for each in members})
 
-    async def _ask(self, member: Member, ask: Ask, timeout_seconds: float) -> dict[str, Reply]:
-        channel = await self.connect(member, "ask", timeout_seconds)
+    async def _ask(self, member: Member, ask: Ask, timeout_seconds: float) -> Answer:
+        channel, message = await patiently(self._first_message(member, ask), timeout_seconds)
+        keep = False
         try:
-            channel.send(ask)
-            while True:
-                async with asyncio.timeout(timeout_seconds):
-                    message = await channel.receive()
-                timeout_seconds = self._lease
-                if isinstance(message, Answer):
-                    return message.replies
-                if not isinstance(message, Heartbeat):
-                    raise Forged(f"received {message.kind} instead of an answer")
+            while isinstance(message, Heartbeat | UnknownRoster):
+                if isinstance(message, UnknownRoster):
+                    channel.send(self.book.in_full(ask))
+                message = await patiently(channel.receive(), self._lease)
+            if not isinstance(message, Answer):
+                raise Forged(f"received {message.kind} instead of an answer")
+            keep = True
+            return message
         finally:
-            channel.close()
+            if keep:
+                self._kept.add(member.name, channel)
+            else:
+                channel.close()
+
+    async def _first_message(self, member: Member, ask: Ask) -> tuple[Channel, Message]:
+        """Send a question; return the channel and the first message on it.
+
+        A listener that receives too many connections at once closes the oldest ones before it reads
+        their questions, and a member closes one that was idle for long. These are opened again; the
+        listener of a dead process refuses that.
+        """
+        longest_pause = _REOPEN_SECONDS
+        while True:
+            kept = self._kept.pop(member.name)
+            with suppress(ConnectionResetError, BrokenPipeError):
+                channel = kept or await self._connect(member, "ask")
+                try:
+                    channel.send(ask)
+                    return channel, await channel.receive()
+                except BaseException:
+                    channel.close()
+                    raise
+            if kept is None:
+                await asyncio.sleep(random.uniform(0, longest_pause))  # noqa: S311 -- no secret
+                longest_pause *= 2
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Not a coroutine function: asyncio.start_server would then create the task itself, and log
@@ -131,24 +190,41 @@ class Control:
         if hello.purpose == "watch":
             await self._watched(hello.name, hello.generation, channel)
             return
-        async with asyncio.timeout(self._lease):
-            ask = await channel.receive()
+        while True:
+            await self._answer_next(channel)
+
+    async def _answer_next(self, channel: Channel) -> None:
+        ask = await self._received_question(channel)
+        if not self.book.learn(ask):
+            channel.send(UnknownRoster())
+            ask = await self._received_question(channel)
+        rest = self.book.selected(ask.rest) if self.book.learn(ask) else None
+        if rest is None:
+            raise Forged("received a question about a roster that does not match its digest")
+        await self._answer(channel, ask, rest)
+
+    async def _received_question(self, channel: Channel) -> Ask:
+        ask = await patiently(channel.receive(), 2 * self._lease)  # longer than a channel is kept
         if not isinstance(ask, Ask):
             raise Forged(f"received {ask.kind} instead of a question")
-        await self._answer(channel, ask)
+        return ask
 
-    async def _answer(self, channel: Channel, ask: Ask) -> None:
-        beating = asyncio.create_task(self._send_heartbeats(channel))
+    async def _answer(self, channel: Channel, ask: Ask, rest: Sequence[Member]) -> None:
+        answering = asyncio.create_task(self._collect(ask, rest))
+        pause = self._lease / _FIRST_HEARTBEAT_DIVISOR
         try:
-            own, others = await asyncio.gather(
-                self._reply(ask.question), self.gather(ask.question, ask.rest)
-            )
-            channel.send(Answer(replies={self.name: own, **others}))
+            while not (await asyncio.wait({answering}, timeout=pause))[0]:
+                channel.send(Heartbeat())
+                pause = self._lease / HEARTBEATS_PER_LEASE
+            channel.send_after_heartbeat(answering.result())
             await channel.drain()
         finally:
-            beating.cancel()
+            answering.cancel()
 
-    async def _send_heartbeats(self, channel: Channel) -> None:
-        while True:
-            channel.send(Heartbeat())
-            await asyncio.sleep(self._lease / HEARTBEATS_PER_LEASE)
+    async def _collect(self, ask: Ask, rest: Sequence[Member]) -> Answer:
+        """Return this member's own reply together with those of its subtree."""
+        roster = ask.rest.roster
+        own, others = await asyncio.gather(
+            self._reply(ask.question), self.gather(ask.question, rest, roster=roster)
+        )
+        return grouped({**others, self.name: own}, self.book, roster)

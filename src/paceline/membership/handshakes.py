@@ -6,6 +6,7 @@ from paceline.comm.signing import Forged
 from paceline.comm.strangers import MAX_STRANGERS, PROOF_SECONDS, Strangers
 from paceline.membership.channel import Channel
 from paceline.membership.messages import Hello
+from paceline.membership.patience import patiently
 
 
 class Handshakes:
@@ -27,11 +28,7 @@ class Handshakes:
         """
         self._strangers.add(writer)
         try:
-            async with asyncio.timeout(self._seconds):
-                channel = await Channel.open(reader, writer, self._secret, initiator=False)
-                first = await channel.receive()
-            if not isinstance(first, Hello):
-                raise Forged(f"the first message was not hello but {first.kind}")
+            return await patiently(self._proved(reader, writer), self._seconds)
         except TimeoutError:
             _abort(writer)
             raise ConnectionResetError("the other end did not identify itself in time") from None
@@ -40,6 +37,14 @@ class Handshakes:
             raise
         finally:
             self._strangers.remove(writer)
+
+    async def _proved(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> tuple[Channel, Hello]:
+        channel = await Channel.open(reader, writer, self._secret, initiator=False)
+        first = await channel.receive()
+        if not isinstance(first, Hello):
+            raise Forged(f"the first message was not hello but {first.kind}")
         return channel, first
 
 

@@ -22,8 +22,9 @@ def parent_of(roster: Roster, rank: int) -> int | None:
     """Return the rank above a rank in the tree; None for rank 0."""
     if rank == 0:
         return None
-    firsts = [ranks[0] for ranks in roster.nodes.values()]
-    own_first = roster.nodes[roster.members[rank].node][0]
+    nodes = roster.nodes
+    firsts = [ranks[0] for ranks in nodes.values()]
+    own_first = nodes[roster.members[rank].node][0]
     if rank != own_first:
         return own_first
     return firsts[(firsts.index(rank) - 1) // FAN_OUT]

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from paceline.membership.messages import End
+from paceline.membership.compact.rank_ranges import ranks_in
+from paceline.membership.messages import Absences, Begin, End
 from paceline.specs.errors import TOO_FEW_EXIT_CODE, PacelineError
 from paceline.specs.runs.roster import Member, Roster
 
@@ -32,8 +34,41 @@ class Hooks:
     """Number of members in the plan."""
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A generation that has begun, with the facts about its members' trainings."""
+
+    roster: Roster
+    _begin: Begin
+
+    @property
+    def lost(self) -> Absences:
+        """Members of the previous generation that are not in this one."""
+        return self._begin.lost
+
+    @property
+    def why(self) -> str:
+        """Why the previous generation ended."""
+        return self._begin.why
+
+    @property
+    def store(self) -> tuple[str, int]:
+        """Address and port of the store for the rendezvous of the new process groups."""
+        return self._begin.address, self._begin.port
+
+    def fact(self, name: str) -> list[Any]:
+        """Return one fact about each member's training, by rank; None for one that has none."""
+        found: list[Any] = [None] * len(self.roster.members)
+        for each in self._begin.facts.get(name, ()):
+            for rank in ranks_in(each.who.ranks, len(found)):
+                found[rank] = each.value
+        return found
+
+
 class Ended(PacelineError):
     """The training has ended for this member, for a reason given by this or another member."""
+
+    class_topic = "run-failed"
 
     def __init__(self, end: End, me: str) -> None:
         fix = "read that worker's log in the run's logs/"

@@ -45,7 +45,11 @@ async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:
     itself, so that the others can continue; also if its CPU spins, as threads do that wait for an
     accelerator.
     """
-    idle, workless = Idle(compute_seconds), Idle(hooks.work_done)
+    if left():
+        return
+    hooks.interrupt()
+    await asyncio.sleep(_INTERRUPT_SECONDS)
+    idle, workless = Idle(compute_seconds), Idle(hooks.work_done)  # most have left by now
     while not left():
         hooks.interrupt()
         await asyncio.sleep(_INTERRUPT_SECONDS)

@@ -1,9 +1,10 @@
 """Join a running training, for the first time or after the others continued without this member."""
 
 import asyncio
+from collections.abc import Iterable
 
 from paceline.membership.member_state import JOIN_SECONDS, MemberState
-from paceline.membership.messages import Join
+from paceline.membership.messages import Join, Outdated, Reply
 from paceline.specs.errors import RunOver
 
 TOO_FEW_SECONDS = 30.0
@@ -30,14 +31,17 @@ async def ask_to_join(state: MemberState) -> None:
         await state.until_changed(JOIN_SECONDS)
 
 
-async def rejoin(state: MemberState) -> None:
+async def rejoin(state: MemberState, replies: Iterable[Reply]) -> None:
     """Ask for a place under a new name, because the others are in a generation without this member.
 
-    A member that has accepted a roster may be in that generation and about to learn that it began.
+    A member that has accepted a roster may be in that generation and about to learn that it began:
+    if the generation has that roster's number, it has a lease to learn it.
     """
-    ended = state.generation
-    if state.acceptor.state.accepted is not None:
-        await state.until_changed(state.faults.lease_seconds / 5)
+    ended, accepted = state.generation, state.acceptor.state.accepted
+    newest = max(each.generation for each in replies if isinstance(each, Outdated))
+    if accepted is not None:
+        lease = state.faults.lease_seconds
+        await state.until_changed(lease if accepted.generation == newest else lease / 5)
     if not state.generation == ended >= 0 or state.end is not None:
         return
     name, _, times = state.me.name.partition("+")

@@ -2,7 +2,11 @@
 
 import asyncio
 import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
 
+from paceline.membership.compact.answers import grouped_facts
 from paceline.membership.consensus import AcceptorState, next_roster
 from paceline.membership.joining import TOO_FEW_SECONDS, rejoin
 from paceline.membership.member_state import MemberState
@@ -10,6 +14,7 @@ from paceline.membership.messages import (
     Absence,
     Begin,
     Join,
+    LastVote,
     Leave,
     Left,
     Outdated,
@@ -62,13 +67,15 @@ class Leader:
         )
         known = tuple(self._known.values())
         asked = tuple(each for each in known if self._is_asked(each.name))
-        (replies, _) = await asyncio.gather(self._ask(leave, asked), state.left.wait())
+        asked_at = self._now()
+        (replies, _) = await asyncio.gather(self._ask_to_leave(leave, asked), state.left.wait())
         if any(isinstance(reply, Outdated) for reply in replies.values()):
-            await rejoin(state)
+            await rejoin(state, replies.values())
             return True
         left = {name: reply for name, reply in replies.items() if isinstance(reply, Left)}
         left[state.me.name] = state.report(leave)
-        self._note_answers(left, known)
+        whole_lease = self._now() - asked_at >= state.faults.lease_seconds
+        self._note_answers(left, known, whole_lease=whole_lease)
         room = state.hooks.planned - len(left)
         admitted = state.join_queue.current[: max(0, room)]
         roster = self._proposed(left, admitted)
@@ -84,7 +91,11 @@ class Leader:
     def _proposed(self, left: dict[str, Left], admitted: list[Join]) -> Roster | None:
         """Return the roster to propose; None if too few members are left to train."""
         state = self._state
-        dead = {name for reply in left.values() for name in reply.dead}
+        dead = {
+            each.name: AcceptorState(each.begun or state.roster, each.accepted, 0)
+            for reply in left.values()
+            for each in reply.dead
+        }
         acceptors = {
             name: AcceptorState(reply.begun or state.roster, reply.accepted, reply.version)
             for name, reply in left.items()
@@ -102,9 +113,14 @@ class Leader:
         state = self._state
         versions = dict.fromkeys(roster.names, 0)
         versions |= {name: each.version for name, each in left.items()}
-        if not state.acceptor.accept(roster, versions[state.me.name]):
+        if not state.accept(roster, versions[state.me.name]):
             return False
-        votes = await self._ask(Proposal(roster=roster, versions=versions), roster.members)
+        book = state.control.book
+        change = book.change(book.add(state.roster), roster)
+        version = Counter(versions.values()).most_common(1)[0][0]
+        others = {name: each for name, each in versions.items() if each != version}
+        proposal = Proposal(change=change, version=version, versions=others)
+        votes = await self._ask(proposal, roster.members, change.digest)
         if _all_yes(votes, roster.members, state.me):
             return True
         for join in admitted:
@@ -116,10 +132,12 @@ class Leader:
         state = self._state
         facts = {name: reply.facts for name, reply in left.items()}
         facts |= {join.member.name: join.facts for join in admitted}
+        book = state.control.book
+        digest = book.add(roster)
         begin = Begin(
-            roster=roster,
+            roster=digest,
             # A member of a roster that never began may have replied without a place in this roster.
-            facts={name: facts[name] for name in roster.names},
+            facts=grouped_facts({name: facts[name] for name in roster.names}, book, digest),
             lost={name: why for name, why in state.lost.items() if roster.rank(name) is None},
             why=state.why,
             address=state.me.address,
@@ -128,19 +146,43 @@ class Leader:
         waiting = state.join_queue.without(roster)
         if state.begin(begin):
             state.join_queue = waiting
-        await self._ask(begin, roster.members)
+        await self._ask(begin, roster.members, digest)
 
-    async def _ask(self, question: Question, members: tuple[Member, ...]) -> dict[str, Reply]:
+    async def _ask_to_leave(self, leave: Leave, members: tuple[Member, ...]) -> dict[str, Reply]:
+        """Ask members to leave; do not wait long for a node that is probably lost as a whole.
+
+        A member that was silent for a lease is probably lost, and with it its node, whose other
+        members only that one watches. If any of them answers, the node lives, and they get the
+        whole lease. This member's own node lives.
+        """
         state = self._state
-        lease = state.faults.lease_seconds
-        silent = {name for name, why in state.lost.items() if not why.process_ended}
-        suspect_nodes = {each.node for each in members if each.name in silent}
+        silent = {name for name, why in state.lost.items() if why.reason == "silent"}
+        suspect_nodes = {each.node for each in members if each.name in silent} - {state.me.node}
+        suspects = [each for each in members if each.node in suspect_nodes]
+        others = [each for each in members if each.node not in suspect_nodes]
+        short_seconds = state.faults.lease_seconds / _SUSPECT_DIVISOR
+        roster = state.control.book.add(state.roster)
+        replies, found = await asyncio.gather(
+            self._ask(leave, others, roster), self._ask(leave, suspects, roster, short_seconds)
+        )
+        living_nodes = {each.node for each in suspects if each.name in found}
+        late = [
+            each
+            for each in suspects
+            if each.node in living_nodes and each.name not in found and each.name not in silent
+        ]
+        return replies | found | await self._ask(leave, late, roster)
 
-        def timeout_seconds(member: Member) -> float:
-            return lease / _SUSPECT_DIVISOR if member.node in suspect_nodes else lease
-
+    async def _ask(
+        self,
+        question: Question,
+        members: Sequence[Member],
+        roster: str,
+        timeout_seconds: float | None = None,
+    ) -> dict[str, Reply]:
+        state = self._state
         others = [each for each in members if each.name != state.me.name]
-        return await state.control.gather(question, others, timeout_seconds)
+        return await state.control.gather(question, others, timeout_seconds, roster=roster)
 
     def _is_asked(self, name: str) -> bool:
         """Return whether to ask a member.
@@ -152,18 +194,25 @@ class Leader:
         recently = cleared is not None and self._now() - cleared < _CLEARED_SECONDS
         return not (recently and name in self._state.lost)
 
-    def _note_answers(self, left: dict[str, Left], known: tuple[Member, ...]) -> None:
+    def _note_answers(
+        self, left: dict[str, Left], known: tuple[Member, ...], *, whole_lease: bool
+    ) -> None:
+        """Note the members that answered, and those that did not, after a whole lease or less."""
         state = self._state
         for name in left:
             if state.lost.pop(name, None) is not None:
                 state.cleared[name] = self._now()
-        for reply in left.values():
-            for roster in (reply.begun, reply.accepted):
-                self._known |= {each.name: each for each in (roster.members if roster else ())}
+        states: list[Left | LastVote] = [*left.values()]
+        states += [vote for reply in left.values() for vote in reply.dead]
+        rosters = (roster for each in states for roster in (each.begun, each.accepted))
+        for roster in {id(each): each for each in rosters if each is not None}.values():
+            self._known |= {each.name: each for each in roster.members}
         # Exclude members that these replies were the first to name: they have not been asked yet.
         self._unreachable = [each.name for each in known if each.name not in left]
+        # A process that is gone refuses connections at once: that says nothing about its node.
+        reason: Literal["silent", "unreachable"] = "silent" if whole_lease else "unreachable"
         for name in self._unreachable:
-            state.lost.setdefault(name, Absence(reason="silent"))
+            state.lost.setdefault(name, Absence(reason=reason))
 
     def _wait_for_more(self, left: int) -> None:
         """Publish this leader, whose predecessor may be lost, and give up after a time limit."""

@@ -7,12 +7,13 @@ from typing import Any
 
 from paceline.membership.consensus import Acceptor
 from paceline.membership.control import Control
+from paceline.membership.deaths.last_votes import LastVotes
+from paceline.membership.deaths.process_death import is_dead
 from paceline.membership.heartbeats import Heartbeats
-from paceline.membership.hooks import Ended, Hooks
+from paceline.membership.hooks import Begun, Ended, Hooks
 from paceline.membership.interruption import interrupt_until
 from paceline.membership.join_queue import JoinQueue
-from paceline.membership.messages import Absence, Absences, Begin, End, Leave, Left
-from paceline.membership.process_death import is_dead
+from paceline.membership.messages import Absence, Absences, Begin, End, LastVote, Leave, Left
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Member, Roster
 
@@ -30,11 +31,13 @@ class MemberState:
         self,
         me: Member,
         control: Control,
+        votes: LastVotes,
         faults: Faults,
         hooks: Hooks,
         regroup: Callable[[float], Coroutine[Any, Any, None]],
     ) -> None:
         self.me, self.control, self.faults, self.hooks = me, control, faults, hooks
+        self._votes = votes
         self._regroup = regroup
         self.acceptor = Acceptor.of_newcomer(me)
         self.lost: Absences = {}
@@ -51,10 +54,12 @@ class MemberState:
         self.why = ""
         self.end: End | None = None
         """Why the whole training has ended."""
-        self.next: asyncio.Future[Begin] = asyncio.get_running_loop().create_future()
+        self.next: asyncio.Future[Begun] = asyncio.get_running_loop().create_future()
         self._changed = asyncio.Event()
         self.noticed = asyncio.Event()
         """Set when another member reports the end of the generation."""
+        self.found_loss = False
+        """Whether this member's heartbeats ended the generation: few others can know why."""
         self.heartbeats: Heartbeats | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -82,9 +87,11 @@ class MemberState:
         """Start a generation with this member in it."""
         if self.roster != roster:
             self.acceptor = Acceptor(roster)
+            self._votes.record(self.me, self.acceptor.state)
+        self.control.book.add(roster)
         self.lost, self.join_queue = {}, JoinQueue(self._join_expiry)
         self.left.clear()
-        self.facts, self.ended, self.why = None, False, ""
+        self.facts, self.ended, self.why, self.found_loss = None, False, "", False
         rank = roster.rank(self.me.name)
         assert rank is not None
         self.heartbeats = Heartbeats(
@@ -100,17 +107,26 @@ class MemberState:
         self._changed.set()
         self._changed = asyncio.Event()
 
+    def accept(self, roster: Roster, version: int) -> bool:
+        """Accept a roster, and record this vote for the case that this process dies."""
+        return self.acceptor.accept(roster, version) and self._votes.record(
+            self.me, self.acceptor.state
+        )
+
     def begin(self, begin: Begin) -> bool:
         """Begin an accepted generation; return False if this member has accepted another since."""
         neighbors = self._neighbors()
-        if not self.acceptor.begin(begin.roster):
+        roster = self.control.book.roster(begin.roster)
+        if roster is None or not self.acceptor.begin(roster):
             return False
+        self._votes.record(self.me, self.acceptor.state)
         for each in neighbors:
             if each.name in begin.lost:  # a hung process would occupy its device forever
                 is_dead(each, kill=True)
-        self.start(begin.roster)
+        self.start(roster)
+        self._votes.forget_before(roster.generation)
         if not self.next.done():
-            self.next.set_result(begin)
+            self.next.set_result(Begun(roster, begin))
         return True
 
     def leave(self, facts: dict[str, Any], why: str | None) -> None:
@@ -157,9 +173,20 @@ class MemberState:
             version=now.version,
             facts=self.facts or {},
             dead=[
-                each.name for each in suspects if is_dead(each, kill=each.name in leave.unreachable)
+                vote
+                for each in suspects
+                if is_dead(each, kill=each.name in leave.unreachable)
+                and (vote := self._last_vote(each.name, leave)) is not None
             ],
         )
+
+    def _last_vote(self, name: str, leave: Leave) -> LastVote | None:
+        """Return a dead member's last vote, if it is known."""
+        last = self._votes.read(name)
+        if last is None:
+            return None
+        begun = None if last.begun.generation == leave.begun else last.begun
+        return LastVote(name=name, begun=begun, accepted=last.accepted)
 
     def interrupt(self) -> None:
         """Interrupt the training until it has left the generation."""
@@ -187,6 +214,7 @@ class MemberState:
         for task in self._tasks:
             task.cancel()
         await self.control.close()
+        self._votes.close(self.me, self.acceptor.state)
 
     def stop_heartbeats(self, *, finished: bool) -> None:
         """Stop the heartbeats; `finished` tells whether the training is over."""
@@ -196,6 +224,7 @@ class MemberState:
 
     def _lose(self, name: str, why: Absence) -> None:
         self.lost[name] = why
+        self.found_loss = True
         self.end_generation(f"worker {self.roster.rank(name)} is lost: {why}", detected=True)
 
     def _neighbors(self) -> list[Member]:

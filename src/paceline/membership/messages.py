@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, TypeAdapter
 
+from paceline.membership.compact.rank_ranges import RankRanges
 from paceline.specs.base import Spec
 from paceline.specs.runs.roster import Member, Roster
 
@@ -39,7 +40,7 @@ class Hello(Spec):
     name: str = Field(max_length=100)
     generation: int
     """The last generation that the caller knows to have begun."""
-    purpose: Literal["watch", "ask"]
+    purpose: Literal["watch", "ask", "start"]
 
 
 class Heartbeat(Spec):
@@ -68,6 +69,15 @@ class Leave(Spec):
     why: str
 
 
+class LastVote(Spec):
+    """The last state of a member that is dead."""
+
+    name: str
+    begun: Roster | None
+    """The last roster that it is known to have begun; None if it equals the leader's."""
+    accepted: Roster | None
+
+
 class Left(Spec):
     """A member's state after it has left the collectives of its generation."""
 
@@ -78,7 +88,7 @@ class Left(Spec):
     version: NonNegativeInt
     facts: dict[str, Any]
     """Facts about the member's training: its step, the peer copies that it holds."""
-    dead: list[str]
+    dead: list[LastVote]
     """Members on the same node whose processes this member has verified to be dead."""
 
 
@@ -89,21 +99,58 @@ class Outdated(Spec):
     generation: int
 
 
+class Who(Spec):
+    """Members, by their ranks in a roster that both ends know, or by name."""
+
+    ranks: RankRanges = ()
+    names: tuple[str, ...] = ()
+
+
+class RosterChange(Spec):
+    """A roster as the difference to one that most of its members know."""
+
+    base: str
+    """Digest of the known roster; empty for none, where all members are added."""
+    removed: RankRanges
+    """Ranks in the known roster that are not in this one. The others keep their order."""
+    added: tuple[Member, ...]
+    """Members after them."""
+    generation: int
+    training: NonNegativeInt
+    digest: str
+    """Digest of the resulting roster."""
+
+
 class Proposal(Spec):
-    """The leader's roster for the next generation, with the acceptor versions it rests on."""
+    """The leader's roster for the next generation, with the acceptor versions it is based on."""
 
     kind: Literal["proposal"] = "proposal"
-    roster: Roster
-    versions: dict[str, int]
+    change: RosterChange
+    version: NonNegativeInt
+    """The version of most members."""
+    versions: dict[str, NonNegativeInt]
+    """The versions of the others."""
+
+
+class EqualFacts(Spec):
+    """One fact about the trainings of all members for which it is the same."""
+
+    value: Any
+    who: Who
+
+
+Facts = dict[str, tuple[EqualFacts, ...]]
+"""Facts about members' trainings, by the fact's name."""
 
 
 class Begin(Spec):
     """The start of a generation whose roster all its members have accepted."""
 
     kind: Literal["begin"] = "begin"
-    roster: Roster
-    facts: dict[str, dict[str, Any]]
-    """Facts about the members' trainings, by name."""
+    roster: str
+    """Digest of the roster."""
+    facts: Facts
+    """Facts about the members' trainings, by their ranks in the roster."""
     lost: Absences
     """Members of the previous generation that are not in this one."""
     why: str
@@ -163,20 +210,73 @@ Question = Annotated[
 Reply = Annotated[Left | Outdated | Vote, Field(discriminator="kind")]
 
 
+class Selection(Spec):
+    """Members, by their ranks in a roster that both ends know, or in full."""
+
+    roster: str = ""
+    """Digest of the roster."""
+    ranks: RankRanges = ()
+    members: tuple[Member, ...] = ()
+
+
 class Ask(Spec):
     """A question, and the further members to which the receiver forwards it."""
 
     kind: Literal["ask"] = "ask"
     question: Question
-    rest: tuple[Member, ...] = ()
+    rest: Selection = Selection()
+
+
+class UnknownRoster(Spec):
+    """The receiver does not know a roster that a question refers to: send it in full."""
+
+    kind: Literal["unknown roster"] = "unknown roster"
+
+
+class EqualReplies(Spec):
+    """The reply of all members that gave the same one."""
+
+    reply: Reply
+    """Without facts."""
+    who: Who
 
 
 class Answer(Spec):
-    """The replies of all members that were asked and reached."""
+    """The replies of all members that were asked and reached, with ranks in the question's roster.
+
+    Every member adds itself, so nobody can be counted that did not reply.
+    """
 
     kind: Literal["answer"] = "answer"
-    replies: dict[str, Reply]
+    replies: tuple[EqualReplies, ...]
+    facts: Facts
+    """Facts about the trainings of members that have left their generation."""
 
 
-Message = Annotated[Hello | Heartbeat | Goodbye | Ask | Answer, Field(discriminator="kind")]
+class Welcome(Spec):
+    """A contact's reply to a worker that arrives at the start of a run."""
+
+    kind: Literal["welcome"] = "welcome"
+    address: str = Field(max_length=45)
+    """Address of the interface to use, for workers of the contact's node."""
+
+
+class Arrivals(Spec):
+    """What workers say when they arrive, by rank."""
+
+    kind: Literal["arrivals"] = "arrivals"
+    said: dict[NonNegativeInt, str]
+
+
+class Conclusion(Spec):
+    """What worker 0 concludes from all arrivals."""
+
+    kind: Literal["conclusion"] = "conclusion"
+    said: str
+
+
+Message = Annotated[
+    Hello | Heartbeat | Goodbye | Ask | UnknownRoster | Answer | Welcome | Arrivals | Conclusion,
+    Field(discriminator="kind"),
+]
 MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)

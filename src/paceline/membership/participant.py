@@ -7,11 +7,13 @@ leader is lost, the next rank leads. Consensus is safe with any number of simult
 """
 
 import asyncio
+import random
 from contextlib import suppress
 from typing import Any
 
 from paceline.membership.channel import Channel
 from paceline.membership.control import Control
+from paceline.membership.deaths.last_votes import LastVotes
 from paceline.membership.hooks import Hooks
 from paceline.membership.joining import ask_to_join, rejoin
 from paceline.membership.leader import Leader
@@ -37,6 +39,10 @@ from paceline.specs.runs.roster import Member
 _LEADERS_ASKED, _NOTICES = 8, 256
 """Number of possible leaders that a member notifies at once, since a network partition takes away
 many at a time; and notices that all members together send to one member in half a lease."""
+_NOTIFIERS = 64
+"""Number of members that notify possible leaders at once. Of more members, chance selects so many,
+and twice as many after each pause: a collective fails on all of them at the same time, and a leader
+with 1,000 connections is slow."""
 
 
 class Participant:
@@ -51,7 +57,7 @@ class Participant:
             watched=self._watched,
             generation=lambda: self.state.generation,
         )
-        self.state = MemberState(me, control, faults, hooks, self._regroup)
+        self.state = MemberState(me, control, LastVotes(secret), faults, hooks, self._regroup)
 
     async def listen(self, address: str) -> None:
         """Start listening; the port becomes part of this member's identity."""
@@ -68,7 +74,8 @@ class Participant:
         """Tell all members that the training must end."""
         state = self.state
         end = End(begun=state.generation, name=state.me.name, message=message)
-        await state.control.gather(end, state.others)
+        roster = state.control.book.add(state.roster)
+        await state.control.gather(end, state.others, roster=roster)
 
     async def may_retire(self) -> bool:
         """Ask the leader whether a waiting process can replace this member."""
@@ -100,8 +107,9 @@ class Participant:
             case Notice():
                 await self._reply_to_notice(question)
             case Proposal():
-                version = question.versions.get(state.me.name, 0)
-                return Vote(yes=state.acceptor.accept(question.roster, version))
+                roster = state.control.book.roster(question.change.digest)
+                version = question.versions.get(state.me.name, question.version)
+                return Vote(yes=roster is not None and state.accept(roster, version))
             case Begin():
                 return Vote(yes=state.begin(question))
             case Join():
@@ -132,8 +140,8 @@ class Participant:
         """Lead, or notify the possible leaders, until another generation has begun."""
         state = self.state
         ended = state.generation
-        with suppress(TimeoutError):
-            await asyncio.wait_for(state.noticed.wait(), delay)
+        await self._pause(delay)
+        pauses = 0
         while state.generation == ended and state.end is None:
             before = state.roster.members[: state.roster.names.index(state.me.name)]
             at_once = max(1, min(_LEADERS_ASKED, _NOTICES // len(state.roster.members)))
@@ -141,14 +149,30 @@ class Participant:
             if not leaders:
                 await Leader(state).lead()
                 continue
+            if not self._notifies(pauses):
+                await self._pause(state.faults.lease_seconds / 5)
+                pauses += 1
+                continue
             notice = Notice(begun=state.generation, lost=state.lost, why=state.why)
-            replies = await state.control.gather(notice, leaders, self._leader_timeout)
+            replies = await state.control.gather(notice, leaders, self._leader_timeout())
             if state.generation == ended:
                 silent = [each.name for each in leaders if each.name not in replies]
-                state.lost |= dict.fromkeys(silent, Absence(reason="silent"))
+                # Not "silent": that is for those who had a whole lease.
+                state.lost |= dict.fromkeys(silent, Absence(reason="unreachable"))
                 if any(isinstance(reply, Outdated) for reply in replies.values()):
-                    await rejoin(state)
+                    await rejoin(state, replies.values())
 
-    def _leader_timeout(self, _: Member | None = None) -> float:
+    def _notifies(self, pauses: int) -> bool:
+        state = self.state
+        chance = 2**pauses * _NOTIFIERS / len(state.roster.members)
+        return state.found_loss or random.random() < chance  # noqa: S311 -- no secret
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait until a notice arrives, for at most `seconds`."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.state.noticed.wait(), seconds)
+        self.state.noticed.clear()
+
+    def _leader_timeout(self) -> float:
         state = self.state
         return state.faults.lease_seconds / 2 * max(1.0, len(state.roster.members) / _NOTICES)

@@ -11,12 +11,11 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from paceline.cluster.process import start_ticks
-from paceline.membership.hooks import Ended, Hooks
-from paceline.membership.messages import Begin
+from paceline.membership.hooks import Begun, Ended, Hooks
 from paceline.membership.participant import Participant
 from paceline.specs import Faults, Member, Roster
 
-__all__ = ["Begin", "Ended", "Hooks", "Membership"]
+__all__ = ["Begun", "Ended", "Hooks", "Membership"]
 
 _Result = TypeVar("_Result")
 _CLOSE_SECONDS = 2.0
@@ -70,14 +69,14 @@ class Membership:
 
         self._call(start())
 
-    def leave(self, facts: dict[str, Any], why: str | None) -> Begin:
+    def leave(self, facts: dict[str, Any], why: str | None) -> Begun:
         """Wait for the next generation, outside all collectives.
 
         `why` is the reason to end the generation; None for a spare, which takes no part in it.
         Raises `Ended` when the training has ended.
         """
 
-        async def left() -> Begin:
+        async def left() -> Begun:
             state = self._state
             if state.end is not None:
                 state.left.set()
@@ -89,13 +88,13 @@ class Membership:
 
         return self._call(left())
 
-    def join(self, facts: dict[str, Any]) -> Begin:
+    def join(self, facts: dict[str, Any]) -> Begun:
         """Wait for a place in a run that is already training.
 
         Raises `RunOver` when the run has ended.
         """
 
-        async def joined() -> Begin:
+        async def joined() -> Begun:
             self._participant.join(facts)
             return await self._state.next
 

@@ -169,8 +169,8 @@ def fit(training: Training) -> Progress:
         progress_bar("training", total=trainer.steps, unit="steps", show=alone) as advance,
     ):
         for batch in trainer:
-            trainer.step(batch)
-            advance(trainer.progress.steps, f"  loss {trainer.progress.loss:.4g}")
+            taken = trainer.step(batch)
+            advance(taken.step, f"  loss {trainer.progress.loss:.4g}")
     done = trainer.progress
     if alone:
         rate = done.samples / max(done.seconds, 1e-9)

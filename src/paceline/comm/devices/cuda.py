@@ -48,6 +48,10 @@ class Cuda(Accelerator):
             found["driver"] = nvml.ask("nvmlSystemGetDriverVersion")
         return {name: str(version) for name, version in found.items() if version}
 
+    def has_fp8(self, device: torch.device) -> bool:
+        """Return whether it is of the generation of H100, L40 or MI300, or later."""
+        return torch.cuda.get_device_capability(device) >= ((9, 4) if torch.version.hip else (8, 9))
+
     def counted_waits(self) -> AbstractContextManager[Counter[str]]:
         """Count the runtime's blocking calls, by torch's profiler."""
         return _profiled_waits()

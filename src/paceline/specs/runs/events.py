@@ -254,6 +254,8 @@ class Failed(Event):
     message: str
     lost_peer: bool = False
     """Whether it failed only because another worker was lost: not the cause."""
+    topic: str | None = None
+    """Topic of `paceline help` that explains the error; None for an exception of the user's."""
 
 
 class Finished(Event):

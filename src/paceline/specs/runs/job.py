@@ -30,6 +30,8 @@ class Job(Spec):
     """The copy of `train` that the workers run, relative to the run folder; None: `train`."""
     probe: bool = False
     """Whether the workers probe the cluster and time the model instead of training."""
+    kernel_seconds: float | None = Field(default=None, ge=0)
+    """Time for a probe to measure kernels; None: the probe's default."""
     function: str = "training"
     """The function in that file that returns a `paceline.Training`."""
     arguments: tuple[str, ...] = ()

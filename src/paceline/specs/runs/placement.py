@@ -59,6 +59,15 @@ class Placement:
         return self.workers // self.local_workers
 
     @property
+    def ranks_by_node(self) -> list[list[int]]:
+        """Ranks of the workers on each node."""
+        if self.roster is not None:
+            return list(self.roster.nodes.values())
+        every = list(range(self.workers))
+        firsts = range(0, self.workers, self.local_workers)
+        return [every[first : first + self.local_workers] for first in firsts]
+
+    @property
     def node_ranks(self) -> list[int]:
         """Ranks of the workers on this node."""
         if self.roster is not None:

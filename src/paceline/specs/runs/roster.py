@@ -1,5 +1,8 @@
 """Membership of a run: numbered generations of workers."""
 
+from functools import cached_property
+from typing import Self
+
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from paceline.specs.base import Spec
@@ -47,12 +50,13 @@ class Roster(Spec):
     """Number of training members, the first in the list; the others do not fit the layout and
     wait as spares."""
 
-    @property
+    # Cached: each regroup asks for them several times, and a roster has up to 100,000 members.
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of all members, by rank."""
         return tuple(each.name for each in self.members)
 
-    @property
+    @cached_property
     def nodes(self) -> dict[str, list[int]]:
         """Ranks on each node; nodes are in the order of their first rank."""
         found: dict[str, list[int]] = {}
@@ -60,6 +64,14 @@ class Roster(Spec):
             found.setdefault(member.node, []).append(rank)
         return found
 
+    def __copy__(self) -> Self:
+        """Return a copy that may get other members: without what is cached."""
+        copied = super().__copy__()
+        for cached in ("names", "nodes"):
+            copied.__dict__.pop(cached, None)
+        return copied
+
     def rank(self, name: str) -> int | None:
         """Return a member's rank; None if it is not in the roster."""
-        return next((rank for rank, each in enumerate(self.members) if each.name == name), None)
+        names = self.names
+        return names.index(name) if name in names else None

@@ -16,17 +16,11 @@ from paceline.comm.device_kind import device_kind
 from paceline.comm.group_errors import CommunicationError
 from paceline.comm.groups import Groups
 from paceline.comm.health import GroupHealth
-from paceline.comm.rendezvous import (
-    Rendezvous,
-    awaited_leader,
-    found_leader,
-    hosted_store,
-    reached_store,
-    secret_of,
-)
-from paceline.comm.signed_store import ForgedValue
+from paceline.comm.rendezvous import Rendezvous, hosted_store, reached_store
+from paceline.comm.signing import ForgedValue
 from paceline.comm.torch_internals import reset_group_count
-from paceline.membership.service import Begin, Hooks, Membership
+from paceline.membership.rendezvous.address_files import awaited_leader, found_leader, secret_of
+from paceline.membership.service import Begun, Hooks, Membership
 from paceline.specs import Faults, Member, Placement, Roster, Run
 from paceline.train.elastic.announcer import Announcer
 from paceline.train.elastic.peer_copies import PeerCopies, copy_every
@@ -115,7 +109,7 @@ class ElasticAgent:
         self.roster = roster
         self._membership.begin(roster)
 
-    def next(self, facts: dict[str, Any], why: str | None) -> Begin:
+    def next(self, facts: dict[str, Any], why: str | None) -> Begun:
         """Wait for the next generation. `why`: the reason to regroup, None for a spare."""
         if self.roster is None:
             begin = self._membership.join(facts)
@@ -124,7 +118,7 @@ class ElasticAgent:
         self.roster = begin.roster
         return begin
 
-    def regroup(self, groups: Groups, facts: dict[str, Any], why: str | None) -> Begin:
+    def regroup(self, groups: Groups, facts: dict[str, Any], why: str | None) -> Begun:
         """Leave the process groups and join those of the next generation.
 
         Return the generation, with the facts of its members, once this worker trains in it and its
@@ -148,11 +142,11 @@ class ElasticAgent:
                 continue
             return begin
 
-    def join_rendezvous(self, begin: Begin) -> Rendezvous:
+    def join_rendezvous(self, begin: Begun) -> Rendezvous:
         """Open the store for the rendezvous of a generation."""
         opened = self._opened
-        if opened is None or (begin.address, begin.port) != (opened.host, opened.port):
-            opened = reached_store(begin.address, begin.port, lambda: self.ended)
+        if opened is None or begin.store != (opened.host, opened.port):
+            opened = reached_store(*begin.store, lambda: self.ended)
         self._opened = None
         return Rendezvous(opened, self._secret, self._interface)
 
@@ -176,7 +170,7 @@ class ElasticAgent:
 
     def _open_store(self) -> int:
         with self.connections.opening():
-            self._opened = hosted_store(self._interface, None)
+            self._opened = hosted_store(self._interface)
         return self._opened.port
 
     def _foreign_ports(self) -> set[int]:
@@ -196,15 +190,12 @@ def _kill_process() -> None:
 def elastic_agent(
     run: Run,
     placement: Placement,
-    rendezvous: Rendezvous | None,
+    interface: Interface | None,
     fitting: Callable[[int], int],
     device: torch.device,
 ) -> ElasticAgent:
-    """Return the agent of a worker after its rendezvous, or of one that joins later."""
-    if rendezvous is not None:
-        interface, secret = rendezvous.interface, rendezvous.secret
-        return ElasticAgent(run, placement.node, interface, secret, fitting, device)
+    """Return the agent of a worker; `interface` None for one that joins a run that has begun."""
     secret = secret_of(run)
-    leader = awaited_leader(run, secret)
-    interface = interfaces.towards(leader.address)
+    if interface is None:
+        interface = interfaces.towards(awaited_leader(run, secret).address)
     return ElasticAgent(run, placement.node, interface, secret, fitting, device)

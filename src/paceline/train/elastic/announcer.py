@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 
-from paceline.comm.rendezvous import announce_leader
+from paceline.membership.rendezvous.address_files import announce_leader
 from paceline.specs import Member, Roster, Run
 
 _RETRY_SECONDS = 0.5

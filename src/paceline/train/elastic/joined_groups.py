@@ -1,14 +1,23 @@
 """Join and leave a worker's process groups, and start the agent that replaces them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 
+from paceline.cluster.open_files import check_connections
+from paceline.comm.device_kind import device_kind
 from paceline.comm.group_errors import PeerLost
 from paceline.comm.groups import Groups
-from paceline.comm.rendezvous import RENDEZVOUS_TIMEOUT_SECONDS, RendezvousTimeout, join_rendezvous
+from paceline.comm.rendezvous import (
+    STORE_TIMEOUT_SECONDS,
+    Rendezvous,
+    hosted_store,
+    reached_store,
+)
+from paceline.membership.rendezvous.address_files import RendezvousTimeout
+from paceline.membership.rendezvous.node_rendezvous import NodeRendezvous
 from paceline.membership.service import Ended
 from paceline.specs import DeviceFailed, Member, Placement, Roster, Run, RunOver
 from paceline.specs.base import Spec
@@ -41,21 +50,14 @@ def joined_elastic(
     if run is None or (placement.workers == 1 and not placement.joins):
         yield Groups(placement, device, None), None
         return
-    rendezvous = None if placement.joins else join_rendezvous(run, placement, port)
-    agent = elastic_agent(run, placement, rendezvous, fitting, device) if fitting else None
     try:
-        groups = Groups(placement, device, rendezvous, agent.health if agent else None)
-        if agent is None:
-            groups.authenticate()
-        elif not placement.joins:
-            agent.begin(_first_roster(groups, agent.member))
-        del rendezvous  # the groups close its store when they join the next generation
+        groups, agent = _joined(run, placement, device, port, fitting)
     except PeerLost as error:
-        if not isinstance(error.__cause__, dist.DistStoreError):
+        if not isinstance(error.__cause__, dist.DistStoreError | dist.DistNetworkError):
             raise
         raise RendezvousTimeout(
-            f"some workers did not arrive within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s: {error}",
-            fix=f"find the worker without a log in {run.logs}, and check its node",
+            f"some workers did not join within {STORE_TIMEOUT_SECONDS:.0f} s: {error}",
+            fix=f"see the workers' logs in {run.logs}, and check their nodes",
         ) from error
     try:
         yield groups, agent
@@ -72,24 +74,69 @@ def joined_elastic(
 class _Arrival(Spec):
     """What a worker tells worker 0 when it arrives."""
 
-    member: Member
+    member: Member | None
+    """Its entry in the membership, if it has one."""
+    node: str
     software: dict[str, str] | None = None
     """Versions on its node, from one worker of each node."""
 
 
-def _first_roster(groups: Groups, own: Member) -> Roster:
-    """Return the roster of the workers that the launcher started, the same on all of them."""
-    placement = groups.placement
-    arrival = _Arrival(member=own, software=software() if placement.leads_node else None)
-    arrivals = groups.collect("member", arrival.model_dump_json())
-    if placement.rank == 0:
-        arrived = [_Arrival.model_validate_json(each) for each in arrivals]
-        refuse_different((each.member.node, each.software) for each in arrived if each.software)
-        found = Roster(
-            generation=placement.generation,
-            members=tuple(each.member for each in arrived),
-            training=placement.workers,
+class _Start(Spec):
+    """What worker 0 tells all workers when they have arrived."""
+
+    store: tuple[str, int]
+    """Address and port of the store for their process groups."""
+    roster: Roster | None
+
+
+def _joined(
+    run: Run,
+    placement: Placement,
+    device: torch.device,
+    port: int | None,
+    fitting: Callable[[int], int] | None,
+) -> tuple[Groups, ElasticAgent | None]:
+    """Return the groups and the agent of a worker, or the agent of one that joins later."""
+    if placement.joins:
+        agent = elastic_agent(run, placement, None, fitting, device) if fitting else None
+        return Groups(placement, device, None, agent.health if agent else None), agent
+    by_gloo = "gloo" in device_kind().backend(device)
+    check_connections(placement.workers, by_gloo=by_gloo)
+    with NodeRendezvous(run, placement, port) as meeting:
+        interface = meeting.find_interface()
+        agent = elastic_agent(run, placement, interface, fitting, device) if fitting else None
+        # A single node's workers need no port to meet: the one that is asked for is the store's.
+        store_port = port if placement.nodes == 1 else None
+        store = hosted_store(interface, store_port) if placement.rank == 0 else None
+
+        def conclude(arrivals: Sequence[str]) -> str:
+            assert store is not None
+            roster = _first_roster(placement, arrivals)
+            return _Start(store=(store.host, store.port), roster=roster).model_dump_json()
+
+        own = _Arrival(
+            member=agent.member if agent else None,
+            node=placement.node,
+            software=software() if placement.leads_node else None,
         )
-        groups.publish("roster", found.model_dump_json())
-        return found
-    return Roster.model_validate_json(groups.read_published("roster"))
+        start = _Start.model_validate_json(meeting.exchange(own.model_dump_json(), conclude))
+    if store is None:
+        store = reached_store(*start.store, lambda: False, STORE_TIMEOUT_SECONDS)
+    rendezvous = Rendezvous(store, meeting.secret, interface)
+    groups = Groups(placement, device, rendezvous, agent.health if agent else None)
+    if agent is None:
+        groups.authenticate()
+    else:
+        assert start.roster is not None
+        agent.begin(start.roster)
+    return groups, agent
+
+
+def _first_roster(placement: Placement, arrivals: Sequence[str]) -> Roster | None:
+    """Return the roster of the workers that the launcher started; None if they have no agents."""
+    arrived = [_Arrival.model_validate_json(each) for each in arrivals]
+    refuse_different((each.node, each.software) for each in arrived if each.software)
+    members = tuple(each.member for each in arrived if each.member)
+    if not members:
+        return None
+    return Roster(generation=placement.generation, members=members, training=placement.workers)

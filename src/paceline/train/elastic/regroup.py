@@ -14,7 +14,7 @@ from paceline.comm.group_errors import CommunicationError, drop_frames
 from paceline.comm.groups import Groups
 from paceline.comm.host_copies import wait_for_queued
 from paceline.comm.torch_internals import clear_sharding_cache
-from paceline.membership.service import Begin
+from paceline.membership.service import Begun
 from paceline.parallel.fitted_layout import everybody_has_all, fitted
 from paceline.specs import Layout, Lost, Regrouped, Roster, Source
 from paceline.train.elastic.agent import ElasticAgent
@@ -193,11 +193,11 @@ class Regroup:
             self._groups.health.forget_updates()
             self._whole = settled.updates
 
-    def _restore(self, layout: Layout, begin: Begin, before: Roster | None) -> _Restored:
-        training = begin.roster.names[: begin.roster.training]
-        updates = [int(begin.facts[name]["updates"]) for name in training]
+    def _restore(self, layout: Layout, begin: Begun, before: Roster | None) -> _Restored:
+        training = slice(begin.roster.training)
+        updates = [int(each) for each in begin.fact("updates")[training]]
         newest = max(updates)
-        reached = max(int(begin.facts[name]["reached"]) for name in training)
+        reached = max(map(int, begin.fact("reached")[training]))
         source: Source
         checkpointing = self._checkpointing
         assert checkpointing is not None
@@ -216,7 +216,7 @@ class Regroup:
             newest, updates_done = done * len(stepper.updates), 0
         self._whole = newest if stepper.keeps_state else -1
         stepper.begin_at(done, updates_done)
-        reports = [begin.facts[name]["reported"] for name in training]
+        reports = begin.fact("reported")[training]
         self._telemetry.logged.learn(reports)
         if source == "members":
             best = max(reports, key=lambda each: each["steps"])
@@ -247,14 +247,14 @@ class Regroup:
         return self._stepper
 
     def _write_events(
-        self, before: Roster | None, begin: Begin, restored: _Restored, seconds: float
+        self, before: Roster | None, begin: Begun, restored: _Restored, seconds: float
     ) -> None:
         if before is not None:
             self._tell_others(before, begin, restored, seconds)
         self._telemetry.restarted(seconds, restored.stepper.batches.steps)
 
     def _tell_others(
-        self, before: Roster, begin: Begin, restored: _Restored, seconds: float
+        self, before: Roster, begin: Begun, restored: _Restored, seconds: float
     ) -> None:
         roster = begin.roster
         for name, why in begin.lost.items():

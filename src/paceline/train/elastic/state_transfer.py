@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch
 import torch.distributed as dist
 
-from paceline.checkpoints.manifest import Contents, StoredTensor
+from paceline.checkpoints.manifest import Contents, TensorForm
 from paceline.checkpoints.tensor_files import dtype_name
 from paceline.comm.dtensor import local_tensor
 from paceline.comm.groups import Groups
@@ -42,7 +42,7 @@ def _give(state: TrainingState, device: torch.device, to: int, step: int) -> Non
         step=step,
         values=state.values(),
         tensors={
-            name: StoredTensor(shape=tuple(each.shape), dtype=dtype_name(each), pieces=[])
+            name: TensorForm(shape=tuple(each.shape), dtype=dtype_name(each))
             for name, each in tensors.items()
         },
         scalars=state.scalars()(),

@@ -8,7 +8,8 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from paceline.cluster.process import allow_most_files, die_with_launcher, name_process
+from paceline.cluster.open_files import allow_most_files
+from paceline.cluster.process import die_with_launcher, name_process
 from paceline.cluster.visible_devices import show_own_instance
 from paceline.comm.group_errors import CommunicationError
 from paceline.comm.torch_loading import load_torch
@@ -162,6 +163,7 @@ def _report_failure(run: Run, here: Placement, generation: int, error: Exception
             rank=here.rank,
             message=message,
             lost_peer=_lost_peer(error),
+            topic=error.topic if isinstance(error, PacelineError) else None,
         )
     )
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from paceline.membership.rendezvous.address_files import found_leader, secret_of
 from paceline.observe.event_writer import EventWriter
 from paceline.schedulers.batch_heartbeat import script_lives
 from paceline.schedulers.scheduler import Scheduler
@@ -95,8 +96,6 @@ def end_job(run: Run, here: Placement, code: int, generation: int) -> None:
 
 def _leads(run: Run, here: Placement) -> bool:
     """Return whether this worker led the last generation: only one worker should end the job."""
-    from paceline.comm.rendezvous import found_leader, secret_of  # noqa: PLC0415 -- torch
-
     leader = found_leader(run, secret_of(run))
     return leader is not None and (leader.node, leader.pid) == (here.node, os.getpid())
 

@@ -7,6 +7,7 @@ from paceline.membership.hooks import Hooks
 from paceline.specs.runs.roster import Member
 
 PER_NODE = 8
+RACK_NODES = 32
 NO_PROCESS = (1 << 22) + 1
 """A number that Linux gives to no process: who is lost here must not have a process ended."""
 FACTS: dict[str, Any] = {

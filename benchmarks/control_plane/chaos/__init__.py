@@ -1,0 +1,1 @@
+"""Random faults in a rig of light workers, and the check of its history."""

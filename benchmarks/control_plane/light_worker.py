@@ -1,0 +1,194 @@
+"""A light worker: a real process with the real membership, which takes steps without torch.
+
+Its training is a STAND-IN: a history of steps, each of which needs all members (`step_barrier.py`),
+and which survivors take from the one that has most of it.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.control_plane.board import Board, Field
+from benchmarks.control_plane.chaos.history import next_digest
+from benchmarks.control_plane.counting import count_traffic
+from benchmarks.control_plane.crew import FACTS
+from benchmarks.control_plane.step_barrier import Client, Server, StepBroken
+from paceline.membership.hooks import Begun, Ended, Hooks
+from paceline.membership.service import Membership
+from paceline.specs import Faults
+from paceline.specs.errors import RunOver
+from paceline.specs.runs.roster import Member, Roster
+
+POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Crew:
+    """What all workers of a rig know."""
+
+    secret: bytes
+    faults: Faults
+    planned: int
+    step_seconds: float
+    folder: Path
+    """A STAND-IN for the run folder: the leader's address, the first roster, the workers' logs."""
+
+    @property
+    def first_roster(self) -> Path:
+        """The first generation's roster."""
+        return self.folder / "roster.json"
+
+    @property
+    def leader(self) -> Path:
+        """The leader that was announced last."""
+        return self.folder / "leader.json"
+
+
+class LightWorker:
+    """One worker, in a process of its own."""
+
+    def __init__(self, crew: Crew, board: Board, row: int, node: str, address: str) -> None:
+        self._crew, self._board, self._row = crew, board, row
+        self._address = address
+        self._log = (crew.folder / f"steps-{row}.jsonl").open("a", buffering=1)
+        self._step, self._trained = 0, -1
+        """Steps of this worker's state, and the generation that took the last of them."""
+        self._digest = ""
+        self._server = Server(address)
+        self._client = Client(lambda: self._membership.ended)
+        count_traffic(board, lambda: row)
+        hooks = Hooks(
+            interrupt=self._client.interrupt,
+            kill_process=lambda: os.kill(os.getpid(), signal.SIGKILL),
+            work_done=lambda: 0.0,
+            open_store=self._open_store,
+            announce=self._announce,
+            find_leader=self._find_leader,
+            fitting=lambda members: members,
+            run_ended=lambda: False,
+            planned=crew.planned,
+        )
+        self._membership = Membership(
+            crew.secret, address, node, crew.faults, hooks, memory_port=self._server.port
+        )
+
+    def run(self, *, joins: bool) -> None:
+        """Take steps until the training ends for this worker."""
+        me = self._membership.member
+        self._write(Field.START_TICKS, me.start_ticks)
+        self._write(Field.STORE_PORT, self._server.port)
+        self._write(Field.PORT, me.port)
+        try:
+            begun = self._membership.join(FACTS) if joins else self._first()
+            while True:
+                begun = self._membership.leave(FACTS | {"step": self._step}, self._train(begun))
+        except (Ended, RunOver) as error:
+            self._note({"ended": str(error)})
+        self._write(Field.ENDED, 1)
+        self._membership.close()
+
+    def _first(self) -> Begun | Roster:
+        while not self._crew.first_roster.exists():
+            time.sleep(POLL_SECONDS)
+        roster = Roster.model_validate_json(self._crew.first_roster.read_bytes())
+        self._membership.begin(roster)
+        return roster
+
+    def _train(self, begun: Begun | Roster) -> str:
+        """Take steps until the generation ends; return why."""
+        roster = begun if isinstance(begun, Roster) else begun.roster
+        first = roster.members[0]
+        store = (first.address, first.memory_port) if isinstance(begun, Roster) else begun.store
+        generation, members = roster.generation, len(roster.members)
+        name = self._membership.member.name
+        self._write(Field.RENAMED, int(name.partition("+")[2] or 0))
+        self._write(Field.MEMBERS, members)
+        self._write(Field.BEGUN_AT, time.monotonic_ns())
+        self._write(Field.GENERATION, generation + 1)
+        self._note({"begun": generation, "members": members, "name": name})
+        if store == (self._address, self._server.port):
+            self._server.serve(
+                members,
+                self._crew.step_seconds,
+                lambda: self._membership.wanted,
+                lambda step: self._note({"decided": step, "generation": generation}),
+                lambda: self._write(Field.DIVERGED, 1),
+            )
+        try:
+            self._client.connect(*store)
+            return self._steps(generation)
+        except StepBroken as error:
+            return f"a step was interrupted: {error}"
+        finally:
+            self._client.close()
+            self._server.close()
+
+    def _steps(self, generation: int) -> str:
+        answer = self._client.exchange(self._state())
+        newest = answer["state"]
+        if newest["digest"] != self._digest:
+            self._note({"restored": newest["step"], "had": self._step})
+            self._step, self._trained = newest["step"], newest["trained"]
+            self._digest = newest["digest"]
+        while True:
+            answer = self._client.exchange(self._state())
+            self._step, self._trained = self._step + 1, generation
+            self._digest = next_digest(self._digest, generation, self._step)
+            self._note({"step": self._step, "generation": generation, "digest": self._digest})
+            self._write(Field.STEPPED_AT, time.monotonic_ns())
+            self._write(Field.STEP, self._step)
+            if answer["wanted"]:
+                return "a worker joins"
+
+    def _state(self) -> dict[str, Any]:
+        return {"step": self._step, "trained": self._trained, "digest": self._digest}
+
+    def _open_store(self) -> int:
+        self._server.close()
+        self._server = Server(self._address)
+        return self._server.port
+
+    def _announce(self, roster: Roster, leader: Member) -> None:
+        written = self._crew.leader.with_suffix(f".{os.getpid()}")
+        written.write_text(f"{roster.generation:09d}{leader.model_dump_json()}")
+        before = self._announced()
+        if before is None or before[0] <= roster.generation:
+            written.replace(self._crew.leader)
+
+    def _find_leader(self) -> Member | None:
+        found = self._announced()
+        return None if found is None else found[1]
+
+    def _announced(self) -> tuple[int, Member] | None:
+        try:
+            text = self._crew.leader.read_text()
+        except FileNotFoundError:
+            return None
+        return int(text[:9]), Member.model_validate_json(text[9:])
+
+    def _note(self, what: dict[str, Any]) -> None:
+        self._log.write(json.dumps({"at": time.monotonic_ns(), **what}) + "\n")
+
+    def _write(self, field: Field, value: int) -> None:
+        self._board.set(self._row, field, value)
+
+
+def run_worker(crew: Crew, board: Board, row: int, node: str, address: str, *, joins: bool) -> None:
+    """Be a worker in a process that was just forked; does not return."""
+    try:
+        with (crew.folder / f"log-{row}").open("w", buffering=1) as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        while not joins and not board.get(row, Field.ASKED):
+            time.sleep(POLL_SECONDS)
+        LightWorker(crew, board, row, node, address).run(joins=joins)
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        raise
+    finally:
+        os._exit(0)

@@ -1,0 +1,1 @@
+"""Compact forms of rosters, replies and facts in messages."""

@@ -1,0 +1,139 @@
+"""The rosters that a member knows, so that messages name members by rank instead of in full.
+
+With 1,000 members, a roster has 200 kB. Most members of a generation know the previous roster, so
+they are sent the difference, and a digest that tells whether they derived the same roster. A member
+that does not know the roster says so, and is sent everything in full.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from paceline.membership.compact.rank_ranges import ranges_of, ranks_in
+from paceline.membership.messages import Ask, Proposal, RosterChange, Selection, Who
+from paceline.specs.runs.roster import Member, Roster
+
+_KEPT = 16
+
+
+def digest_of(roster: Roster) -> str:
+    """Return a digest of a roster: a name belongs to one process, with one address, forever."""
+    words = f"{roster.generation} {roster.training}\n" + "\n".join(roster.names)
+    return sha256(words.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    roster: Roster
+    ranks: dict[str, int]
+
+
+class RosterBook:
+    """The last few rosters that a member has learned, by digest."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+
+    def add(self, roster: Roster) -> str:
+        """Add a roster and return its digest."""
+        digest = digest_of(roster)
+        entry = self._entries.pop(digest, None)
+        if entry is None:
+            entry = _Entry(roster, {name: rank for rank, name in enumerate(roster.names)})
+        self._entries[digest] = entry
+        while len(self._entries) > _KEPT:
+            del self._entries[next(iter(self._entries))]
+        return digest
+
+    def roster(self, digest: str) -> Roster | None:
+        """Return the roster with this digest, if it is known."""
+        entry = self._entries.get(digest)
+        return None if entry is None else entry.roster
+
+    def select(self, members: Sequence[Member], digest: str) -> Selection:
+        """Return a short description of members for a receiver that may know this roster."""
+        ranks = self._ranks(digest)
+        return Selection(
+            roster=digest if ranks else "",
+            ranks=ranges_of(ranks[each.name] for each in members if each.name in ranks),
+            members=tuple(each for each in members if each.name not in ranks),
+        )
+
+    def selected(self, selection: Selection) -> list[Member] | None:
+        """Return the selected members; None if the roster is not known."""
+        if not selection.ranks:
+            return list(selection.members)
+        roster = self.roster(selection.roster)
+        if roster is None:
+            return None
+        ranks = ranks_in(selection.ranks, len(roster.members))
+        return [*(roster.members[rank] for rank in ranks), *selection.members]
+
+    def who(self, names: Iterable[str], digest: str) -> Who:
+        """Return a short description of names for a receiver that knows this roster."""
+        ranks = self._ranks(digest)
+        names = list(names)
+        return Who(
+            ranks=ranges_of(ranks[name] for name in names if name in ranks),
+            names=tuple(name for name in names if name not in ranks),
+        )
+
+    def names(self, who: Who, digest: str) -> list[str]:
+        """Return the described names."""
+        roster = self.roster(digest)
+        members = () if roster is None else roster.members
+        return [*(members[rank].name for rank in ranks_in(who.ranks, len(members))), *who.names]
+
+    def change(self, base: str, roster: Roster) -> RosterChange:
+        """Return a roster as its difference to a known one."""
+        ranks, names = self._ranks(base), set(roster.names)
+        kept = [name for name in ranks if name in names]
+        if kept != list(roster.names[: len(kept)]):  # the order differs
+            base, ranks, kept = "", {}, []
+        return RosterChange(
+            base=base,
+            removed=ranges_of(rank for name, rank in ranks.items() if name not in names),
+            added=roster.members[len(kept) :],
+            generation=roster.generation,
+            training=roster.training,
+            digest=self.add(roster),
+        )
+
+    def learn(self, ask: Ask) -> bool:
+        """Learn the roster in a question; return whether all rosters that it needs are known."""
+        question = ask.question
+        if isinstance(question, Proposal) and not self._apply(question.change):
+            return False
+        return self.selected(ask.rest) is not None
+
+    def in_full(self, ask: Ask) -> Ask:
+        """Return a question for a receiver that does not know the roster it refers to."""
+        rest = self.selected(ask.rest)
+        assert rest is not None
+        question = ask.question
+        if isinstance(question, Proposal):
+            roster = self.roster(question.change.digest)
+            assert roster is not None
+            full = self.change("", roster)
+            question = question.model_copy(update={"change": full})
+        return Ask(question=question, rest=Selection(roster=ask.rest.roster, members=tuple(rest)))
+
+    def _apply(self, change: RosterChange) -> bool:
+        if change.digest in self._entries:
+            return True
+        before = self.roster(change.base)
+        if before is None and change.base:
+            return False
+        members = before.members if before else ()
+        removed = set(ranks_in(change.removed, len(members)))
+        kept = tuple(each for rank, each in enumerate(members) if rank not in removed)
+        if not kept and not change.added:
+            return False
+        roster = Roster(
+            generation=change.generation, members=kept + change.added, training=change.training
+        )
+        return self.add(roster) == change.digest
+
+    def _ranks(self, digest: str) -> dict[str, int]:
+        entry = self._entries.get(digest)
+        return {} if entry is None else entry.ranks

@@ -1,0 +1,105 @@
+"""Rosters as differences and replies in groups: the same members, votes and facts arrive."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.control_plane.crew import member
+from paceline.membership.channel import parse
+from paceline.membership.compact.answers import grouped, ungrouped
+from paceline.membership.compact.roster_book import RosterBook
+from paceline.membership.messages import Ask, Left, Message, Proposal, Reply, Vote
+from paceline.specs.runs.roster import Roster
+
+RANKS = st.sets(st.integers(0, 19))
+REPLIES = st.one_of(
+    st.booleans().map(lambda yes: Vote(yes=yes)),
+    st.builds(
+        lambda version, facts: Left(
+            begun=None, accepted=None, version=version, facts=facts, dead=[]
+        ),
+        st.integers(0, 1),
+        st.dictionaries(st.sampled_from("abc"), st.one_of(st.integers(0, 1), st.none())),
+    ),
+)
+
+
+def roster_of(ranks: list[int], generation: int = 0) -> Roster:
+    return Roster(generation=generation, members=tuple(map(member, ranks)), training=len(ranks))
+
+
+def sent(message: Any) -> Message:
+    return parse(message.model_dump_json().encode())
+
+
+@given(st.dictionaries(st.integers(0, 19), REPLIES), RANKS)
+def test_exactly_those_who_replied_are_counted(given: dict[int, Reply], asked: set[int]) -> None:
+    """An aggregated answer must not count a member that did not vote, or was not asked."""
+    ours, theirs = RosterBook(), RosterBook()
+    digest = ours.add(roster_of(list(range(12))))  # the others are newcomers
+    theirs.add(roster_of(list(range(12))))
+    names = {member(rank).name for rank in asked}
+    replies = {member(rank).name: reply for rank, reply in given.items()}
+    answer = sent(grouped(replies, theirs, digest))
+    assert answer.kind == "answer"
+    found = ungrouped(answer, ours, digest, names)
+    assert found == {name: reply for name, reply in replies.items() if name in names}
+
+
+@given(st.data(), st.integers(1, 8), st.integers(1, 8))
+def test_answers_of_subtrees_add_up(data: st.DataObject, first: int, second: int) -> None:
+    """The leader has each member's own vote, however many hops it passed."""
+    book = RosterBook()
+    digest = book.add(roster_of(list(range(first + second))))
+    votes = {
+        member(rank).name: Vote(yes=data.draw(st.booleans())) for rank in range(first + second)
+    }
+    names = list(votes)
+    below = grouped({name: votes[name] for name in names[:first]}, book, digest)
+    merged = ungrouped(below, book, digest, names[:first])
+    merged |= {name: votes[name] for name in names[first:]}
+    assert ungrouped(grouped(merged, book, digest), book, digest, names) == votes
+
+
+@given(RANKS, RANKS)
+def test_a_roster_arrives_as_a_difference(left: set[int], joined: set[int]) -> None:
+    ours, theirs = RosterBook(), RosterBook()
+    base = roster_of(list(range(20)))
+    kept = [rank for rank in range(20) if rank not in left]
+    after = roster_of([*kept, *(100 + rank for rank in sorted(joined))] or [100], generation=1)
+    change = ours.change(ours.add(base), after)
+    rest = ours.select(after.members, change.digest)
+    ask = sent(Ask(question=Proposal(change=change, version=0, versions={}), rest=rest))
+    assert isinstance(ask, Ask)
+    assert not theirs.learn(ask), "it does not know the roster that the difference is based on"
+    assert theirs.learn(ours.in_full(ask))
+    theirs = RosterBook()
+    theirs.add(base)
+    assert theirs.learn(ask)
+    assert theirs.roster(change.digest) == after
+    assert theirs.selected(ask.rest) == list(after.members)
+
+
+def test_another_roster_of_the_same_generation_is_not_taken_for_the_base() -> None:
+    ours, theirs = RosterBook(), RosterBook()
+    change = ours.change(ours.add(roster_of([0, 1, 2])), roster_of([0, 1], generation=1))
+    theirs.add(roster_of([0, 1, 3]))
+    ask = Ask(question=Proposal(change=change, version=0, versions={}))
+    assert not theirs.learn(ask)
+
+
+@pytest.mark.parametrize("count", [10, 1_000])
+def test_a_question_and_its_answer_do_not_grow_with_the_members(count: int) -> None:
+    """At 1,000 members, a proposal had 220 kB and an answer 300 kB."""
+    book = RosterBook()
+    base = roster_of(list(range(count)))
+    after = roster_of([rank for rank in range(count) if rank != 5], generation=1)
+    change = book.change(book.add(base), after)
+    rest = book.select(after.members, change.digest)
+    ask = Ask(question=Proposal(change=change, version=0, versions={}), rest=rest)
+    left = Left(begun=None, accepted=None, version=0, facts={"updates": 7}, dead=[])
+    answer = grouped(dict.fromkeys(after.names, left), book, change.digest)
+    assert len(ask.model_dump_json()) < 500
+    assert len(answer.model_dump_json()) < 500
