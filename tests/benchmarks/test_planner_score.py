@@ -52,6 +52,21 @@ def test_a_case_file(cases: Path) -> None:
     assert (memory["oom_rows"], memory["oom_missed"]) == (1, 0)
 
 
+def test_rows_of_contexts_and_experts(tmp_path: Path) -> None:
+    """They were left out; now only those are that divide an unknown number of experts."""
+    path = tmp_path / "cases.csv"
+    rows = [
+        "h100,16,,,4096,32,32,32000,32768,16,1,2,1,2,1,none,bf16,9.0,,,,4,1,,",
+        "h100,16,,,4096,32,32,32000,4096,256,1,1,1,16,1,none,bf16,9.0,,,,1,8,8,2",
+        "h100,16,,,4096,32,32,32000,4096,256,1,1,1,16,1,none,bf16,9.0,,,,1,8,,",
+    ]
+    path.write_text("\n".join([f"{HEADER},cp,ep,experts,active", *rows]))
+    done = score("--cases", str(path), "--json")
+    assert done.returncode == 0, done.stderr
+    assert "left out: 1 rows" in done.stderr
+    assert json.loads(done.stdout)["time"][0]["rows"] == 2
+
+
 def test_a_file_without_the_columns(tmp_path: Path) -> None:
     path = tmp_path / "cases.csv"
     path.write_text("device,gpus\na100,8\n")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
+from paceline.cluster.catalog import device as device_named
 from paceline.cluster.catalog import link, names, usual_cluster
 from paceline.launch.target import Target
 from paceline.plan.answer import plan_of
@@ -17,7 +18,8 @@ from paceline.plan.inputs import PlanRequest
 from paceline.plan.planner import Planned, make_plan
 from paceline.plan.search.nearest import NothingFeasible
 from paceline.profile.named_models import known
-from paceline.specs import Amount, Answer, Cluster, PacelineError, Plan, Prices
+from paceline.specs import Amount, Answer, Cluster, CriticalBatch, PacelineError, Plan, Prices
+from paceline.specs.measurements.cluster import MixedNodes, Tier
 
 PRIMES = [2, 3, 7, 13, 97, 1021, 65_537, 99_991]
 ODD_NUMBERS = st.sampled_from([1, 2, 3, 5, 7, 11, 24, 31, 64, 97])
@@ -60,6 +62,8 @@ def rarely(*values: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from([*(8 * len(values) * [None]), *values])
 
 
+LEAF = Tier(name="leaf", nodes=7, oversubscription=1.5)
+SPINE = Tier(name="spine", nodes=56, oversubscription=8.0)
 modes = rarely(
     *("allreduce", "allreduce:compress=powersgd", "canonical", "canonical:parts=8", "local"),
     *("local:every=3,overlap=1", "diloco", "diloco:every=20,fragments=4", "sparseloco"),
@@ -72,12 +76,15 @@ def requests(draw: st.DrawFn) -> PlanRequest:
     """Requests of models by their dimensions, most with a batch that the nodes can divide."""
     counts = tuple(sorted(draw(st.sets(nodes, min_size=1, max_size=2))))
     divisible = st.sampled_from([1, 8, 56, 512]).map(lambda each: each * counts[-1])
+    batch = draw(st.one_of(divisible, divisible, awkward_batches))
     return PlanRequest(
         model=draw(st.one_of(dimensions(), st.sampled_from(sorted(known())))),
         device=draw(st.sampled_from(names("devices"))),
         nodes=counts,
-        batch=(draw(st.one_of(divisible, divisible, awkward_batches)),),
+        batch=draw(rarely((batch, 2 * batch))) or (batch,),
+        critical_batch=draw(rarely(CriticalBatch.exactly(1.0), CriticalBatch.exactly(5e4))),
         steps=draw(st.one_of(st.integers(1, 10**9), st.none())),
+        tokens=draw(rarely(1, 10**9, 15 * 10**12)),
         goal=draw(st.sampled_from(["fastest", "cheapest", "greenest", "knee"])),
         deadline_seconds=draw(rarely(0.0, 60.0, 86_400.0, 1e9)),
         budget=draw(rarely(0.0, 1000.0, 1e15)),
@@ -102,6 +109,8 @@ def clusters(draw: st.DrawFn) -> Cluster:
             "between": link(draw(st.sampled_from(names("links")))),
             "prices": draw(st.sampled_from([Prices(per_node_hour=2.5, per_kwh=0.2), None])),
             "failures_per_device_hour": draw(st.sampled_from([None, 0.0, 1e-3])),
+            "tiers": draw(rarely((LEAF,), (LEAF, SPINE))) or (),
+            "mixed": draw(rarely((MixedNodes(nodes=3, device=device_named("a100-80gb")),))) or (),
         }
     )
 

@@ -1,11 +1,15 @@
 """The batch as a variable of the search, to the same loss."""
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.plan.answer import answer
 from paceline.plan.batch_search import BatchSearch
 from paceline.plan.calibration.calibrate import from_priors
+from paceline.plan.inputs import PlanRequest
 from paceline.plan.limits import Limits
+from paceline.plan.planner import make_plan
 from paceline.plan.search.best_layout import Best, Profiles
 from paceline.plan.search.node_counts import Goal, bests_on
 from paceline.plan.training_length import TrainingLength
@@ -104,3 +108,63 @@ def test_the_answer_has_a_row_per_batch() -> None:
     (row,) = [each for each in said.batches.options if each.batch == said.batch]
     assert row.nodes == said.nodes
     assert next(each for each in said.curve if each.nodes == said.nodes).batch == said.batch
+
+
+MODEL = PlanRequest(
+    model="gpt: layers=8 width=1024 heads=16 seq=512 vocab=32000",
+    device="a100-80gb",
+    nodes=(1, 4),
+    batch=(256, 1024),
+    critical_batch=CriticalBatch.exactly(1_000),
+    tokens=10**9,
+    goal="fastest",
+)
+
+
+def test_a_model_by_its_dimensions_is_searched_to_the_same_loss() -> None:
+    """Before, a critical batch was refused for --model."""
+    said = make_plan(MODEL).answer
+    assert said.batches is not None
+    first, second = said.batches.options
+    assert (said.batches.own, first.batch, second.batch) == (256, 256, 1024)
+    assert first.cost.steps == -(-(10**9) // (256 * 512))
+    assert second.samples_times == pytest.approx((1024 + 1000) / (256 + 1000))
+    rules = said.batches.rules
+    times = said.batch / said.batches.own
+    assert rules.adam.rate_times == pytest.approx(times**0.5)
+    assert rules.sgd.rate_times == pytest.approx(times / (said.batch + 1000) * (256 + 1000))
+
+
+def test_the_best_batch_of_a_model_is_looked_for_around_the_critical_one() -> None:
+    said = make_plan(replace(MODEL, batch="best")).answer
+    assert said.batches is not None
+    assert [each.batch for each in said.batches.options] == [128, 256, 512, 1024, 2048]
+    assert said.batches.options[0].samples_times == 1
+
+
+def test_the_price_of_twice_the_batch() -> None:
+    said = make_plan(replace(MODEL, batch=(512,), nodes=(2,))).answer
+    larger, cost = said.larger_batch, said.training
+    assert cost is not None
+    assert larger is not None
+    assert larger.batch == 1024
+    assert larger.samples_times == pytest.approx((1024 + 1000) / (512 + 1000))
+    assert larger.cost.steps / cost.steps == pytest.approx(larger.samples_times / 2, rel=1e-3)
+    assert larger.cost.seconds.value == pytest.approx(
+        larger.cost.steps * larger.step_seconds / larger.cost.goodput
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem", "fix"),
+    [
+        (replace(MODEL, tokens=None), "not the length of the training", "--tokens N"),
+        (replace(MODEL, critical_batch=None), "not known of --model", "--critical-batch N"),
+        (replace(MODEL, batch="best", tokens=None, steps=9), "differ in the steps", "--tokens N"),
+        (replace(MODEL, batch=None), "does not give the batch size", "--batch N"),
+    ],
+)
+def test_what_a_search_lacks_is_said(request_: PlanRequest, problem: str, fix: str) -> None:
+    with pytest.raises(PacelineError, match=problem) as told:
+        make_plan(request_)
+    assert fix in told.value.fix

@@ -7,8 +7,8 @@ import pytest
 
 from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.kernels.matrix_products import MatrixProducts
 from paceline.plan.cost.layout_table import Layouts
-from paceline.plan.cost.matrix_products import MatrixProducts
 from paceline.plan.cost.step_time import StepModel
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import Layout

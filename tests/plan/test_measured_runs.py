@@ -10,6 +10,7 @@ from paceline.cluster.catalog import read_cluster
 from paceline.plan.calibration.calibrate import fit, from_priors
 from paceline.plan.calibration.measured_runs import MARK, Ran, fitted_numbers, rows, write_numbers
 from paceline.plan.calibration.priors import priors_for
+from paceline.plan.search.ranking import search
 from paceline.profile.families import decoder
 from paceline.specs import CollectiveCost, FittedNumber, Layout, MatmulRate
 from plan.shapes import SMALL, cluster
@@ -97,3 +98,22 @@ def test_a_probe_replaces_guesses() -> None:
 def test_numbers_of_other_versions_are_left_alone() -> None:
     old = WHERE.model_copy(update={"numbers": {"gone": FittedNumber(value=1.0, spread=0.1)}})
     assert priors_for(old) == priors_for(WHERE)
+
+
+def test_a_layout_that_ran_takes_as_long_as_it_took() -> None:
+    """Also where the fit takes it for an outlier: it must not be ranked first for that."""
+    runs = _ran(slower=1.3)
+    slow = replace(runs[0], step_seconds=2 * runs[0].step_seconds)
+    found = fit(rows([slow, *runs[1:]], WHERE))
+    profile = slow.profile
+    places = search(profile, WHERE, 512, found, slow.layout.precision)
+    (steps,) = rows([slow], WHERE)
+    assert found.model(steps).times(steps.layouts, steps.batch).total[0] < 0.8 * slow.step_seconds
+    (place,) = np.flatnonzero(np.isclose(places.seconds, slow.step_seconds, rtol=1e-9))
+    assert (np.diff(places.seconds) >= 0).all()
+    (estimate,) = places.chosen(found, np.array([place]), slow.layout.precision)
+    assert estimate.layout.replicas == 16
+    assert estimate.step_seconds.value == pytest.approx(slow.step_seconds)
+    assert sum(estimate.seconds.values()) == pytest.approx(slow.step_seconds)
+    elsewhere = found.measured(replace(steps, batch=2 * steps.batch))
+    assert np.isnan(elsewhere).all()

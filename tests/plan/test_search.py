@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from paceline.plan.calibration.calibrate import from_priors
+from paceline.plan.cost.engine_kind import ENGINES
 from paceline.plan.search.ranking import every, search
 from paceline.profile.families import Decoder, decoder
 from paceline.specs import PacelineError
@@ -54,3 +55,18 @@ def test_stages_have_blocks() -> None:
     layouts = every(decoder(SMALL.model_copy(update={"layers": 4})), cluster(nodes=2), 64)
     assert (layouts.pipeline * layouts.chunks <= 4).all()
     assert (layouts.pipeline == 4).any()
+
+
+@pytest.mark.parametrize("name", ENGINES.names)
+def test_a_layout_fits_if_the_upper_end_of_its_memory_does(name: str) -> None:
+    kind = ENGINES.get(name)
+    where = cluster()
+    found = search(LLAMA_7B, where, 512, from_priors(), kind=kind)
+    room = where.device.memory_bytes
+    for estimate in found.best(from_priors(), 50, "bf16"):
+        peak = estimate.peak_bytes
+        assert estimate.fits
+        assert peak.low < peak.value < peak.high <= room
+    engine = kind.engine(LLAMA_7B, where, "bf16")
+    assert (found.too_large_held * engine.memory_high > room).all()
+    assert (found.too_large_held < room).any(), "some are refused for the margin alone"

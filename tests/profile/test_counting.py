@@ -4,9 +4,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import TensorDataset
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from paceline.parallel.dry_run.model_profile import profile_of
+from paceline.profile.matmuls import _FINDERS, is_uncounted
 from paceline.specs import Layout, Profile
 from paceline.user.training import Training
 
@@ -108,6 +109,12 @@ def test_flops_of_a_transformer_are_those_of_torch_but_for_the_half_that_is_mask
     assert profile.flops / 3 == of_torch - masked
 
 
+def test_tokens_of_a_sample_are_integers_that_have_targets() -> None:
+    """Before, no profile of a training had a sequence, so its length could not be in tokens."""
+    assert _counted(_gpt()).sequence == SEQ
+    assert _counted(_pixels()).sequence is None
+
+
 def test_flops_of_convolutions_are_those_of_torch() -> None:
     profile = _counted(_pixels())
     assert profile.flops / 3 == _flops_by_torch(_Pixels(), torch.zeros(1, 3, 16, 16))
@@ -167,3 +174,22 @@ def test_the_state_of_the_optimizer_is_seen() -> None:
     assert _counted(_gpt()).state_bytes == 8
     assert _counted(_pixels()).state_bytes == 4
     assert _counted(_gpt().replace(average=0.99)).state_bytes == 12
+
+
+def test_what_torch_counts_is_counted_here_or_named() -> None:
+    """Only the backward of counted operators is neither: it has twice the products of forward."""
+    neither = []
+    for packet in flop_registry:
+        for overload in getattr(packet, "overloads", list)():
+            operator = getattr(packet, overload)
+            counted = packet in _FINDERS or "scaled_dot_product" in str(packet)
+            if not counted and not is_uncounted(operator):
+                neither.append(str(packet))
+    assert set(neither) == {"aten.convolution_backward"}
+
+
+def test_operators_that_only_move_bytes_are_not_named() -> None:
+    aten = torch.ops.aten
+    for packet in (aten.add, aten.mul, aten.sum, aten.sqrt, aten.native_layer_norm, aten.embedding):
+        for overload in packet.overloads():  # type: ignore[no-untyped-call]
+            assert not is_uncounted(getattr(packet, overload))

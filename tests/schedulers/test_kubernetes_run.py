@@ -15,11 +15,9 @@ import pytest
 
 from data import s3_server
 from paceline import testbed
-from paceline.remote.places import run_to_read
-from paceline.report import RunReader
-from paceline.report.reading.run_state import RunState
 from paceline.specs import STOPPED_EXIT_CODE
 from paceline.testbed.testbed_spec import HEAD, HEAD_ADDRESS
+from remote.runs_on_disk import RunsOnDisk
 from schedulers import kubernetes_stand_in
 from schedulers.kubernetes_stand_in import StandIn
 from schedulers.testbed_pods import TestbedNode, listener_on_head
@@ -33,10 +31,9 @@ RUN = "gpt-20260101-120000"
 
 
 @dataclass
-class Cluster:
+class Cluster(RunsOnDisk):
     """A testbed of five nodes, an S3 server on its head, and a stand-in of Kubernetes."""
 
-    folder: Path
     environment: dict[str, str]
     kubernetes: StandIn
 
@@ -54,20 +51,6 @@ class Cluster:
         print(f"$ {command}\n{done.stdout}")
         assert done.returncode == 0, done.stdout
         return done.stdout
-
-    def state(self, url: str) -> RunState:
-        """The run's state, read from the disk of the S3 server."""
-        with run_to_read(url.replace("s3://", f"file://{self.folder}/s3/")) as run:
-            return RunReader(run).refresh()
-
-    def until(self, url: str, *, regroups: int, step: int) -> RunState:
-        deadline = time.monotonic() + 240
-        while time.monotonic() < deadline:
-            state = self.state(url)
-            if len(state.regroups) >= regroups and state.step and state.step[-1] >= step:
-                return state
-            time.sleep(0.5)
-        raise AssertionError(f"{state.status} at {state.step[-1:]} after {state.regroups}")
 
 
 @pytest.fixture
@@ -114,14 +97,15 @@ def test_the_page_says_what_happens(cluster: Cluster) -> None:
         (cluster.folder / name).chmod(0o600)
     for command, printed in transcript(text):
         if command.startswith("kubectl drain"):
-            cluster.until(run, regroups=0, step=30)
+            cluster.until(run, regroups=0, step=30, seconds=240)
             left = kubernetes.evict(2)
-            state = cluster.until(run, regroups=2, step=100)  # without the pod, and with another
+            # Without the pod, and with another.
+            state = cluster.until(run, regroups=2, step=100, seconds=240)
             assert [each.workers for each in state.regroups] == [3, 4]
             assert (2, left) in kubernetes.history
             kubernetes.cordoned.clear()
             kubernetes.evict(0)  # the first worker's, where the others had met
-            state = cluster.until(run, regroups=4, step=200)
+            state = cluster.until(run, regroups=4, step=200, seconds=240)
             assert [each.workers for each in state.regroups] == [3, 4, 3, 4]
             assert len(kubernetes.history) == 6
             kubernetes.cordoned.clear()

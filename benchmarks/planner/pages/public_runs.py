@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks.common.output import argument_parser
 from benchmarks.planner.pages.worked_plans import put_out, table_of
-from benchmarks.planner.score.__main__ import DATA
-from benchmarks.planner.score.cases import MEGATRON, MEGATRON_CORE, Case
+from benchmarks.planner.score.cases import DATA, MEGATRON, MEGATRON_CORE, Case
+from benchmarks.planner.score.divided import LLAMA_405B
 from benchmarks.planner.score.scale_out import korthikanti, megatron_h100, mlperf_gpt3, sc21
 from benchmarks.planner.score.scoring import Prediction, predict
 from benchmarks.planner.score.tables import bloom, fms, torchtitan
@@ -20,18 +20,6 @@ from paceline.plan.calibration.calibrate import from_priors
 from paceline.profile.families import Decoder, decoder
 
 PAGE = Path(__file__).parents[3] / "docs" / "public-runs.md"
-LLAMA_405B = Decoder(
-    layers=126,
-    hidden=16384,
-    heads=128,
-    kv_heads=8,
-    ffn=53248,
-    seq=8192,
-    vocab=128256,
-    gated=True,
-    tied=False,
-    positions=False,
-)
 MT_NLG = Decoder(
     layers=105, hidden=20480, heads=128, seq=2048, vocab=51200, attention="whole", dropout=True
 )

@@ -13,16 +13,17 @@ from rich.table import Table
 
 from benchmarks.common.output import argument_parser
 from benchmarks.planner.score.case_files import HEADER, OPTIONAL, read_cases
-from benchmarks.planner.score.cases import chosen
+from benchmarks.planner.score.cases import DATA, chosen
+from benchmarks.planner.score.divided import MEMORY_DIVIDED, SWEEPS_DIVIDED
 from benchmarks.planner.score.energy import energy_rows
-from benchmarks.planner.score.left_out import left_out_rows, mean_row
+from benchmarks.planner.score.left_out import left_out_scores
+from benchmarks.planner.score.memory_margins import margin_rows
 from benchmarks.planner.score.scale_out import LAST_STAGE, MEMORY, SCALE_OUT
 from benchmarks.planner.score.scoring import LARGE, SCALE, Row, memory_row, scale_out, sweep
 from benchmarks.planner.score.tables import SWEEPS
 from benchmarks.planner.score.training import minutes_rows, planned_row, samples_rows
 from paceline.specs import PacelineError
 
-DATA = Path(__file__).parents[3].parent / "shared" / "data" / "published"
 PERCENT = {
     "mean": "mean error",
     "median": "median",
@@ -34,6 +35,7 @@ PERCENT = {
     "null_regret_mean": "null regret",
     "max": "max error",
     "bias": "bias",
+    "below": "below, left out",
 }
 COUNTS = {
     "rows": "rows",
@@ -41,6 +43,13 @@ COUNTS = {
     "oom_rows": "OOM rows",
     "oom_missed": "OOM missed",
     "false_alarms": "ran, said not to fit",
+    "low": "lower",
+    "high": "upper",
+    "shipped_low": "lower in the engine's file",
+    "shipped_high": "upper",
+    "earned": "earned width",
+    "shipped": "shipped",
+    "interval_score": "interval score",
 }
 TIME = (
     "rows",
@@ -49,12 +58,25 @@ TIME = (
     "null_mean",
     "null_median",
     "coverage",
+    "interval_score",
     "groups",
     "regret_mean",
     "regret_max",
     "null_regret_mean",
 )
-BYTES = ("rows", "mean", "median", "max", "bias", "oom_rows", "oom_missed", "false_alarms")
+BYTES = (
+    "rows",
+    "mean",
+    "median",
+    "max",
+    "bias",
+    "coverage",
+    "oom_rows",
+    "oom_missed",
+    "false_alarms",
+)
+WIDTH = ("earned", "shipped")
+MARGINS = ("groups", "rows", "low", "high", "shipped_low", "shipped_high", "below")
 WHOLE = ("rows", "mean", "median", "max", "null_mean", "null_median")
 
 
@@ -90,22 +112,22 @@ def score_cases(path: Path) -> dict[str, list[Row]]:
         time.append(sweep(path.name, cases, fitted=True))
     found = memory_row(path.name, cases)
     if unknown:
-        print(f"left out: {unknown} rows with context or expert parallelism", file=sys.stderr)
+        print(f"left out: {unknown} rows that divide unknown experts", file=sys.stderr)
     return {"time": time, "memory": [found] if found else []}
 
 
 def score_left_out(data: Path) -> dict[str, list[Row]]:
-    """Each published table by a fit to the others; the mean of tables compares forms."""
+    """Each published table by a fit to the others, whose mean compares forms; what intervals and
+    margins of memory are earned by that."""
     _check(data)
-    rows = left_out_rows(data)
-    return {"time": [*rows, mean_row(rows)]}
+    return left_out_scores(data) | {"margins": margin_rows(data)}
 
 
 def score_tables(data: Path) -> dict[str, list[Row]]:
     """All published tables."""
     _check(data)
     time = []
-    for name, read in SWEEPS.items():
+    for name, read in (SWEEPS | SWEEPS_DIVIDED).items():
         cases = read(data)
         time += [sweep(name, cases, fitted) for fitted in (False, True)]
     for name, read in SCALE_OUT.items():
@@ -113,7 +135,7 @@ def score_tables(data: Path) -> dict[str, list[Row]]:
         time.append(scale_out(f"{name}, > {SCALE}", cases, SCALE + 1))
         time.append(scale_out(f"{name}, >= {LARGE}", cases, LARGE))
     rows = []
-    for name, read in MEMORY.items():
+    for name, read in (MEMORY | MEMORY_DIVIDED).items():
         cases = [each for each in read(data) if each.memory_bytes or each.out_of_memory]
         seen = chosen(cases)
         tested = [each for each in cases if each.key not in seen]
@@ -129,7 +151,13 @@ def _check(data: Path) -> None:
 
 def _print(scores: dict[str, list[Row]]) -> None:
     console = Console(width=200)
-    tables = (("time", ("mode", *TIME)), ("memory", BYTES), ("training", ("mode", *WHOLE)))
+    tables = (
+        ("time", ("mode", *TIME)),
+        ("memory", BYTES),
+        ("width", WIDTH),
+        ("margins", MARGINS),
+        ("training", ("mode", *WHOLE)),
+    )
     for title, columns in tables:
         if not scores.get(title):
             continue
@@ -148,7 +176,9 @@ def _print(scores: dict[str, list[Row]]) -> None:
 def _cell(column: str, value: float | str | None) -> str:
     if value is None:
         return "-"
-    return f"{100 * float(value):.1f} %" if column in PERCENT else str(value)
+    if column in PERCENT:
+        return f"{100 * float(value):.1f} %"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

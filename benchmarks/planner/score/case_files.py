@@ -7,14 +7,14 @@ from benchmarks.planner.score.cases import GIB, Case, key_of, known_engine, rows
 from paceline.cluster.catalog import device
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.memory import memory
-from paceline.profile.families import Decoder
+from paceline.profile.families import Decoder, Experts
 from paceline.specs import PacelineError
 
 HEADER = (
     "device,gpus,gpus_per_node,inter_node_gbps_per_gpu,hidden,heads,layers,vocab,seq,global_batch,"
     "micro_batch,tp,pp,dp,zero,recompute,precision,step_s,mem_gb,oom,group"
 )
-OPTIONAL = "kv_heads,ffn,gated,tied,sp,cp,ep,engine,optimizer"
+OPTIONAL = "kv_heads,ffn,gated,tied,sp,cp,ep,engine,optimizer,experts,active,expert_ffn,shared,head"
 """Columns that a file may have beside those."""
 MEASURED = {"step_s", "mem_gb", "oom"}
 NETWORK_GBPS = {"v100": 12.5, "a100": 200.0}
@@ -25,14 +25,15 @@ STATE_BYTES = {"adam": 8, "adamw": 8, "lion": 4, "momentum": 4, "sgd": 0, "adafa
 
 
 def read_cases(path: Path) -> tuple[list[Case], int]:
-    """The rows of a case file that the model has terms for, and the number of the others."""
+    """The rows of a case file that the model has terms for, and the number of the others: those
+    that divide experts but do not say how many there are."""
     rows = rows_of(path)
     if not rows or (missing := set(HEADER.split(",")) - rows[0].keys()):
         raise PacelineError(
             f"{path} has no rows" if not rows else f"{path} lacks {', '.join(sorted(missing))}",
             fix=f"write a CSV with the columns {HEADER}; it may also have {OPTIONAL}",
         )
-    known = [row for row in rows if _number(row, "cp", 1) == 1 and _number(row, "ep", 1) == 1]
+    known = [row for row in rows if _number(row, "ep", 1) == 1 or _number(row, "experts", 0)]
     cases = [_case(row) if row["recompute"] else _with_room(_case(row)) for row in known]
     return cases, len(rows) - len(known)
 
@@ -54,7 +55,8 @@ def _case(row: dict[str, str]) -> Case:
     old = kind in ("v100", "a100")
     tensor, pipeline = _number(row, "tp", 1), _number(row, "pp", 1)
     gpus = int(row["gpus"])
-    data = _number(row, "dp", gpus // (tensor * pipeline))
+    context = _number(row, "cp", 1)
+    data = context * _number(row, "dp", gpus // (tensor * pipeline * context))
     zero = _number(row, "zero", 0)
     precision = _precision(row["precision"])
     gigabytes = row["mem_gb"]
@@ -72,6 +74,8 @@ def _case(row: dict[str, str]) -> Case:
         pipeline=pipeline,
         shards=data if divided else 1,
         replicas=1 if divided else data,
+        context=context,
+        expert=_number(row, "ep", 1),
         optimizer_shards=zero in (1, 2),
         recompute=_recompute(row["recompute"]),
         sequence=_said(row, "sp", default=False) and tensor > 1,
@@ -85,7 +89,21 @@ def _case(row: dict[str, str]) -> Case:
 
 
 def _shape(row: dict[str, str], old: bool) -> Decoder:
+    dense = _dense(row, old)
+    if not _number(row, "experts", 0):
+        return dense
+    more = {name: _number(row, name, 0) or None for name in ("expert_ffn", "head")}
+    return Experts(
+        **dense.model_dump() | more,
+        experts=_number(row, "experts", 1),
+        active=_number(row, "active", 1),
+        shared=_number(row, "shared", 0),
+    )
+
+
+def _dense(row: dict[str, str], old: bool) -> Decoder:
     return Decoder(
+        head=_number(row, "head", 0) or None,
         layers=int(row["layers"]),
         hidden=int(row["hidden"]),
         heads=int(row["heads"]),
@@ -105,7 +123,7 @@ def _engine(row: dict[str, str], precision: str, old: bool, zero: int) -> Engine
     """The row's engine; where it does not say, DeepSpeed if V100 or A100 have a ZeRO stage, else
     Megatron, without overlap on those."""
     name = (row.get("engine") or "").lower() or ("deepspeed" if old and zero else "megatron")
-    found = known_engine(name, precision)
+    found = known_engine(name, precision, zero)
     if not row.get("engine"):
         found = found.model_copy(
             update={

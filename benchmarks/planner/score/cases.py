@@ -12,25 +12,31 @@ import numpy as np
 from paceline.cluster.catalog import link, usual_cluster
 from paceline.plan.calibration.calibrate import Steps
 from paceline.plan.cost.engine import Engine
-from paceline.plan.cost.engine_kind import ENGINES
+from paceline.plan.cost.engine_kind import ENGINES, EngineKind
 from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
-from paceline.profile.families import Decoder, decoder
+from paceline.plan.engines.deepspeed import ZeroThree, ZeroTwo
+from paceline.profile.families import Decoder, Experts, decoder, experts
 from paceline.specs.measurements.cluster import Cluster, Link
+from paceline.specs.measurements.profile import Profile
 
+DATA = Path(__file__).parents[3].parent / "shared" / "data" / "published"
+"""Published tables, which are not part of the project."""
 GIB = 2.0**30
 MOST_ROWS = 30
 """Of a table, for calibration."""
 
 
-def known_engine(name: str, precision: str = "bf16") -> Engine:
-    """The planner's engine of that name, for models trained by Adam; what a table measures as
-    allocated memory has nothing of the driver's."""
-    return ENGINES.get(name).engine(_ADAM, usual_cluster("a100-80gb", 1), precision)
+def known_engine(name: str, precision: str = "bf16", zero: int = 1) -> Engine:
+    """The planner's engine of that name, for models trained by Adam; `zero`: DeepSpeed's stage."""
+    stages: dict[int, EngineKind] = {2: ZeroTwo(), 3: ZeroThree()}
+    kind = stages.get(zero) if name == "deepspeed" else None
+    return (kind or ENGINES.get(name)).engine(_ADAM, usual_cluster("a100-80gb", 1), precision)
 
 
 _ADAM = decoder(Decoder(layers=1, hidden=128, heads=1, seq=128, vocab=128))
 MEGATRON_CORE = known_engine("megatron").model_copy(update={"base_bytes": 0})
-"""All communication overlapped, as in NVIDIA's own tables."""
+"""All communication overlapped, as in NVIDIA's own tables. Their memory is what was allocated,
+without the driver's."""
 MEGATRON = MEGATRON_CORE.model_copy(
     update={"overlap_data": False, "overlap_tensor": "no", "overlap_transfer": False}
 )
@@ -56,6 +62,9 @@ class Case:
     chunks: int = 1
     shards: int = 1
     replicas: int = 1
+    """Both with context-parallel workers, as in `Layouts`."""
+    context: int = 1
+    expert: int = 1
     reshard: bool = True
     optimizer_shards: bool = False
     recompute: str = "none"
@@ -71,6 +80,11 @@ class Case:
     def family(self) -> str:
         """What the null model has a rate for: device and precision."""
         return f"{self.device} {self.precision}"
+
+    @property
+    def profile(self) -> Profile:
+        """The costs of its model."""
+        return experts(self.shape) if isinstance(self.shape, Experts) else decoder(self.shape)
 
     @property
     def cluster(self) -> Cluster:
@@ -140,15 +154,19 @@ def steps_of(cases: Sequence[Case]) -> Steps:
             each.sequence,
             each.reshard,
             each.optimizer_shards,
+            each.context,
+            each.expert,
         )
         for each in cases
     ]
+    table = np.array(columns, dtype=np.float64).T
+    more = (table[-2:] > 1).any()
     return Steps(
-        profile=decoder(first.shape),
+        profile=first.profile,
         cluster=first.cluster,
         precision=first.precision,
         engine=first.engine,
-        layouts=Layouts(*np.array(columns, dtype=np.float64).T),
+        layouts=Layouts(*(table if more else table[:-2])),
         batch=np.array([float(each.batch) for each in cases]),
         seconds=np.array([each.step_seconds or np.nan for each in cases]),
     )

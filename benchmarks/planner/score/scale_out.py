@@ -144,54 +144,60 @@ def mlperf_gpt3(data: Path) -> list[Case]:
 def megatron_golden(data: Path) -> list[Case]:
     """Dense GPT of Megatron's CI without context parallelism, where the attention is said. Memory
     is that of the rank which logs, on the last stage; vocabulary of GPT-2 where none is said."""
-    cases = []
-    for row in rows_of(data / "megatron_functional_golden.csv"):
-        whole = row["attn_backend"] == "unfused"
-        plain = row["model"] == "gpt" and not row["experts"] and row["cp"] == "1"
-        usable = row["suspect_copy"] == "0" and not row["megatron_fsdp"] and row["gpu"] in GPUS
-        said = whole or row["attn_backend"] == "flash"
-        if not (plain and usable and said and row["gbs"]) or row["fp8"]:
-            continue
-        if any(word in row["test_case"] for word in UNSAID):
-            continue
-        tensor, pipeline, layers = int(row["tp"]), int(row["pp"]), int(row["layers"])
-        gpus = int(row["nodes"] or 1) * int(row["gpus_per_node"] or 8)
-        multiple = 128 * tensor
-        virtual = int(row["vpp_layers"] or 0)
-        cases.append(
-            Case(
-                key=key_of(row, GOLDEN_MEASURED),
-                device=GPUS[row["gpu"]],
-                gpus=gpus,
-                gpus_per_node=int(row["gpus_per_node"] or 8),
-                network_gbps=400.0,
-                shape=Decoder(
-                    layers=layers,
-                    hidden=int(row["hidden"]),
-                    heads=int(row["heads"]),
-                    kv_heads=int(row["kv_groups"] or row["heads"]),
-                    ffn=int(row["ffn"] or 4 * int(row["hidden"])),
-                    seq=int(row["seq"]),
-                    vocab=-(-int(row["vocab"] or 50257) // multiple) * multiple,
-                    gated=row["swiglu"] == "True",
-                    tied=row["untie"] != "True",
-                    attention="whole" if whole else "fused",
-                    dropout=True,
-                ),
-                batch=int(row["gbs"]),
-                micro_batch=int(row["mbs"]),
-                tensor=tensor,
-                pipeline=pipeline,
-                chunks=max(layers // (pipeline * virtual), 1) if virtual else 1,
-                replicas=gpus // (tensor * pipeline),
-                optimizer_shards=row["dist_opt"] == "True",
-                sequence=row["sp"] == "True",
-                recompute="block" if row["recompute"] == "full" else "none",
-                engine=MEGATRON.model_copy(update={"base_bytes": 80_000_000}),
-                memory_bytes=float(row["mem_max_bytes"]) if row["mem_max_bytes"] else None,
-            )
-        )
-    return cases
+    return [
+        golden_case(row)
+        for row in rows_of(data / "megatron_functional_golden.csv")
+        if golden_usable(row) and not row["experts"] and row["cp"] == "1"
+    ]
+
+
+def golden_usable(row: dict[str, str]) -> bool:
+    """Whether the row says what memory depends on."""
+    said = row["attn_backend"] in ("unfused", "flash")
+    usable = row["suspect_copy"] == "0" and not row["megatron_fsdp"] and row["gpu"] in GPUS
+    if not (row["model"] in ("gpt", "moe") and usable and said and row["gbs"]) or row["fp8"]:
+        return False
+    return not any(word in row["test_case"] for word in UNSAID)
+
+
+def golden_case(row: dict[str, str]) -> Case:
+    whole = row["attn_backend"] == "unfused"
+    tensor, pipeline, layers = int(row["tp"]), int(row["pp"]), int(row["layers"])
+    gpus = int(row["nodes"] or 1) * int(row["gpus_per_node"] or 8)
+    multiple = 128 * tensor
+    virtual = int(row["vpp_layers"] or 0)
+    return Case(
+        key=key_of(row, GOLDEN_MEASURED),
+        device=GPUS[row["gpu"]],
+        gpus=gpus,
+        gpus_per_node=int(row["gpus_per_node"] or 8),
+        network_gbps=400.0,
+        shape=Decoder(
+            layers=layers,
+            hidden=int(row["hidden"]),
+            heads=int(row["heads"]),
+            kv_heads=int(row["kv_groups"] or row["heads"]),
+            ffn=int(row["ffn"] or 4 * int(row["hidden"])),
+            seq=int(row["seq"]),
+            vocab=-(-int(row["vocab"] or 50257) // multiple) * multiple,
+            gated=row["swiglu"] == "True",
+            tied=row["untie"] != "True",
+            attention="whole" if whole else "fused",
+            dropout=True,
+        ),
+        batch=int(row["gbs"]),
+        micro_batch=int(row["mbs"]),
+        tensor=tensor,
+        pipeline=pipeline,
+        chunks=max(layers // (pipeline * virtual), 1) if virtual else 1,
+        replicas=gpus // (tensor * pipeline),
+        context=int(row["cp"] or 1),
+        optimizer_shards=row["dist_opt"] == "True",
+        sequence=row["sp"] == "True",
+        recompute="block" if row["recompute"] == "full" else "none",
+        engine=MEGATRON.model_copy(update={"base_bytes": 80_000_000}),
+        memory_bytes=float(row["mem_max_bytes"]) if row["mem_max_bytes"] else None,
+    )
 
 
 def _gpt(row: dict[str, str], attention: str) -> Decoder:
@@ -219,5 +225,5 @@ MEMORY: dict[str, Callable[[Path], list[Case]]] = {
     "BLOOM": bloom,
     "SimuMax B200, dense": simumax_dense,
 }
-LAST_STAGE = {"Megatron CI, dense"}
+LAST_STAGE = {"Megatron CI, dense", "Megatron CI, experts or context"}
 """Tables whose memory is that of a device of the last stage."""

@@ -9,10 +9,9 @@ import numpy as np
 
 from benchmarks.planner.score.cases import Case, chosen, grouped
 from paceline.cluster.catalog import device
-from paceline.plan.calibration.calibrate import Fit, fit, from_priors
+from paceline.cluster.collectives import Array
+from paceline.plan.calibration.calibrate import Fit, Steps, fit, from_priors
 from paceline.plan.cost.memory import memory, stage
-from paceline.plan.search.layout_estimate import MEMORY_SPREAD
-from paceline.profile.families import decoder
 
 SCALE = 512
 """Devices up to which scale-out tables are fitted."""
@@ -104,7 +103,7 @@ def predict(cases: Sequence[Case], found: Fit, rates: dict[str, float]) -> list[
 
 def _useful(case: Case) -> float:
     """FLOPs of a step without what is computed again."""
-    return decoder(case.shape).flops * case.batch
+    return case.profile.flops * case.batch
 
 
 def _null_rates(known: Sequence[Case]) -> dict[str, float]:
@@ -155,24 +154,28 @@ def regret(predicted: Sequence[Prediction]) -> Row:
     }
 
 
+def held_bytes(steps: Steps, last_stage: bool) -> Array:
+    """Predicted peak of the fullest device, or of one of the last stage."""
+    of = (steps.profile, steps.layouts, steps.batch, steps.engine)
+    return stage(*of, last=True).total if last_stage else memory(*of).total
+
+
 def memory_row(name: str, cases: Sequence[Case], last_stage: bool = False) -> Row | None:
     """Peak memory against what was measured, and whether those that did not fit were seen. With
     `last_stage`, the measured device is one of the last stage and not the fullest."""
-    errors, missed, failed, alarms, ran = [], 0, 0, 0, 0
+    errors, missed, failed, alarms, inside = [], 0, 0, 0, 0
     for members, steps in grouped(cases):
-        fullest = memory(steps.profile, steps.layouts, steps.batch, steps.engine).total
-        ending = stage(steps.profile, steps.layouts, steps.batch, steps.engine, last=True).total
-        total = ending if last_stage else fullest
-        for index, nbytes in zip(members, total, strict=True):
+        for index, nbytes in zip(members, held_bytes(steps, last_stage), strict=True):
             case = cases[index]
-            fits = bool(nbytes * (1 + MEMORY_SPREAD) <= case.cluster.device.memory_bytes)
+            fits = bool(nbytes * case.engine.memory_high <= case.cluster.device.memory_bytes)
             if case.out_of_memory:
                 failed += 1
                 missed += fits
             elif case.memory_bytes:
-                ran += 1
                 alarms += not fits
                 errors.append(float(nbytes) / case.memory_bytes - 1)
+                ratio = case.memory_bytes / float(nbytes)
+                inside += case.engine.memory_low <= ratio <= case.engine.memory_high
     if not errors and not failed:
         return None
     row: Row = {"table": name, "rows": len(errors), "oom_rows": failed, "oom_missed": missed}
@@ -182,6 +185,7 @@ def memory_row(name: str, cases: Sequence[Case], last_stage: bool = False) -> Ro
             "median": statistics.median(abs(each) for each in errors),
             "max": max(abs(each) for each in errors),
             "bias": statistics.median(errors),
+            "coverage": inside / len(errors),
             "false_alarms": alarms,
         }
     return row

@@ -130,38 +130,45 @@ def fms(data: Path) -> list[Case]:
 
 def simumax_dense(data: Path) -> list[Case]:
     """Llama with few layers on 8 B200 under Megatron, nothing overlapped (said); allocated memory.
-    Without rows of experts and of context parallelism, which are not modelled."""
+    Rows of experts and of context parallelism are tables of their own."""
+    rows = rows_of(data / "simumax_b200.csv")
     dims = {row["model"]: row for row in rows_of(data / "model_dims.csv")}
-    measured = {"real_ms", "perf_ms", "real_alloc_gib", "perf_alloc_gib"}
-    cases = []
-    for row in rows_of(data / "simumax_b200.csv"):
-        family, _, size = row["model"].partition("_")
-        if family != "llama3" or row["cp"] != "1":
-            continue
-        tensor, replicas = int(row["tp"]), int(row["dp"])
-        batch = replicas * int(row["mbc"])
-        cases.append(
-            Case(
-                key=key_of(row, measured),
-                device="b200",
-                gpus=8,
-                gpus_per_node=8,
-                network_gbps=400.0,
-                shape=_shape(dims[f"llama3.1-{size}"] | {"layers": row["layers"]}, int(row["seq"])),
-                batch=batch,
-                micro_batch=1,
-                tensor=tensor,
-                pipeline=int(row["pp"]),
-                replicas=replicas,
-                optimizer_shards=True,
-                sequence=tensor > 1,
-                engine=MEGATRON,
-                step_seconds=float(row["real_ms"]) / 1e3,
-                memory_bytes=float(row["real_alloc_gib"]) * GIB,
-                group=f"{row['model']} batch {batch}",
-            )
-        )
-    return cases
+    return [
+        simumax_case(row, simumax_llama(row, dims))
+        for row in rows
+        if row["model"].startswith("llama3") and row["cp"] == "1"
+    ]
+
+
+def simumax_llama(row: dict[str, str], dims: dict[str, dict[str, str]]) -> Decoder:
+    size = row["model"].removeprefix("llama3_")
+    return _shape(dims[f"llama3.1-{size}"] | {"layers": row["layers"]}, int(row["seq"]))
+
+
+def simumax_case(row: dict[str, str], shape: Decoder) -> Case:
+    tensor, replicas, context = int(row["tp"]), int(row["dp"]), int(row["cp"])
+    batch = replicas * int(row["mbc"])
+    return Case(
+        key=key_of(row, {"real_ms", "perf_ms", "real_alloc_gib", "perf_alloc_gib"}),
+        device="b200",
+        gpus=8,
+        gpus_per_node=8,
+        network_gbps=400.0,
+        shape=shape,
+        batch=batch,
+        micro_batch=1,
+        tensor=tensor,
+        pipeline=int(row["pp"]),
+        replicas=replicas * context,
+        context=context,
+        expert=int(row["ep"]),
+        optimizer_shards=True,
+        sequence=tensor > 1,
+        engine=MEGATRON,
+        step_seconds=float(row["real_ms"]) / 1e3,
+        memory_bytes=float(row["real_alloc_gib"]) * GIB,
+        group=f"{row['model']} batch {batch}",
+    )
 
 
 def bloom(data: Path) -> list[Case]:
@@ -170,57 +177,69 @@ def bloom(data: Path) -> list[Case]:
 
 
 def bridge_dense(data: Path) -> list[Case]:
-    """Llama pre-training under Megatron-Bridge, without context parallelism (not modelled) and
-    where the precision is said. No recomputation, sequence parallelism with tensor (assumed); an
-    NVL72 rack counts as one node of 64."""
+    """Llama pre-training under Megatron-Bridge, where the precision is said. No recomputation,
+    sequence parallelism with tensor (assumed); an NVL72 rack counts as one node of 64. Rows with
+    context parallelism and of experts are tables of their own."""
+    return [case for case in bridge_llama(data) if case.context == 1]
+
+
+def bridge_llama(data: Path) -> list[Case]:
     dims = {row["model"]: row for row in rows_of(data / "model_dims.csv")}
     names = {"LLAMA3_8B": "8b", "LLAMA3_70B": "70b", "LLAMA3.1_405B": "405b"}
-    cases = []
-    for row in rows_of(data / "nvidia_megatron_bridge_perf.csv"):
-        pretraining = row["model"] in names and row["task"].startswith("Pre-Training")
-        if not pretraining or row["cp"] not in ("", "1") or not row["precision"]:
-            continue
-        system = row["system"].removeprefix("DGX-").lower()
-        written = row["precision"].lower()
-        precision = "fp4" if "fp4" in written else "fp8" if "fp8" in written else "bf16"
-        gpus, tensor, pipeline = int(row["gpus"]), int(row["tp"]), int(row["pp"])
-        sharded = row["fsdp"] not in ("", "0", "n/a")
-        workers = gpus // (tensor * pipeline)
-        cases.append(
-            Case(
-                key=key_of(row, {"tok_per_s_per_gpu", "model_tflops_per_gpu", "step_s"}),
-                device="h100-80gb" if system == "h100" else system,
-                gpus=gpus,
-                gpus_per_node=64 if system.startswith("gb") else 8,
-                network_gbps=800.0 if system in ("gb300", "b300") else 400.0,
-                shape=_shape(dims[f"llama3.1-{names[row['model']]}"], int(row["seq"])),
-                batch=int(row["gbs"]),
-                micro_batch=int(row["mbs"]),
-                tensor=tensor,
-                pipeline=pipeline,
-                chunks=int(row["vp"]) if row["vp"] not in ("", "n/a") and pipeline > 1 else 1,
-                shards=workers if sharded else 1,
-                replicas=1 if sharded else workers,
-                optimizer_shards=not sharded,
-                sequence=tensor > 1,
-                precision=precision,
-                engine=MEGATRON_CORE,
-                step_seconds=float(row["step_s"]),
-            )
-        )
-    return cases
+    return [
+        bridge_case(row, _shape(dims[f"llama3.1-{names[row['model']]}"], int(row["seq"])))
+        for row in rows_of(data / "nvidia_megatron_bridge_perf.csv")
+        if row["model"] in names and row["task"].startswith("Pre-Training") and row["precision"]
+    ]
+
+
+def bridge_case(row: dict[str, str], shape: Decoder) -> Case:
+    system = row["system"].removeprefix("DGX-").lower()
+    written = row["precision"].lower()
+    precision = "fp4" if "fp4" in written else "fp8" if "fp8" in written else "bf16"
+    gpus, tensor, pipeline = int(row["gpus"]), int(row["tp"]), int(row["pp"])
+    sharded = row["fsdp"] not in ("", "0", "n/a")
+    workers = gpus // (tensor * pipeline)
+    return Case(
+        key=key_of(row, {"tok_per_s_per_gpu", "model_tflops_per_gpu", "step_s"}),
+        device="h100-80gb" if system == "h100" else system,
+        gpus=gpus,
+        gpus_per_node=64 if system.startswith("gb") else 8,
+        network_gbps=800.0 if system in ("gb300", "b300") else 400.0,
+        shape=shape,
+        batch=int(row["gbs"]),
+        micro_batch=int(row["mbs"]),
+        tensor=tensor,
+        pipeline=pipeline,
+        chunks=int(row["vp"]) if row["vp"] not in ("", "n/a") and pipeline > 1 else 1,
+        shards=workers if sharded else 1,
+        replicas=1 if sharded else workers,
+        context=_degree(row["cp"]),
+        expert=_degree(row["ep"]),
+        optimizer_shards=not sharded,
+        sequence=tensor > 1,
+        precision=precision,
+        engine=MEGATRON_CORE,
+        step_seconds=float(row["step_s"]),
+    )
+
+
+def _degree(written: str) -> int:
+    return int(written) if written.isdecimal() else 1
 
 
 def torchtitan(data: Path) -> list[Case]:
-    """Llama under FSDP2, without context parallelism (not modelled); 400 Gbit/s (said). Selective
-    recomputation keeps every second product, whole blocks are computed again without their last one
-    (torchtitan's and torch's code); asynchronous slices gain in forward only (29 % of it and 8 % of
-    a step, discuss.pytorch.org 209487)."""
+    """Llama under FSDP2, without context parallelism (a table of its own); 400 Gbit/s (said).
+    Selective recomputation keeps every second product, whole blocks are computed again without
+    their last one (torchtitan's and torch's code); asynchronous slices gain in forward only (29 %
+    of it and 8 % of a step, discuss.pytorch.org 209487)."""
+    return [case for case in torchtitan_all(data) if case.context == 1]
+
+
+def torchtitan_all(data: Path) -> list[Case]:
     dims = {row["model"]: row for row in rows_of(data / "model_dims.csv")}
     cases = []
     for row in rows_of(data / "torchtitan_h100_h200.csv"):
-        if row["cp"] != "1":
-            continue
         gpus, seq, batch = int(row["gpus"]), int(row["seq"]), int(row["gbs"])
         technique = row["technique"]
         pipeline = int(row["pp"])
@@ -238,7 +257,8 @@ def torchtitan(data: Path) -> list[Case]:
                 tensor=int(row["tp"]),
                 pipeline=pipeline,
                 chunks=2 if "Interleaved" in technique else 1,
-                shards=int(row["fsdp"]),
+                shards=int(row["fsdp"]) * int(row["cp"]),
+                context=int(row["cp"]),
                 recompute="block" if row["act_ckpt"] == "full" else "selective",
                 sequence=True,
                 precision="fp8" if "float8" in technique else "bf16",

@@ -24,8 +24,8 @@ from rich.table import Table
 
 from benchmarks.common import processes
 from benchmarks.common.output import argument_parser
-from paceline.plan.calibration.calibrate import Fit, Steps, from_priors
-from paceline.plan.calibration.priors import priors_for
+from paceline.plan.calibration.calibrate import Fit, Steps
+from paceline.plan.calibration.priors import unfitted
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.plan.reasons import words
@@ -38,7 +38,7 @@ PACED = HERE / "train.py"
 REAL = HERE.parents[2] / "examples" / "gpt" / "train.py"
 NODES = 16
 NAME = "planner-box"
-WITHIN_MEDIAN, WITHIN_WORST, WITHIN_CHOICE = 0.07, 0.25, 0.03
+WITHIN_MEDIAN, WITHIN_WORST, WITHIN_CHOICE = 0.05, 0.20, 0.03
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Predictor:
     def __init__(self, cluster: Path, profile: Path) -> None:
         self._cluster = Cluster.read(cluster)
         self._training = TrainingProfile.read(profile)
-        self._found: Fit = from_priors(priors_for(self._cluster))
+        self._found: Fit = unfitted(self._cluster)
 
     def predict(self, case: Case) -> Row:
         """What the planner says of a case."""

@@ -25,8 +25,8 @@ from rich.table import Table
 
 from benchmarks.common.output import argument_parser
 from benchmarks.planner.testbed.__main__ import PACED, paceline
-from paceline.plan.calibration.calibrate import Steps, from_priors
-from paceline.plan.calibration.priors import priors_for
+from paceline.plan.calibration.calibrate import Steps
+from paceline.plan.calibration.priors import unfitted
 from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.report import RunReader
@@ -77,7 +77,7 @@ class Predictor:
     def __init__(self, cluster: Path, profile: Path) -> None:
         self._cluster = Cluster.read(cluster)
         self._training = TrainingProfile.read(profile)
-        self._found = from_priors(priors_for(self._cluster))
+        self._found = unfitted(self._cluster)
 
     def predict(self, words: str) -> Row:
         """What the planner says of replicas that agree in a way."""

@@ -37,6 +37,9 @@ def read_cluster(path: Path) -> Cluster:
     written = Cluster.read_toml(path)
     if isinstance(named := written.get("device"), str):
         written["device"] = device(named)
+    for each in written.get("mixed", ()):
+        if isinstance(named := each.get("device"), str):
+            each["device"] = device(named)
     for key in ("inside", "between"):
         if isinstance(named := written.get(key), str):
             written[key] = link(named)

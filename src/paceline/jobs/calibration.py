@@ -43,7 +43,7 @@ def measured_learning(
     resolved = [each for each in found if each is not None and each.critical is not None]
     if resolved:
         return max(resolved, key=lambda each: each.growth[-1].samples)
-    file = cluster_file.with_name(LEARNING_FILE)
+    file = cluster_file.parent / LEARNING_FILE
     if not file.exists():
         return None
     probed = Learning.read(file)

@@ -91,6 +91,7 @@ def submit_sweep(
                 f"row {number} of {len(rows)} was not submitted: {error.problem}; the rows before"
                 f" it were, as {there}",
                 fix=f"{error.fix}; then submit a table of the other rows",
+                about=error.topic,
             ) from None
     return jobs
 

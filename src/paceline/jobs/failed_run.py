@@ -14,7 +14,9 @@ def refuse_failed(run: Run, state: RunState) -> None:
     if reason and "\n  -> " not in reason.message:
         lines += [f"  | {line}" for line in reason.log_lines]
     failed = RunFailed(
-        "\n".join(lines), fix=f"the whole log is in {short_place(run)}/{run.logs.name}"
+        "\n".join(lines),
+        fix=f"the whole log is in {short_place(run)}/{run.logs.name}",
+        about=reason.topic if reason else None,
     )
     code = state.ended.exit_code if state.ended else None
     if code == PacelineError.exit_code and not state.step:  # a mistake, found before it trained

@@ -30,6 +30,7 @@ from paceline.specs import (
     Run,
     TrainingProfile,
 )
+from paceline.specs.measurements.kernels import KernelTable
 
 LONGEST_MINUTES = 10
 """Time limit of a probe's job; a probe takes less than five minutes."""
@@ -51,6 +52,8 @@ class ProbeRequest:
     """Nodes to probe; by default this machine."""
     allocation: Allocation = field(default_factory=Allocation)
     """What the site asks of the job."""
+    kernel_seconds: float | None = None
+    """Time to measure kernels; None: the probe's default."""
     runs: Path = Path("runs")
     port: int | None = None
 
@@ -65,6 +68,7 @@ class ProbeRequest:
         return Job(
             name="probe",
             probe=True,
+            kernel_seconds=self.kernel_seconds,
             train=self.target.file if self.target else None,
             function=self.target.function if self.target else "training",
             arguments=self.target.arguments if self.target else (),
@@ -99,6 +103,10 @@ class ProbeResult:
     cluster: Cluster
     profile: TrainingProfile | None
     """The training's times, if the probe had one."""
+    kernels: KernelTable | None
+    """The device's kernels, unless they were left out."""
+    kernels_cached: bool
+    """Whether an earlier probe measured them."""
     run: Run
     seconds: float
 
@@ -115,7 +123,14 @@ def probe(
     refuse_failed(run, RunReader(run).refresh())
     probed = read_probed(run)
     cluster = cluster_of(probed, datetime.date.today())
-    return ProbeResult(cluster, probed.profile, run, time.monotonic() - begin)
+    return ProbeResult(
+        cluster,
+        probed.profile,
+        probed.kernels,
+        probed.kernels_cached,
+        run,
+        time.monotonic() - begin,
+    )
 
 
 def _probed_here(request: ProbeRequest, messages: Messages, advance: Advance) -> Run:

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from pydantic import NonNegativeFloat, NonNegativeInt
-from scipy import stats
 
 from paceline.specs.base import Spec
 
@@ -98,11 +97,14 @@ class NoiseSums(Spec):
         Fieller's interval, of the inverse |G|^2 / tr(S): its denominator is the number that is
         well known, so it stays bounded where |G|^2 may be zero.
         """
+        from scipy.special import stdtrit  # noqa: PLC0415 -- every training would load it
+
         if self.steps < 2:
             return NoiseScale()
         count = self.steps
         variance, signal = self.variance / count, self.signal / count
-        quantile = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) ** 2 / (count - 1)
+        student = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
+        quantile = student**2 / (count - 1)
         a = variance**2 - quantile * (self.variance_squares / count - variance**2)
         b = variance * signal - quantile * (self.products / count - variance * signal)
         c = signal**2 - quantile * (self.signal_squares / count - signal**2)

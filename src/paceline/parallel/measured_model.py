@@ -12,7 +12,12 @@ from paceline.parallel.parallel_model import autocast
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.profile.counting import Forward
 from paceline.profile.timing import model_times
-from paceline.profile.uncounted import matmul_rate, uncounted_times
+from paceline.profile.uncounted import (
+    DeviceRates,
+    UncountedTimes,
+    device_rates,
+    uncounted_times,
+)
 from paceline.specs import Layout, ModelTimes
 from paceline.user.parameters import Parameters
 from paceline.user.training import Training
@@ -50,8 +55,8 @@ def measured(
 
 def uncounted_measured(
     training: Training, layout: Layout, *, device: torch.device, budget_seconds: float
-) -> tuple[ModelTimes, float]:
-    """Time the model's uncounted operators, and return the device's rate of matrix products."""
+) -> tuple[UncountedTimes, DeviceRates]:
+    """Time the model's uncounted operators, and measure what they are compared with."""
     precision = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
@@ -61,7 +66,7 @@ def uncounted_measured(
             sizes=_sizes(min(training.largest_batch, LARGEST_MICRO_BATCH)),
             budget_seconds=budget_seconds,
         )
-        return times, matmul_rate(device, precision[layout.precision])
+        return times, device_rates(device, precision[layout.precision])
 
 
 def _on_device(

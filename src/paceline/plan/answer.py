@@ -3,12 +3,14 @@ help."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from paceline.plan.batch_search import BatchSearch
 from paceline.plan.calibration.calibrate import Fit
 from paceline.plan.cost.engine_kind import Chosen, EngineKind
+from paceline.plan.cost.node_kinds import first_nodes, node_kinds, node_speeds
 from paceline.plan.cost.synchronization import extra_samples
 from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.plan.limits import Limits
@@ -63,52 +65,61 @@ def answer(
         by_batch, refused = _bests_by_batch(profiles, cluster, batches, found, counts, sync, kind)
         searched = BatchSearch(by_batch, goal, limits)
         bests, picked, choice = searched.frontier, searched.chosen, searched.said()
-    best = _simulated(picked, found)
+    best = _simulated(picked, found, limits)
     profile = profiles[best.precision]
-    if profile.batch_norm:
-        layout = best.estimate.layout.model_copy(update={"batch_norm": "local"})
+    speeds = node_speeds(cluster, best.nodes, best.precision)
+    settled: dict[str, Any] = {"batch_norm": "local"} if profile.batch_norm else {}
+    settled |= {"speeds": speeds} if speeds else {}
+    if settled:
+        layout = best.estimate.layout.model_copy(update=settled)
         best = replace(best, estimate=best.estimate.model_copy(update={"layout": layout}))
-    there = cluster.model_copy(update={"nodes": best.nodes})
+    there = first_nodes(cluster, best.nodes)
     points = curve(bests)
     said = Answer(
         model=profile.name,
         engine=kind.title,
         engine_score=kind.score,
-        engine_settings=_settings(best, kind),
+        engine_settings=_settings(best),
         parameters=profile.parameters,
         batch=best.estimate.batch,
-        device=cluster.device.name,
+        device=there.device.name,
         goal=goal,
         nodes=best.nodes,
         devices_per_node=cluster.devices_per_node,
         estimate=best.estimate,
         samples_per_second=best.estimate.samples_per_second,
+        sequence=profile.sequence,
+        currency=cluster.prices.currency if cluster.prices else "",
         mfu=best.estimate.mfu,
         sync_reason=sync_reason(best, found, asked=sync is not None),
         alternatives=(*other_modes(best), *alternatives(best, found)),
         curve=points,
         wasted_beyond=wasted_beyond(bests),
         too_few=max((count for count in counts if count < bests[0].nodes), default=None),
-        helps=helps(best, profiles, there, found, sync, kind),
+        helps=helps(best, profiles, there, found, sync, best.kind),
         batches=choice,
         scored=sum(each.layouts_scored for each in bests) * len(profiles),
         uncounted_operators=profile.uncounted_operators,
         remarks=(
             *cluster.remarks,
+            *([best.kind.remark] if best.kind.remark else []),
             *sync_remarks(best),
             *([BATCH_NORM_REMARK] if profile.batch_norm else []),
             *_skipped_remarks(refused, bests[0].nodes),
             *_efficiency_remarks(points),
             *_uncounted_remarks(profile),
+            *_mixed_remarks(cluster, best.nodes, best.precision),
         ),
     )
     return said, best
 
 
-def _settings(best: Best, kind: EngineKind) -> str:
+def _settings(best: Best) -> str:
     """Return the engine's own settings for the chosen layout."""
     steps = best.found.steps.take(np.array([0]))
-    return kind.settings(Chosen(steps.layouts, best.estimate.batch, best.precision, steps.profile))
+    return best.kind.settings(
+        Chosen(steps.layouts, best.estimate.batch, best.precision, steps.profile)
+    )
 
 
 def _bests_by_batch(
@@ -138,10 +149,11 @@ def _bests_by_batch(
     return by_batch, {nodes: why for nodes, why in refused.items() if nodes not in reached}
 
 
-def _simulated(best: Best, found: Fit) -> Best:
+def _simulated(best: Best, found: Fit, limits: Limits) -> Best:
     """Simulate the best layouts event by event, and rank them by the result.
 
-    If the best one has too many micro-batches, the closed form stays.
+    If the best one has too many micro-batches, the closed form stays; if the new one would miss
+    the limits, the order stays.
     """
     scored = best.found
     layouts = scored.steps.layouts
@@ -157,7 +169,11 @@ def _simulated(best: Best, found: Fit) -> Best:
     ranked = replace(scored, steps=scored.steps.take(places), seconds=scored.seconds[places])
     (estimate,) = ranked.best(found, 1, best.precision)
     updated = estimate.model_copy(update={"simulated_seconds": float(seconds[places[0]])})
-    return replace(best, found=ranked, estimate=updated)
+    chosen = replace(best, found=ranked, estimate=updated)
+    if limits.keeps(chosen):
+        return chosen
+    own = best.estimate.model_copy(update={"simulated_seconds": float(seconds[0])})
+    return replace(best, estimate=own)
 
 
 def _skipped_remarks(refused: Mapping[int, Infeasible], fewest: int) -> list[str]:
@@ -193,12 +209,29 @@ def _uncounted_remarks(profile: Profile) -> list[str]:
     elif profile.uncounted_on is not None:
         time = (
             f"measured on this machine's {profile.uncounted_on} and multiplied by"
-            f" {profile.uncounted_scale:.2g}, the ratio of the matrix product rates; a rough figure"
+            f" {profile.uncounted_scale:.2g}, the ratio of the {profile.uncounted_scaled_by}; a"
+            " rough figure"
         )
     else:
         time = "their time is left out, so the step time is a lower bound"
     names = ", ".join(profile.uncounted_operators)
     return [f"operators without a FLOP count: {names}; {time}; FLOPs and MFU leave them out"]
+
+
+def _mixed_remarks(cluster: Cluster, nodes: int, precision: str) -> list[str]:
+    """Return a sentence on nodes of several kinds."""
+    kinds = node_kinds(cluster, nodes)
+    if len(kinds) == 1:
+        return []
+    fastest = max(device.matmul_rate(precision) for device, _ in kinds)
+    said = " and ".join(
+        f"{count:,} with {device.name} (speed {device.matmul_rate(precision) / fastest:.2f})"
+        for device, count in kinds
+    )
+    return [
+        f"nodes of several kinds: {said}, in this order; replicas and shards get samples by these"
+        " speeds, which the plan's file has"
+    ]
 
 
 def plan_of(said: Answer) -> Plan:

@@ -1,16 +1,20 @@
 """The batch as a variable of the search: which one, on how many nodes, to the same loss."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from paceline.learning.rules import batch_rule
+from paceline.plan.cost.node_kinds import first_nodes
 from paceline.plan.limits import Limits
 from paceline.plan.search.best_layout import Best
+from paceline.plan.search.infeasible import Infeasible
 from paceline.plan.search.node_counts import Goal, choose, goal_cost, wasted_beyond
 from paceline.plan.training_cost import training_cost
 from paceline.plan.training_length import TrainingLength
-from paceline.specs import BatchChoice, BatchOption, CriticalBatch, PacelineError
+from paceline.specs import BatchChoice, BatchOption, Cluster, CriticalBatch, PacelineError
+from paceline.specs.plans.batch_choice import LargerBatch, OptimizerRules
 
 FACTORS = [2 ** (each / 4) for each in range(1, 25)]
 """How much larger or smaller the critical batch might be, to see whether the choice holds."""
@@ -51,6 +55,7 @@ class BatchSearch:
             options=tuple(self._option(bests) for bests in self.by_batch),
             same_from=self._end([1 / each for each in FACTORS]),
             same_to=self._end(FACTORS),
+            rules=self._rules(),
             wasted_beyond=next(
                 (each.estimate.batch for each in self.frontier if each.nodes == knee), None
             ),
@@ -66,13 +71,18 @@ class BatchSearch:
         assert self._length.critical is not None, "batches are searched by the critical one"
         return self._length.critical
 
+    def _rules(self) -> OptimizerRules:
+        """Return what the chosen batch changes in optimizers tuned at the training's own."""
+        at = self.chosen.estimate.batch, self._length.batch, self._critical.at_hand
+        return OptimizerRules(adam=batch_rule("square root", *at), sgd=batch_rule("linear", *at))
+
     def _option(self, bests: Sequence[Best]) -> BatchOption:
         batch, cluster = bests[0].estimate.batch, self.limits.cluster
         best = self.chosen
         if batch != best.estimate.batch:
             weighed = self._to_the_loss(bests)
             best = choose(weighed, weighed, self.goal, cluster)
-        there = cluster.model_copy(update={"nodes": best.nodes})
+        there = first_nodes(cluster, best.nodes)
         return BatchOption(
             batch=batch,
             nodes=best.nodes,
@@ -99,6 +109,31 @@ class BatchSearch:
         """Return layouts of one batch with the samples that it needs to the training's loss."""
         times = self._length.samples_times(bests[0].estimate.batch)
         return [replace(each, samples_times=times) for each in bests]
+
+
+def twice_the_batch(
+    best: Best,
+    length: TrainingLength,
+    cluster: Cluster,
+    best_with: Callable[[int], Best],
+) -> LargerBatch | None:
+    """Return what twice the batch of a plan takes to the same loss; None if it has no layout.
+
+    `cluster`: the plan's nodes; `best_with`: searches there for a batch.
+    """
+    own = best.estimate.batch
+    batch = 2 * own
+    try:
+        larger = best_with(batch)
+    except Infeasible:
+        return None
+    return LargerBatch(
+        batch=batch,
+        samples_times=length.samples_times(batch) / length.samples_times(own),
+        layout=larger.estimate.layout,
+        step_seconds=larger.estimate.step_seconds.value,
+        cost=training_cost(larger, cluster, length.steps_with(batch)),
+    )
 
 
 def _what(best: Best) -> tuple[int, int]:

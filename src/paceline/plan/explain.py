@@ -7,6 +7,7 @@ import numpy as np
 from paceline.plan.calibration.calibrate import Fit, Steps
 from paceline.plan.cost.coefficients import PRIORS
 from paceline.plan.cost.compute import Passes
+from paceline.plan.cost.layout_table import Layouts
 from paceline.plan.search.best_layout import Best
 
 _MILLI = 1e3
@@ -54,8 +55,7 @@ def explained(best: Best, found: Fit) -> list[Line]:
     ]
     said = {
         "recompute": f"{micro_batches:,.0f} x {blocks:,.0f} blocks, recomputed",
-        "tensor": f"{micro_batches:,.0f} x {blocks:,.0f} x all-reduces over"
-        f" {layouts.tensor[0]:,.0f} tensor-parallel slices",
+        "tensor": f"{micro_batches:,.0f} x {blocks:,.0f} x {_inside(layouts)}",
         "transfer": f"{micro_batches:,.0f} x transfers to and from the adjacent stages",
         "bubble": f"the other {layouts.pipeline[0] - 1:,.0f} stages, filled and drained once",
         "data": f"{held / 1e6:,.1f} million parameters of a worker,"
@@ -72,9 +72,22 @@ def explained(best: Best, found: Fit) -> list[Line]:
         if getattr(times, name)[0] > 0
     ]
     lines.append(Line("a step", "sum", _ms(times.total[0])))
+    if not np.isnan(known := found.measured(best.found.steps.take(one))[0]):
+        lines.append(Line("measured", "in runs of this layout, as planned", _ms(known)))
     if (simulated := best.estimate.simulated_seconds) is not None:
         lines.append(Line("simulated", "event by event, with stragglers", _ms(simulated)))
     return lines
+
+
+def _inside(layouts: Layouts) -> str:
+    """Return what a block communicates."""
+    context, expert = (float(np.ravel(each)[0]) for each in (layouts.context, layouts.expert))
+    said = [f"all-reduces over {layouts.tensor[0]:,.0f} tensor-parallel slices"]
+    if context > 1:
+        said.append(f"keys and values around {context:,.0f} context-parallel workers")
+    if expert > 1:
+        said.append(f"tokens to experts on {expert:,.0f} workers and back")
+    return ", ".join(said if layouts.tensor[0] > 1 or len(said) == 1 else said[1:])
 
 
 def _block_lines(steps: Steps, block: Passes) -> list[Line]:

@@ -16,8 +16,8 @@ LLAMA3_FAILURES_PER_DEVICE_HOUR = 419 / (54 * 24 * 16_384)
 """419 unexpected stops in 54 days on 16,384 H100 (The Llama 3 herd of models, 2024)."""
 HOUR = 3600.0
 _MOST_MEANS = 500.0
-"""Recoveries that take so many times the mean time between failures never succeed; exp overflows
-soon after."""
+"""Recoveries and intervals that take so many times the mean time between failures never succeed;
+exp overflows soon after."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def useful_fraction(
     Exact if failures are a Poisson process; they may strike checkpoints and recoveries too.
     """
     mean = between_failures_seconds
-    if recovery_seconds > _MOST_MEANS * mean:
+    if max(recovery_seconds, interval_seconds + checkpoint_seconds) > _MOST_MEANS * mean:
         return 0.0
     took = mean * math.exp(recovery_seconds / mean)
     took *= math.expm1((interval_seconds + checkpoint_seconds) / mean)

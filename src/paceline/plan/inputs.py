@@ -1,44 +1,35 @@
-"""The planner's inputs: a cluster, numbers of nodes, and a model with its batch."""
+"""The planner's inputs: a request, its cluster and its numbers of nodes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from paceline.cluster.catalog import read_cluster, usual_cluster
+from paceline.cluster.kernels.kernel_files import with_kernels
 from paceline.launch.target import Target
-from paceline.plan.cost.engine_kind import ENGINES
 from paceline.plan.search.node_counts import Goal, node_counts
-from paceline.plan.training_length import TrainingLength
-from paceline.plan.training_profiles import TrainingProfiles, load_training
-from paceline.profile.named_models import profile_of
-from paceline.specs import (
-    Cluster,
-    CriticalBatch,
-    PacelineError,
-    Prices,
-    Profile,
-    TrainingProfile,
-)
+from paceline.schedulers.scheduler import PastWait
+from paceline.specs import Cluster, CriticalBatch, PacelineError, Prices
 from paceline.specs.measurements.profile import TrainingPrecision as Precision
+from paceline.specs.units import large
 
 DEFAULT_CLUSTER = Path("cluster.toml")
-DEFAULT_PROFILE = Path("profile.toml")
 PACELINE = "paceline"
 """The engine that runs what is planned; plans for others have their settings."""
 
+MOST_SAMPLES = 2**40
 _MOST = {
     "--nodes": 10**6,
-    "--batch": 2**40,
-    "--critical-batch": 2**40,
+    "--batch": MOST_SAMPLES,
+    "--critical-batch": MOST_SAMPLES,
     "--steps": 10**12,
+    "--tokens": 10**18,
     "--budget": 10**15,
     "--deadline": 10**12,
     "--time": 10**12,
 }
 """Largest values of options, in seconds for times: beyond any training, and exact as floats."""
-MOST_TIMES_CRITICAL = 4
-"""Largest batch of the search over the critical one: it needs five times the fewest samples."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +50,8 @@ class PlanRequest:
     """Batches to consider; the training's own by default."""
     critical_batch: CriticalBatch | None = None
     steps: int | None = None
+    tokens: int | None = None
+    """The length of the training instead of `steps`, for a model with a sequence."""
     goal: Goal = "knee"
     deadline_seconds: float | None = None
     budget: float | None = None
@@ -71,6 +64,8 @@ class PlanRequest:
     """The training engine to plan for."""
     prices: Prices | None = None
     """What a node costs; None: as the cluster's file says."""
+    queue: tuple[PastWait, ...] | None = None
+    """How long past jobs waited; None: the time in the queue is left out."""
     measure: bool = True
     """Time the training here if this machine has the cluster's device."""
 
@@ -94,34 +89,59 @@ class PlanRequest:
                 fix='write `paceline plan train.py`, or `paceline plan --model "gpt: layers=12'
                 ' width=768 heads=12 seq=1k vocab=50k"`',
             )
-        critical = self.critical_batch.value if self.critical_batch else None
-        ignored = {
-            "--profile": self.profile,
-            "--critical-batch": critical,
-        }
-        for name, value in ignored.items():
-            if self.model is not None and value is not None:
-                raise PacelineError(
-                    f"{name} {value} applies to a training of your own, not to --model",
-                    fix=f"leave {name} out, or plan your training: paceline plan train.py",
-                )
-        if self.model is not None and self.compares_batches:
+        if self.steps is not None and self.tokens is not None:
             raise PacelineError(
-                f"--batch {self.batch_in_words} compares batches by what a training of your own"
-                " learns, which is not known of --model",
-                fix="give one batch, or plan your training: paceline plan train.py",
+                f"--steps {self.steps} and --tokens {large(self.tokens)} both give the length of"
+                " the training",
+                fix="leave one of them out",
             )
+        if self.model is not None:
+            self._check_model()
         if self.engine != PACELINE and self.sync is not None:
             raise PacelineError(
                 f"--sync {self.sync} is a mode of Paceline's engine, and --engine {self.engine} was"
                 " given",
                 fix="leave one of them out",
             )
+        self._check_numbers()
+
+    def _check_model(self) -> None:
+        """Refuse what is not known of a model that is no training."""
+        if self.profile is not None:
+            raise PacelineError(
+                f"--profile {self.profile} applies to a training of your own, not to --model",
+                fix="leave --profile out, or plan your training: paceline plan train.py",
+            )
+        if self.compares_batches and self.critical_batch is None:
+            raise PacelineError(
+                f"--batch {self.batch_in_words} compares batches by what they learn, which is not"
+                " known of --model",
+                fix="add --critical-batch N, in samples, or give one batch; of a training of your"
+                " own, `paceline probe train.py --learning` measures it",
+            )
+        if self.critical_batch is None:
+            return
+        if self.steps is None and self.tokens is None:
+            raise PacelineError(
+                "--critical-batch was given, but not the length of the training",
+                fix="add --tokens N or --steps N: with the first of the batches",
+            )
+        if self.batch == "best" and self.steps is not None:
+            raise PacelineError(
+                f"--batch best and --steps {self.steps} were given, but batches differ in the steps"
+                " that they need",
+                fix="give --tokens N instead, or a list of batches: the steps are of the first",
+            )
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers that are none, or too large to compute with."""
+        critical = self.critical_batch.value if self.critical_batch else None
         given_numbers = {
             "--nodes": max(self.nodes) if self.nodes else None,
             "--batch": max(self.batch) if isinstance(self.batch, tuple) else None,
             "--critical-batch": critical,
             "--steps": self.steps,
+            "--tokens": self.tokens,
             "--budget": self.budget,
             "--deadline": self.deadline_seconds,
             "--time": self.slot_seconds,
@@ -132,21 +152,6 @@ class PlanRequest:
                     f"{name} {number} is not from 0 to {_MOST[name]:,}",
                     fix="give a number that a training can have",
                 )
-
-
-@dataclass(frozen=True)
-class ModelInput:
-    """A model's profile in each precision that may be chosen, its batch and length."""
-
-    profiles: Mapping[Precision, Profile]
-    batches: tuple[int, ...]
-    length: TrainingLength | None
-    source: Path | None = None
-    """The file with measured times, if any."""
-    note: str | None = None
-    """What a reader must know of the batch."""
-    stages: tuple[int, ...] = ()
-    """The batches of a training whose batch grows."""
 
 
 def cluster_file(request: PlanRequest) -> Path | None:
@@ -180,7 +185,8 @@ def _requested_cluster(request: PlanRequest) -> Cluster:
             fix="measure it with `paceline probe`, which writes cluster.toml; or give --cluster"
             " FILE, or --device NAME --nodes N",
         )
-    return read_cluster(file or DEFAULT_CLUSTER)
+    file = file or DEFAULT_CLUSTER
+    return with_kernels(read_cluster(file), file)
 
 
 def requested_node_counts(request: PlanRequest, cluster: Cluster) -> Sequence[int]:
@@ -194,126 +200,3 @@ def requested_node_counts(request: PlanRequest, cluster: Cluster) -> Sequence[in
             fix="give fewer, or write the nodes that it will have into the cluster's file",
         )
     return counts
-
-
-def requested_model(
-    request: PlanRequest, cluster: Cluster, advance: Callable[[float], None]
-) -> ModelInput:
-    """Profile the user's training, or return the profile of a model given by its dimensions."""
-    ENGINES.get(request.engine)  # refuses one that does not exist before a model is profiled
-    both = request.model is None and request.engine == PACELINE
-    precisions = _precisions(cluster, request.precision, both=both)
-    if request.model is None:
-        return _training_input(request, cluster, precisions, advance)
-    if request.batch is None or request.batch == "best":
-        raise PacelineError(
-            "--model does not give the batch size",
-            fix="add --batch N: the global batch, in samples per step over all workers",
-        )
-    length = None if request.steps is None else TrainingLength(request.batch[0], request.steps)
-    return ModelInput({precisions[0]: profile_of(request.model)}, request.batch, length)
-
-
-def _precisions(cluster: Cluster, asked: Precision | None, *, both: bool) -> Sequence[Precision]:
-    """Return one 16-bit precision of the device, and fp32 unless the model has dimensions only."""
-    has = cluster.device.peak_flops
-    if asked is not None:
-        cluster.device.peak(asked)  # refuses a precision that the device does not have
-        if asked == "fp32" and not both:
-            raise PacelineError(
-                "--precision fp32 was given, but a --model and engines other than Paceline's are"
-                " planned in 16 bits only",
-                fix="leave --precision out, or plan your own training: paceline plan train.py",
-            )
-        return [asked]
-    sixteen: tuple[Precision, ...] = ("bf16", "fp16")
-    half = [each for each in sixteen if each in has][:1]
-    return [*half, "fp32"] if both or not half else half
-
-
-def _training_input(
-    request: PlanRequest,
-    cluster: Cluster,
-    precisions: Sequence[Precision],
-    advance: Callable[[float], None],
-) -> ModelInput:
-    target = request.train
-    assert target is not None
-    timed = _timed_profile(request.profile, target, cluster)
-    profiles: Mapping[Precision, Profile]
-    note = None
-    stages: tuple[int, ...] = ()
-    if timed is not None:
-        has = {each: timed.precisions[each] for each in precisions if each in timed.precisions}
-        profiles, batch, steps = has or timed.precisions, timed.batch, timed.steps
-    else:
-        training = load_training(target)
-        batch, steps = training.largest_batch, training.steps_in_plans
-        if training.grows:
-            first = training.first_batch
-            note = f"the batch grows from {first:,} to {batch:,}: planned for the largest one"
-            stages = training.known_batches if request.batch is None else ()
-        made = TrainingProfiles(cluster, measure=request.measure)
-        profiles = found = {}
-        for number, each in enumerate(precisions):
-            found[each] = made.of(target, each)
-            advance((number + 1) / len(precisions))
-    length = TrainingLength(batch, steps, request.critical_batch)
-    batches = _batches(request, target, length)
-    if request.steps is not None:
-        length = TrainingLength(batches[0], request.steps)
-    return ModelInput(
-        profiles,
-        batches,
-        length,
-        source=(request.profile or DEFAULT_PROFILE) if timed is not None else None,
-        note=note if request.batch is None else None,
-        stages=stages,
-    )
-
-
-def _batches(request: PlanRequest, target: Target, length: TrainingLength) -> tuple[int, ...]:
-    """Return the batches to consider: with "best", the training's own times powers of two."""
-    asked = request.batch or (length.batch,)
-    if asked != "best" and not request.compares_batches:
-        return asked
-    said = f"--batch {request.batch_in_words}"
-    if length.critical is None:
-        raise PacelineError(
-            f"{said} was given, but the critical batch of the training is not known",
-            fix=f"measure it with `paceline probe {target.file.name} --learning`, or take it from a"
-            " run with --calibrate RUN; or give --critical-batch N",
-        )
-    if request.steps is not None:
-        raise PacelineError(
-            f"{said} and --steps {request.steps} were given, but batches differ in the steps that"
-            " they need",
-            fix="leave --steps out: each batch trains to the loss of the training's own length; or"
-            " give one batch",
-        )
-    if asked != "best":
-        return asked
-    training = load_training(target)
-    samples = training.sample_order().samples if training.has_index else _MOST["--batch"]
-    most = min(max(length.batch, MOST_TIMES_CRITICAL * length.critical.at_hand), samples)
-    times = [2**power for power in range(_MOST["--batch"].bit_length())]
-    larger = [each * length.batch for each in times if each * length.batch <= most]
-    smaller = [length.batch // each for each in (4, 2) if length.batch % each == 0]
-    return (*smaller, *(larger or [length.batch]))
-
-
-def _timed_profile(file: Path | None, target: Target, cluster: Cluster) -> TrainingProfile | None:
-    """Return the times that `paceline probe TRAIN` measured on such devices, if any."""
-    if file is None and not DEFAULT_PROFILE.exists():
-        return None
-    found = TrainingProfile.read(file or DEFAULT_PROFILE)
-    has = {f"{found.train}:{found.function} on {each.measured_on}" for each in found.profiles}
-    wanted = f"{target.file.name}:{target.function} on {cluster.device.name}"
-    if has == {wanted}:
-        return found
-    if file is None:
-        return None
-    raise PacelineError(
-        f"{file} has the times of {', '.join(sorted(has))}, not of {wanted}",
-        fix=f"measure it there with `paceline probe {target.file.name}`, or leave --profile out",
-    )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.plan.cost.node_kinds import first_nodes
 from paceline.plan.search.best_layout import Best
 from paceline.plan.training_cost import training_cost
 from paceline.plan.training_length import TrainingLength
@@ -27,7 +28,8 @@ class Limits:
         if self.length is None:
             given = "--deadline" if self.budget is None else f"--budget {self.budget}"
             raise PacelineError(
-                f"{given} was given, but not the length of the training", fix="add --steps N"
+                f"{given} was given, but not the length of the training",
+                fix="add --steps N or --tokens N",
             )
         if self.budget is not None and self.cluster.prices is None:
             raise PacelineError(
@@ -38,37 +40,48 @@ class Limits:
 
     def allowed(self, bests: Sequence[Best]) -> list[Best]:
         """Return those within the limits; if there are none, raise an error with the nearest."""
-        length = self.length
-        if length is None or (self.deadline_seconds is None and self.budget is None):
-            return list(bests)
-        costs = [self._cost(best, length.steps_with(best.estimate.batch)) for best in bests]
-        allowed = [
-            best for best, cost in zip(bests, costs, strict=True) if self._within_limits(cost)
-        ]
+        allowed = [best for best in bests if self.keeps(best)]
         if not allowed:
-            raise self._refusal(bests, costs)
+            raise self._refusal(bests)
         return allowed
 
-    def _cost(self, best: Best, steps: int) -> TrainingCost:
-        there = self.cluster.model_copy(update={"nodes": best.nodes})
-        return training_cost(best, there, steps)
-
-    def _within_limits(self, cost: TrainingCost) -> bool:
+    def keeps(self, best: Best) -> bool:
+        """Return whether a layout keeps within the limits."""
+        if self.deadline_seconds is None and self.budget is None:
+            return True
+        cost = self._cost(best)
         in_time = self.deadline_seconds is None or cost.seconds.value <= self.deadline_seconds
-        return in_time and (self.budget is None or (cost.money or 0.0) <= self.budget)
+        return in_time and (self.budget is None or _money(cost) <= self.budget)
 
-    def _refusal(self, bests: Sequence[Best], costs: Sequence[TrainingCost]) -> PacelineError:
+    def _cost(self, best: Best) -> TrainingCost:
+        assert self.length is not None, "limits are those of a whole training"
+        there = first_nodes(self.cluster, best.nodes)
+        return training_cost(best, there, self.length.steps_with(best.estimate.batch))
+
+    def _refusal(self, bests: Sequence[Best]) -> PacelineError:
+        costs = [self._cost(best) for best in bests]
         nearest = []
         if self.deadline_seconds is not None:
             at = min(range(len(bests)), key=lambda each: costs[each].seconds.value)
             takes = duration(costs[at].seconds.value)
             nearest.append(f"the fastest, {count(bests[at].nodes, 'node')}, takes {takes}")
         if self.budget is not None:
-            at = min(range(len(bests)), key=lambda each: costs[each].money or 0.0)
-            price = f"{costs[at].money or 0.0:,.2f}"
+            at = min(range(len(bests)), key=lambda each: _money(costs[each]))
+            price = f"{_money(costs[at]):,.2f}"
             nearest.append(f"the cheapest, {count(bests[at].nodes, 'node')}, costs {price}")
         return PacelineError(
             f"no number of nodes keeps within the limits: {'; '.join(nearest)}",
             fix="allow other nodes with --nodes, give a later --deadline or a larger --budget, or"
             " train for fewer steps",
         )
+
+
+def _money(cost: TrainingCost) -> float:
+    if cost.money is None:
+        raise PacelineError(
+            "--budget was given, but the electricity costs money and the power of the nodes is not"
+            " known",
+            fix="write watts into [device] and a [power] table into the cluster's file, or leave"
+            " per_kwh out",
+        )
+    return cost.money

@@ -1,29 +1,41 @@
 """The planner: from a request to a plan, its cost and its reasons."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from paceline.launch.target import Target
 from paceline.plan.answer import answer
-from paceline.plan.calibration.calibrate import Fit, fit, from_priors
+from paceline.plan.batch_search import twice_the_batch
+from paceline.plan.calibration.calibrate import Fit, fit
 from paceline.plan.calibration.measured_runs import Ran, fitted_numbers, rows, write_numbers
-from paceline.plan.calibration.priors import priors_for
-from paceline.plan.cost.engine_kind import ENGINES
+from paceline.plan.calibration.priors import priors_for, unfitted
+from paceline.plan.cost.engine_kind import ENGINES, EngineKind, LayoutChoices
+from paceline.plan.cost.node_kinds import first_nodes
+from paceline.plan.engines.paceline import Paceline
 from paceline.plan.inputs import (
+    PACELINE,
     PlanRequest,
     cluster_file,
     requested_cluster,
-    requested_model,
     requested_node_counts,
 )
 from paceline.plan.limits import Limits
-from paceline.plan.search.best_layout import Best
+from paceline.plan.model_input import requested_model
+from paceline.plan.outlook.compute_origin import compute_origin
+from paceline.plan.outlook.node_short import node_short
+from paceline.plan.outlook.queue_wait import queue_wait, unknown_wait_remark
+from paceline.plan.outlook.spot_nodes import offered_spot_cost
+from paceline.plan.outlook.throughput import chinchilla_remark, throughput
+from paceline.plan.search.best_layout import Best, best_on
 from paceline.plan.search.layout_estimate import estimates
 from paceline.plan.stage_nodes import stage_options
 from paceline.plan.training_cost import training_cost
+from paceline.plan.training_length import TrainingLength
 from paceline.plan.training_profiles import TrainingProfiles, load_training
-from paceline.specs import Answer, Cluster, Estimate, Layout, Plan, SyncSettings
+from paceline.specs import Answer, Cluster, Estimate, Layout, PacelineError, Plan, SyncSettings
 
 
 @dataclass(frozen=True)
@@ -75,18 +87,47 @@ def make_plan(
     if runs and file is not None:
         notes.append(_remember(found, len(runs), file))
     limits = Limits(cluster, model.length, request.deadline_seconds, request.budget)
-    sync, kind = _requested_sync(request.sync), ENGINES.get(request.engine)
+    sync, kind = _requested_sync(request.sync), _requested_engine(request.engine, cluster)
     searched = model.profiles, cluster, model.batches, counts, found, request.goal
     said, best = answer(*searched, limits, sync, kind)
     if model.stages:
         where = model.profiles, cluster, model.stages, counts, found, request.goal, sync, kind
         said = said.model_copy(update={"stages": stage_options(*where, planned=best.nodes)})
-    there = cluster.model_copy(update={"nodes": best.nodes})
+    there = first_nodes(cluster, best.nodes)
+    said = said.model_copy(update=throughput(best, there, model.profile.sequence))
+    said = said.model_copy(update={"compute_origin": compute_origin(best, found)})
+    if request.engine == PACELINE and not cluster.mixed:  # survivors share the batch evenly
+        short = node_short(best, model.profiles, there, found)
+        said = said.model_copy(update={"node_short": short})
     if model.length is not None:
-        steps = model.length.steps_with(said.batch)
-        cost = training_cost(best, there, steps, request.slot_seconds)
-        said = said.model_copy(update={"training": cost})
+        said = _with_length(said, best, model.length, there, request)
+        if model.length.critical is not None:
+            search = partial(best_on, model.profiles, there, found=found, sync=sync, kind=kind)
+            larger = twice_the_batch(best, model.length, there, search)
+            said = said.model_copy(update={"larger_batch": larger})
     return Planned(said, best, there, found, tuple(notes))
+
+
+def _with_length(
+    said: Answer, best: Best, length: TrainingLength, cluster: Cluster, request: PlanRequest
+) -> Answer:
+    """Return the answer with what the whole training takes on the chosen nodes."""
+    steps, remarks = length.steps_with(said.batch), []
+    cost = training_cost(best, cluster, steps, request.slot_seconds)
+    queue = None
+    if request.queue is not None:
+        queue = queue_wait(request.queue, best.nodes, cost.slots or 1)
+        remarks += [] if queue else [unknown_wait_remark(request.queue, best.nodes)]
+    if request.tokens is not None:
+        remarks.append(chinchilla_remark(request.tokens, said.parameters))
+    tokens = said.sequence and said.sequence * said.batch * steps
+    return said.model_copy(
+        update={
+            "training": cost.model_copy(update={"tokens": tokens, "queue": queue}),
+            "spot": offered_spot_cost(best, cluster, steps),
+            "remarks": (*said.remarks, *remarks),
+        }
+    )
 
 
 class Predictor:
@@ -95,7 +136,7 @@ class Predictor:
     def __init__(self, target: Target, cluster: Cluster) -> None:
         self._target, self._cluster = target, cluster
         self._profiles = TrainingProfiles(cluster)
-        self._fit = from_priors(priors_for(cluster))
+        self._fit = unfitted(cluster)
 
     def predict(self, plan: Plan, nodes: int, devices_per_node: int, batch_times: int) -> Estimate:
         """Return the estimate of a plan with a multiple of the training's own batch."""
@@ -115,9 +156,8 @@ class Predictor:
 
 
 def _calibrated(runs: Sequence[FinishedRun], cluster: Cluster) -> Fit:
-    priors = priors_for(cluster)
     if not runs:
-        return from_priors(priors)
+        return unfitted(cluster)
     profiles = TrainingProfiles(cluster)
     measured = [
         Ran(
@@ -131,7 +171,7 @@ def _calibrated(runs: Sequence[FinishedRun], cluster: Cluster) -> Fit:
         )
         for run in runs
     ]
-    return fit(rows(measured, cluster), priors)
+    return fit(rows(measured, cluster), priors_for(cluster))
 
 
 def _remember(found: Fit, runs: int, file: Path) -> str:
@@ -142,6 +182,25 @@ def _remember(found: Fit, runs: int, file: Path) -> str:
         name for name, origin in zip(numbers, found.origins, strict=True) if origin == "measured"
     ]
     return f"{file}: calibrated with {runs} runs: {', '.join(shown) or 'no number measured'}"
+
+
+class _WithoutPipeline(Paceline):
+    """Paceline's engine on nodes of several kinds: stages cannot have work by speed."""
+
+    choices: ClassVar[LayoutChoices] = replace(Paceline.choices, pipeline=False)
+
+
+def _requested_engine(name: str, cluster: Cluster) -> EngineKind:
+    """Return the engine; only Paceline's own divides a batch by speed."""
+    if not cluster.mixed:
+        return ENGINES.get(name)
+    if name == PACELINE:
+        return _WithoutPipeline()
+    raise PacelineError(
+        f"--engine {name} was given, but the cluster has nodes of several kinds, and only"
+        " Paceline's engine gives them work by their speed",
+        fix="leave --engine out, or leave [[mixed]] out of the cluster's file",
+    )
 
 
 def _requested_sync(text: str | None) -> SyncSettings | None:

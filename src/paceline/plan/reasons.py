@@ -30,14 +30,16 @@ WORTH_SAYING = 1.03
 """Speed-up below which a change is not reported."""
 
 _KINDS: dict[str, Callable[[Layouts], np.ndarray[tuple[int], np.dtype[np.bool_]]]] = {
-    "replicas only": lambda each: each.replicas == each.devices,
-    "shards only": lambda each: each.shards == each.devices,
+    "replicas only": lambda each: (each.replicas == each.devices) & (each.context == 1),
+    "shards only": lambda each: (each.shards == each.devices) & (each.context == 1),
     "replicas of shards": lambda each: (
         (each.data_workers == each.devices) & (each.shards > 1) & (each.replicas > 1)
     ),
     "tensor parallel": lambda each: (each.tensor > 1) & (each.pipeline == 1),
     "pipeline": lambda each: (each.pipeline > 1) & (each.tensor == 1),
     "tensor and pipeline": lambda each: (each.pipeline > 1) & (each.tensor > 1),
+    "context parallel": lambda each: each.context > 1,
+    "expert parallel": lambda each: each.expert > 1,
     "no recomputation": lambda each: each.recompute == RECOMPUTE.index("none"),
 }
 
@@ -46,10 +48,11 @@ def words(layout: Layout) -> str:
     """Describe a layout: `2 replicas x 4 shards, micro-batch 2, bf16`."""
     degrees = [
         f"{number} {name}"
-        for name in ("replicas", "shards", "tensor", "pipeline")
+        for name in ("replicas", "shards", "context", "tensor", "pipeline")
         if (number := getattr(layout, name)) > 1
     ]
-    more = [f"micro-batch {layout.micro_batch}"] if layout.micro_batch else []
+    more = [f"experts over {layout.expert} workers"] if layout.expert > 1 else []
+    more += [f"micro-batch {layout.micro_batch}"] if layout.micro_batch else []
     more.append(layout.precision)
     if layout.pipeline > 1 and layout.schedule != "1f1b":
         more.append(layout.schedule)
@@ -98,7 +101,19 @@ def _lost(chosen: Estimate, other: Estimate) -> str:
     share = more[part] / chosen.step_seconds.value
     if share < 0.005:  # would be shown as 0 %
         return "equally fast"
-    return f"{PARTS[part]}: {share:.0%} of a step more"
+    return f"{_part(part, other.layout)}: {share:.0%} of a step more"
+
+
+def _part(name: str, layout: Layout) -> str:
+    """Return a part of a step in words; that inside blocks by what communicates there."""
+    if name != "tensor" or layout.context == layout.expert == 1:
+        return PARTS[name]
+    inside = {
+        "slices": layout.tensor,
+        "contexts": layout.context,
+        "experts": layout.expert,
+    }
+    return f"communication of {' and '.join(each for each in inside if inside[each] > 1)}"
 
 
 def _too_large(
@@ -108,14 +123,16 @@ def _too_large(
         return []
     held = best.found.too_large_held[places]
     smallest = int(places[int(np.argmin(held))])
-    room = best.found.steps.cluster.device.memory_bytes
+    steps = best.found.steps
+    room = steps.cluster.device.memory_bytes
+    at_most = float(held.min()) * steps.engine.memory_high
     return [
         Alternative(
             what=what,
             layout=best.found.too_large.layout(smallest, best.precision),
             sync=best.estimate.sync,
             peak_bytes=float(held.min()),
-            why=f"needs {held.min() / 1e9:.1f} GB of {room / 1e9:.1f} GB on a device",
+            why=f"may need {at_most / 1e9:.1f} GB of {room / 1e9:.1f} GB on a device",
         )
     ]
 
@@ -125,7 +142,9 @@ def bound(estimate: Estimate) -> str:
     total = estimate.step_seconds.value
     parts = sorted(estimate.seconds.items(), key=lambda item: -item[1])
     said = [
-        f"{PARTS[name]} {seconds / total:.0%}" for name, seconds in parts if seconds > 0.02 * total
+        f"{_part(name, estimate.layout)} {seconds / total:.0%}"
+        for name, seconds in parts
+        if seconds > 0.02 * total
     ]
     return ", ".join(said)
 
@@ -154,6 +173,9 @@ def helps(
         ),
         "twice the batch": (cluster, 2 * batch),
     }
+    if cluster.tiers:
+        without = cluster.model_copy(update={"tiers": ()})
+        changes["switches without oversubscription"] = without, batch
     helps = []
     for change, (changed, samples) in changes.items():
         try:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paceline.plan.goodput_model import failures_per_device_hour
 from paceline.plan.inputs import PlanRequest
+from paceline.plan.outlook.spot_nodes import spot_cost
 from paceline.plan.planner import Planned, make_plan
-from paceline.plan.training_cost import TooManyFailures, training_cost
+from paceline.plan.training_cost import TooManyFailures
 from paceline.specs import PacelineError, Prices, TrainingCost
 from paceline.specs.plans.site_comparison import SiteComparison, SiteCost
 
@@ -66,7 +66,7 @@ def offers(site: str, prices: Prices, planned: Planned) -> list[SiteCost]:
     cost = planned.answer.training
     if cost is None:
         raise PacelineError(
-            "sites are compared by what a whole training costs", fix="add --steps N"
+            "sites are compared by what a whole training costs", fix="add --steps N or --tokens N"
         )
     if cost.money is None:
         raise PacelineError(
@@ -96,22 +96,9 @@ def offers(site: str, prices: Prices, planned: Planned) -> list[SiteCost]:
 
 
 def _spot_cost(planned: Planned, prices: Prices, per_node_hour: float) -> TrainingCost:
-    """Return the cost on spot nodes; nodes that are away are counted as paid."""
     assert planned.answer.training is not None
-    failures, _ = failures_per_device_hour(planned.cluster)
-    each = per_node_hour / planned.cluster.devices_per_node
-    there = planned.cluster.model_copy(
-        update={
-            "failures_per_device_hour": failures + each,
-            "prices": prices.model_copy(update={"per_node_hour": prices.spot_per_node_hour}),
-        }
-    )
-    return training_cost(
-        planned.best,
-        there,
-        planned.answer.training.steps,
-        replacement_seconds=prices.replacement_seconds,
-    )
+    steps = planned.answer.training.steps
+    return spot_cost(planned.best, planned.cluster, steps, prices, per_node_hour)
 
 
 def _most_interruptions(planned: Planned, prices: Prices, money: float) -> float | None:

@@ -4,7 +4,12 @@ import math
 from dataclasses import replace
 
 from paceline.plan.cost.energy import step_joules
-from paceline.plan.goodput_model import Recovery, goodput, time_slots
+from paceline.plan.goodput_model import (
+    Recovery,
+    failures_per_device_hour,
+    goodput,
+    time_slots,
+)
 from paceline.plan.search.best_layout import Best
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
@@ -12,6 +17,7 @@ from paceline.specs.measurements.prices import Prices
 from paceline.specs.plans.estimate import Amount, TrainingCost
 from paceline.specs.plans.fault_tolerance import Faults
 from paceline.specs.plans.layout import Layout
+from paceline.specs.units import count, duration
 
 HOUR = 3600.0
 KILOWATT_HOUR = 3.6e6
@@ -65,8 +71,9 @@ def training_cost(
     good = goodput(cluster, recovery)
     if good.fraction < FEWEST_USEFUL:
         raise TooManyFailures(
-            f"on {cluster.nodes} nodes with {cluster.failures_per_device_hour:.3g} failures per"
-            " device and hour, the training does not get on",
+            f"on {count(cluster.nodes, 'node')} with {failures_per_device_hour(cluster)[0]:.3g}"
+            f" failures per device and hour, steps of {duration(step.value)} and checkpoints of"
+            f" {duration(checkpoint_seconds)}, the training does not get on",
             fix="use fewer nodes, or nodes that fail less often",
         )
     hours = steps * step.value / good.fraction / HOUR
@@ -86,7 +93,7 @@ def training_cost(
             origin=step.origin,
         ),
         goodput=good.fraction,
-        save_every_seconds=good.interval_seconds,
+        save_every_seconds=good.interval_seconds if good.fraction < 1 else None,
         device_hours=hours * best.estimate.layout.workers,
         kilowatt_hours=kilowatt_hours,
         money=price(cluster.prices, hours * cluster.nodes, kilowatt_hours),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from paceline.launch.target import Target
 from paceline.specs import Cluster, Layout, Placement, Profile
-from paceline.specs.measurements.profile import TrainingPrecision
+from paceline.specs.measurements.profile import TrainingPrecision, UncountedScale
 
 if TYPE_CHECKING:
     from paceline.user.training import Training
@@ -18,6 +18,9 @@ MEASURE_SECONDS = 0.4
 TRAINED_BYTES = 16
 """Bytes of a parameter in training: itself, its gradient, and some for activations."""
 
+MEMORY_BOUND = 0.5
+"""Fraction of a device's memory bandwidth from which on operators are taken to wait for memory."""
+
 _TIMING_FIX = "see that it trains: `paceline run TRAIN -n 1`; or plan without timing it: --count"
 
 
@@ -26,7 +29,7 @@ def load_training(target: Target) -> "Training":
     """Return the result of the user's function; call it once per process."""
     from paceline.comm.torch_loading import load_torch  # noqa: PLC0415
 
-    load_torch()
+    load_torch(compiler=False)
     from paceline.user.script import training_of  # noqa: PLC0415
 
     with redirect_stdout(sys.stderr):  # standard output is for results
@@ -74,11 +77,15 @@ class TrainingProfiles:
                     return counted
                 names = ", ".join(counted.uncounted_operators)
                 with users_code(f"timing {names} on this machine", fix=_TIMING_FIX):
-                    times, rate = uncounted_measured(
+                    found, rates = uncounted_measured(
                         training, layout, device=device, budget_seconds=MEASURE_SECONDS
                     )
-                there = known.matmul_rate(layout.precision)
-                return with_uncounted(counted, times, here, rate / there)
+                by: UncountedScale = "matrix product rates"
+                scale = rates.matmul_flops / known.matmul_rate(layout.precision)
+                if found.bytes_per_second > MEMORY_BOUND * rates.memory_bytes_per_second:
+                    by = "memory bandwidths"
+                    scale = rates.memory_bytes_per_second / known.memory_bytes_per_second
+                return with_uncounted(counted, found.times, here, scale, by)
             with users_code("timing the training on this machine", fix=_TIMING_FIX):
                 times = measured(
                     training, layout, device=device, threads=cores, budget_seconds=MEASURE_SECONDS

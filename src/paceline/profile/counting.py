@@ -94,6 +94,7 @@ def _matmuls(
             reused=small.reused,
             sliced=sliced,
             attention=small.attention,
+            queries_per_key=small.queries_per_key,
         )
         found[matmul] += 1
     for matmul, count in found.items():

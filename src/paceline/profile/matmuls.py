@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ class Product:
     attention: bool = False
     computed: float = 1.0
     """Fraction that is computed: one half if a causal mask skips the rest."""
+    queries_per_key: int = 1
+    """Query heads that share keys and values, in attention."""
 
 
 def products_of(operator: Any, args: Sequence[Any], result: Any) -> tuple[Product, ...]:
@@ -37,8 +39,15 @@ def products_of(operator: Any, args: Sequence[Any], result: Any) -> tuple[Produc
     return ()
 
 
-_UNCOUNTED = ("rnn", "lstm", "gru", "fft", "linalg", "cdist", "grid_sampler", "ctc_loss", "_mm")
+_UNCOUNTED = (
+    *("rnn", "lstm", "gru", "fft", "linalg", "cdist", "pdist", "grid_sampler", "ctc_loss"),
+    *("_mm", "addmm", "addbmm", "addmv", "gemm", "matmul", "mkldnn_linear", "trilinear"),
+    *("conv1d", "conv2d", "conv3d", "conv_", "convolution", "attention", "encoder_layer"),
+    *("cholesky", "_solve", "matrix_exp"),
+)
 """Parts of the names of torch's operators that compute much, besides the products above."""
+_BACKWARD_OF_COUNTED = ("convolution_backward", "scaled_dot_product")
+"""Parts of the names of operators of backward whose forward is counted."""
 
 
 def is_uncounted(operator: Any) -> bool:
@@ -48,7 +57,10 @@ def is_uncounted(operator: Any) -> bool:
         return operator.namespace not in ("prim", "prims")
     if operator.overloadpacket in _FINDERS:
         return False
-    return any(part in operator_name(operator) for part in _UNCOUNTED)
+    name = operator_name(operator)
+    if any(part in name for part in _BACKWARD_OF_COUNTED):
+        return False
+    return name in ("mv", "dot", "vdot") or any(part in name for part in _UNCOUNTED)
 
 
 def _pair(left: torch.Tensor, right: torch.Tensor) -> tuple[Product, ...]:
@@ -74,10 +86,11 @@ def _attention(operator: Any, args: Sequence[Any]) -> tuple[Product, ...]:
     causal = "is_causal" in names and len(args) > (at := names.index("is_causal")) and args[at]
     computed = 0.5 if causal else 1.0
     repeats = math.prod(many)
-    return (
-        Product(rows, width, pairs, repeats, attention=True, computed=computed),
-        Product(rows, pairs, value.shape[-1], repeats, attention=True, computed=computed),
+    grouped = max(1, query.shape[-3] // key.shape[-3]) if query.ndim > 3 else 1
+    scores = Product(
+        rows, width, pairs, repeats, attention=True, computed=computed, queries_per_key=grouped
     )
+    return scores, replace(scores, inner=pairs, columns=value.shape[-1])
 
 
 _FINDERS: dict[Any, Callable[[Sequence[Any], Any], tuple[Product, ...]]] = {

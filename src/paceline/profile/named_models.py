@@ -20,6 +20,8 @@ from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.profile import Profile
 
 KILO = 1024
+MOST_DIGITS = 9
+"""Digits of a dimension."""
 WRITTEN = {"hidden": "width"}
 """Fields that users write by another name."""
 FIELDS = {written: field for field, written in WRITTEN.items()}
@@ -32,6 +34,8 @@ class KnownModel(Spec):
     """Its description in this language."""
     parameters: float
     """Parameters as published."""
+    active: float | None = None
+    """The same of a mixture of experts, of those that a token passes through."""
     source: str
 
 
@@ -88,20 +92,23 @@ def _shape(kind: str, dimensions: dict[str, str]) -> Spec:
             raise PacelineError(
                 f"{kind} has no dimension {key!r}", fix=f"use some of {', '.join(keys)}"
             )
-    values = {FIELDS.get(key, key): _number(value) for key, value in dimensions.items()}
+    values = {FIELDS.get(key, key): _number(key, value) for key, value in dimensions.items()}
     try:
         return family.shape.model_validate(values)
     except ValidationError as error:
         raise _explained(kind, dimensions, error) from None
 
 
-def _number(value: str) -> int | str:
+def _number(key: str, value: str) -> int | str:
     """Return a number if it is one; else the text itself, for words such as yes and no."""
-    if value.isdecimal():
-        return int(value)
-    if value[-1] in "kK" and value[:-1].isdecimal():
-        return int(value[:-1]) * KILO
-    return value
+    digits, times = (value[:-1], KILO) if value[-1] in "kK" else (value, 1)
+    if not digits.isdecimal():
+        return value
+    if len(digits) > MOST_DIGITS:
+        raise PacelineError(
+            f"{key}={value} is more than any model has", fix=f"write {key}=2048 or {key}=2k"
+        )
+    return int(digits) * times
 
 
 def _explained(kind: str, dimensions: dict[str, str], error: ValidationError) -> PacelineError:

@@ -12,7 +12,13 @@ from torch import nn
 from paceline.comm.torch_internals import tree_leaves
 from paceline.profile.counting import Forward
 from paceline.profile.regions import Regions
-from paceline.specs.measurements.profile import LayerCost, ModelTimes, Profile, Timing
+from paceline.specs.measurements.profile import (
+    LayerCost,
+    ModelTimes,
+    Profile,
+    Timing,
+    UncountedScale,
+)
 
 _LEAST_REPEATS, _MOST_REPEATS = 3, 15
 
@@ -97,7 +103,13 @@ def with_times(profile: Profile, times: ModelTimes, device_name: str) -> Profile
     return profile.model_copy(update={**layers, **measured})
 
 
-def with_uncounted(profile: Profile, times: ModelTimes, device_name: str, scale: float) -> Profile:
+def with_uncounted(
+    profile: Profile,
+    times: ModelTimes,
+    device_name: str,
+    scale: float,
+    scaled_by: UncountedScale,
+) -> Profile:
     """Return the profile with the times of uncounted operators, multiplied by `scale`."""
     layers = {
         name: layer.model_copy(update={"uncounted": _timing(times, at, layer.count / scale)})
@@ -105,7 +117,7 @@ def with_uncounted(profile: Profile, times: ModelTimes, device_name: str, scale:
             zip(("before", "block", "after"), profile.layers, strict=True)
         )
     }
-    on = {"uncounted_on": device_name, "uncounted_scale": scale}
+    on = {"uncounted_on": device_name, "uncounted_scale": scale, "uncounted_scaled_by": scaled_by}
     return profile.model_copy(update={**layers, **on})
 
 

@@ -71,6 +71,15 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class PastWait:
+    """How long a job waited in the queue."""
+
+    nodes: int
+    """Nodes that it had."""
+    seconds: float
+
+
+@dataclass(frozen=True)
 class TaskFailure:
     """A line of the job's log about tasks that failed, or about a lost node."""
 
@@ -140,6 +149,14 @@ class Scheduler(ABC):
     def choices(self) -> list[SiteChoice]:
         """Return what a user can choose from at this site, as far as the scheduler tells."""
         return []
+
+    def past_waits(self, partition: str | None, account: str | None) -> list[PastWait]:
+        """Return how long recent jobs waited; raise if the scheduler does not tell."""
+        del partition, account
+        raise PacelineError(
+            f"how long jobs wait was asked for, but Paceline does not know how to ask {self.title}",
+            fix="leave --queue out",
+        )
 
     @abstractmethod
     def fit(self, job: Job, devices: int | None) -> tuple[Job, list[str]]:

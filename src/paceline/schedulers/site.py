@@ -13,6 +13,8 @@ _CALL_SECONDS = 30.0
 class Unreachable(PacelineError):
     """The scheduler does not answer on this machine."""
 
+    class_topic = "submit"
+
 
 class CommandFailed(PacelineError):
     """A command of the scheduler failed; `output` is its output, `code` its exit code."""

@@ -32,6 +32,18 @@ def rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
+def large(number: float) -> str:
+    """Format a number such as that of tokens: `340`, `12,040`, `20M`, `300B`, `1.41T`."""
+    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+        if number >= scale:
+            return (
+                f"{number / scale:,.0f}{unit}"
+                if number >= 999.5 * scale
+                else (f"{number / scale:.3g}{unit}")
+            )
+    return rate(number)
+
+
 def loss(value: float | None) -> str:
     """Format a loss with four significant digits; a dash for None."""
     if value is None:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paceline.cluster.catalog import read_cluster
+from paceline.cluster.kernels.kernel_files import with_kernels
 from paceline.jobs.plan_choice import chosen_plan
 from paceline.jobs.run_lease import removed_if_refused, submitting, take_lease
 from paceline.launch import room
@@ -91,7 +92,7 @@ class RunSettings:
     def _predictor(self) -> Predictor | None:
         if self.cluster is None:
             return None
-        return Predictor(self.target, read_cluster(self.cluster))
+        return Predictor(self.target, with_kernels(read_cluster(self.cluster), self.cluster))
 
 
 class LocalLauncher:

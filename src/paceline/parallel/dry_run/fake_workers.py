@@ -4,7 +4,7 @@ This uses private APIs of torch through `comm/torch_internals.py`;
 `tests/parallel/test_fake_workers.py` fails when a torch release changes how they work together.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -142,34 +142,17 @@ class FakeGroups(Groups):
         del device
 
     def mesh(self, layout: Layout) -> DeviceMesh:
-        """Return the device mesh, without the groups that this worker is not in."""
-        if self._mesh is None:
-            names = ("pipeline", "replicas", "shards", "tensor")
-            sizes = {name: getattr(layout, name) for name in names if getattr(layout, name) > 1}
-            with in_reality():
-                grid = torch.arange(layout.workers).view(*sizes.values())
-                (here,) = (grid == self.placement.rank).nonzero().tolist()
-                groups = [
-                    dist.new_group(
-                        grid[(*here[:number], slice(None), *here[number + 1 :])].tolist()
-                    )
-                    for number in range(grid.ndim)
-                ]
-                self._mesh = DeviceMesh.from_group(
-                    groups if grid.ndim > 1 else groups[0],
-                    self.device.type,
-                    mesh=grid if grid.ndim > 1 else None,
-                    mesh_dim_names=tuple(sizes),
-                )
-        return self._mesh
-
-    def _own_of(
-        self, every: Iterable[list[int]], *, on_host: bool = False
-    ) -> "dist.ProcessGroup | None":
-        del on_host
-        mine = next((ranks for ranks in every if self.placement.rank in ranks), None)
+        """Return the device mesh, whose ranks are real numbers."""
         with in_reality():
-            return None if mine is None else dist.new_group(mine)
+            return super().mesh(layout)
+
+    def _created(
+        self, ranks: Sequence[int], *, on_host: bool = False, opened: set[str] | None = None
+    ) -> dist.ProcessGroup:
+        del on_host, opened
+        with in_reality():
+            group: dist.ProcessGroup = dist.new_group(list(ranks))
+            return group
 
 
 def without_memory(model: nn.Module) -> nn.Module:

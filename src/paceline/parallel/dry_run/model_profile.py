@@ -3,13 +3,16 @@
 import dataclasses
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-from paceline.data.loader import collated
+from paceline.comm.torch_internals import tree_leaves
+from paceline.comm.torch_loading import without_compiler
+from paceline.data.loader import Batch, collated
 from paceline.parallel.dry_run.dry_run import Few, explained, users_line
 from paceline.parallel.dry_run.fake_workers import (
     pretending,
@@ -30,6 +33,8 @@ from paceline.user.training import Training
 _CPU = torch.device("cpu")
 _FAKE_TENSOR_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 """Where torch writes a traceback for wrong shapes, before it raises the error."""
+_ROWS = 2
+"""Dimensions of a batch of tokens: samples and their tokens."""
 _PARAMETERS = 1000
 """Size of the sample parameter that measures an optimizer's state."""
 
@@ -56,7 +61,23 @@ def profile_of(training: Training, name: str, layout: Layout) -> Profile:
             with higher_order:
                 _try(*forward(2), higher_order)
             roles = _roles(model, forward(2)[0], sliced)
-            return counted(name, model, roles, forward, state_bytes)
+            found = counted(name, model, roles, forward, state_bytes)
+            sequence = _sequence(collated(training.first(2), _CPU, training.form))
+            return found.model_copy(update={"sequence": sequence})
+
+
+def _sequence(batch: Batch) -> int | None:
+    """Return the tokens of a sample, which are integers beside as many others: the targets, a mask.
+
+    A single row of integers may as well be categories of a table.
+    """
+    lengths = Counter(
+        each.shape[1]
+        for each in tree_leaves((batch.inputs, batch.target))
+        if isinstance(each, torch.Tensor) and each.dim() == _ROWS and not each.is_floating_point()
+    )
+    rows = [length for length, times in lengths.items() if length > 1 and times > 1]
+    return max(rows, default=None)
 
 
 def _try(
@@ -107,8 +128,9 @@ def _state_bytes(training: Training) -> float:
     """
     parameter = nn.Parameter(torch.zeros(_PARAMETERS))
     parameter.grad = torch.zeros_like(parameter)
-    optimizer = training.optimizer(Parameters([("weight", parameter)]))
-    optimizer.step()
+    with without_compiler():
+        optimizer = training.optimizer(Parameters([("weight", parameter)]))
+        optimizer.step()
     kept = [
         each.nbytes
         for state in optimizer.state.values()

@@ -6,7 +6,7 @@ the priors and their spreads remain.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ DIFFERENCE = 1e-3
 FREEDOM = 4.0
 """Degrees of freedom of Student's t: few, so that outliers pull little."""
 NINE_OF_TEN = 1.645
+CATALOG_WIDTH = 1.3
+"""Half-width of the 90 % interval before anything is measured, in standard deviations that the
+priors give: earned on tables left out (`python -m benchmarks.planner.score --left-out`)."""
 FEW_ROWS = 1.3
 """Widens intervals after few rows: close to Student's t with as many degrees of freedom."""
 UNFITTED_NOISE = 0.1
@@ -69,6 +72,22 @@ class Steps:
             seconds=self.seconds[index] if len(self.seconds) else self.seconds,
         )
 
+    @property
+    def columns(self) -> Array:
+        """Layout and batch, a column per row."""
+        layouts = [getattr(self.layouts, each.name) for each in fields(Layouts)]
+        return np.stack(np.broadcast_arrays(*layouts, self.batch))
+
+    def resembles(self, other: "Steps") -> bool:
+        """Return whether equal layouts of both are the same step: nodes follow from a layout."""
+        mine, theirs = (each.cluster.model_copy(update={"nodes": 1}) for each in (self, other))
+        return (self.profile, mine, self.precision, self.engine) == (
+            other.profile,
+            theirs,
+            other.precision,
+            other.engine,
+        )
+
     def predicted(self, numbers: Coefficients) -> Array:
         """Return the predicted seconds of each step."""
         model = StepModel(self.profile, self.cluster, self.precision, self.engine, numbers)
@@ -90,10 +109,28 @@ class Fit:
     """Half-width of the 90 % interval, in standard deviations."""
     origins: tuple[Origin, ...]
     """Origins of the coefficients, in order."""
+    runs: tuple[Steps, ...] = ()
+    """What was measured: a layout that ran takes as long as it took."""
+
+    def measured(self, steps: Steps) -> Array:
+        """Return the geometric mean of each layout's measured steps; NaN where it never ran."""
+        logs, count = np.zeros(len(steps.layouts)), np.zeros(len(steps.layouts))
+        for runs in self.runs:
+            if runs.resembles(steps):
+                columns = steps.columns
+                for column, seconds in zip(runs.columns.T, runs.seconds, strict=True):
+                    same = (columns == column[:, np.newaxis]).all(axis=0)
+                    logs += same * np.log(seconds)
+                    count += same
+        known = np.full(len(count), np.nan)
+        np.divide(logs, count, out=known, where=count > 0)
+        return np.asarray(np.exp(known))
 
     def predict(self, steps: Steps) -> tuple[Array, Array, Array]:
         """Return seconds and the ends of their 90 % interval."""
         log, slope = self._slopes(steps)
+        known = self.measured(steps)
+        log = np.where(np.isnan(known), log, np.log(known))
         variance = np.einsum("ij,jk,ik->i", slope, self.covariance, slope) + self.noise**2
         if steps.kind not in self.kinds:
             variance = variance + (slope[:, 0] * KIND_SPREAD) ** 2
@@ -128,14 +165,14 @@ class Fit:
         return _slopes([steps], logs, list(self.kinds))
 
 
-def from_priors(priors: Mapping[str, Prior] = PRIORS) -> Fit:
-    """Return the priors as a fit."""
+def from_priors(priors: Mapping[str, Prior] = PRIORS, width: float = CATALOG_WIDTH) -> Fit:
+    """Return the priors as a fit; `width`: half-width of its intervals, in standard deviations."""
     return Fit(
         numbers=Coefficients.prior(priors),
         kinds={},
         covariance=np.diag(spreads(priors) ** 2),
         noise=UNFITTED_NOISE,
-        width=NINE_OF_TEN,
+        width=width,
         origins=tuple(each.origin for each in priors.values()),
     )
 
@@ -143,6 +180,7 @@ def from_priors(priors: Mapping[str, Prior] = PRIORS) -> Fit:
 def fit(measured: Sequence[Steps], priors: Mapping[str, Prior] = PRIORS) -> Fit:
     """Fit the coefficients; cross-validation sets the width of the intervals."""
     found = posterior(measured, priors)
+    found = replace(found, runs=tuple(measured))
     places = np.arange(sum(len(each.layouts) for each in measured)) % FOLDS
     if len(places) < 2 * FOLDS:
         return found

@@ -2,7 +2,13 @@
 
 from collections.abc import Mapping
 
-from paceline.plan.calibration.calibrate import LEARNED
+from paceline.plan.calibration.calibrate import (
+    CATALOG_WIDTH,
+    LEARNED,
+    NINE_OF_TEN,
+    Fit,
+    from_priors,
+)
 from paceline.plan.cost.coefficients import PRIORS, Prior
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.plans.estimate import Origin
@@ -61,3 +67,13 @@ def priors_for(cluster: Cluster) -> Mapping[str, Prior]:
             origin: Origin = "measured" if shown else before.origin
             found[name] = Prior(fitted.value, fitted.spread, origin, before.why)
     return found
+
+
+def unfitted(cluster: Cluster) -> Fit:
+    """Return a cluster's coefficients before runs are fitted.
+
+    After a probe, intervals have the width of a normal distribution: 37 of 40 configurations were
+    inside on the testbed (docs/planning.md).
+    """
+    probed = bool(cluster.device.matmuls)
+    return from_priors(priors_for(cluster), NINE_OF_TEN if probed else CATALOG_WIDTH)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from paceline.cluster.collectives import COLLECTIVES, Array
+from paceline.cluster.collectives import COLLECTIVES, UNPROBED, Array
 from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.device_groups import group_of
 from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.kernels.matrix_products import BACKWARD, MatrixProducts
 from paceline.plan.cost.layout_table import RECOMPUTE, Index, Layouts
-from paceline.plan.cost.matrix_products import BACKWARD, MatrixProducts
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import LayerCost, Timing
 
@@ -33,6 +33,7 @@ class Passes:
     backward: Array
     again: Array
     tensor: Array
+    """Exposed communication inside the layer: of tensor, context and expert parallelism."""
 
     all: Array
     """Sum of the above."""
@@ -96,17 +97,23 @@ class Compute:
                 - work.backward
             )
         tensor = forward_sums * (1.0 + self._sums_again(layer, layouts)) + backward_sums
+        if layouts.context.ndim and layer.context_bytes:
+            tensor = tensor + self._keys_and_values(layer, layouts, work)
+        if layouts.expert.ndim and layer.routed_bytes:
+            tensor = tensor + self._to_experts(layer, layouts)
         together = work.forward + work.backward + again + tensor
         return Passes(work.forward, work.backward, again, tensor, together)
 
     def _work(self, layer: LayerCost, layouts: Layouts) -> "_Work":
         """Return the device and host time, without tensor-parallel all-reduces."""
         products = [each for each in layer.matmuls if not each.attention]
+        fused = not layer.moved_bytes_attention
         core = self._moved(layer.moved_bytes_attention / layouts.tensor, layouts)
+        if self._products.measures_core(fused):  # those times include what is moved
+            core = np.zeros_like(core)
         core_backward = BACKWARD * core
         for each in layer.matmuls:
             if each.attention:
-                fused = not layer.moved_bytes_attention
                 forward, backward = self._products.seconds(each, layouts, fused)
                 core, core_backward = core + forward, core_backward + backward
         whole = np.where(layouts.sequence > 0, layouts.tensor, 1.0)
@@ -130,6 +137,17 @@ class Compute:
             forward=_later(busy, launches),
             backward=_later(busy_backward, BACKWARD_LAUNCHES * launches),
         )
+
+    def from_kernels(self, layer: LayerCost, layouts: Layouts) -> tuple[Array, Array]:
+        """Return the seconds of the device in forward and backward, and those of them that come
+        from measured kernels."""
+        work, fused = self._work(layer, layouts), not layer.moved_bytes_attention
+        measured = np.zeros_like(layouts.tensor)
+        for each in layer.matmuls:
+            measured = measured + self._products.from_kernels(
+                each, layouts, fused and each.attention
+            )
+        return work.busy + work.busy_backward, measured
 
     def _uncounted(self, layer: LayerCost, layouts: Layouts) -> tuple[Array | float, Array | float]:
         """Return the seconds of operators without a FLOP count, in forward and backward."""
@@ -190,12 +208,41 @@ class Compute:
     def _sums(self, layer: LayerCost, layouts: Layouts) -> Array:
         """Return the seconds of a layer's tensor-parallel all-reduces in forward."""
         group = group_of(self._cluster, self._numbers, layouts.tensor, 1.0)
-        nbytes = layer.output_bytes * layouts.micro_batch
-        return layer.reductions * COLLECTIVES["all-reduce"](nbytes, group)
+        nbytes = layer.output_bytes * layouts.samples
+        reductions: Array | float = layer.reductions
+        if layouts.expert.ndim and layer.routed_bytes:  # whole experts have no sums
+            reductions = np.where(layouts.expert > 1, layer.reductions - 1.0, layer.reductions)
+        return reductions * COLLECTIVES["all-reduce"](nbytes, group)
+
+    def _keys_and_values(self, layer: LayerCost, layouts: Layouts, work: "_Work") -> Array:
+        """Return the exposed seconds of keys and values along a ring of context-parallel workers,
+        and the time to add the partial results; backward also passes on their gradients."""
+        group = group_of(self._cluster, self._numbers, layouts.context, layouts.tensor)
+        hops = layouts.context - 1.0
+        nbytes = layer.context_bytes * layouts.samples / layouts.tensor
+        hidden = self._numbers.overlap * work.core if self._engine.overlap_context else 0.0
+        forward = hops * COLLECTIVES["send"](nbytes, group)
+        forward = np.maximum(forward - hidden * hops / layouts.context, 0.0)
+        backward = hops * COLLECTIVES["send"](2.0 * nbytes, group)
+        backward = np.maximum(backward - BACKWARD * hidden * hops / layouts.context, 0.0)
+        partial = 3.0 * layer.output_bytes / layouts.tensor  # two are read and one written
+        added = hops * self._moved(partial, layouts)
+        forward, backward = forward + added, backward + BACKWARD * added
+        core = self._repeated(layer, layouts) >= RECOMPUTE.index("attention")
+        return np.asarray(forward * (1.0 + core) + backward)
+
+    def _to_experts(self, layer: LayerCost, layouts: Layouts) -> Array:
+        """Return the seconds of the all-to-alls that bring tokens to experts and back, in forward
+        and backward."""
+        group = group_of(self._cluster, self._numbers, layouts.expert, 1.0)
+        whole = np.where(layouts.sequence > 0, layouts.tensor, 1.0)
+        nbytes = self._engine.imbalance * layer.routed_bytes * layouts.samples / whole
+        again = self._repeated(layer, layouts) == RECOMPUTE.index("block")
+        return np.asarray((4.0 + 2.0 * again) * UNPROBED["all-to-all"](nbytes, group))
 
     def _moved(self, nbytes: Array | float, layouts: Layouts) -> Array:
         fused = COMPILED if self._engine.compiled else 1.0
-        return np.asarray(fused * nbytes * layouts.micro_batch / self.memory_rate)
+        return np.asarray(fused * nbytes * layouts.samples / self.memory_rate)
 
 
 def _later(device: Array, host: Array) -> Array:

@@ -2,10 +2,15 @@
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.plans.sync import AnySync, default_sync
+
+EXPERT_IMBALANCE = 1.1
+"""Assumed. One expert's tokens exceed the mean by 4 % over a training with biases that balance
+them and by about 70 % with an auxiliary loss (Wang et al. 2024, arXiv:2408.15664, MaxVio,
+recalled); a worker holds several experts."""
 
 
 class Engine(Spec):
@@ -25,6 +30,12 @@ class Engine(Spec):
     forward only, which has nearly all the gain of torch's asynchronous ones."""
     overlap_transfer: bool = False
     """Whether transfers between stages overlap compute, with interleaved chunks."""
+    overlap_context: bool = True
+    """Whether context-parallel workers pass keys and values on while they compute (Megatron), or
+    gather them before (torchtitan)."""
+    imbalance: PositiveFloat = EXPERT_IMBALANCE
+    """Tokens of the busiest of the workers that divide the experts, relative to the mean; 1 where
+    a run balances or drops them by force."""
     sharded_launches: NonNegativeInt = 0
     """Host cost of shards per parameter tensor, in small operations; 0 on accelerators, where
     the host runs ahead."""
@@ -61,6 +72,11 @@ class Engine(Spec):
     """Bytes of a gradient as shards reduce it after a step of one micro-batch."""
     state_bytes: NonNegativeFloat = 8
     """Optimizer state per parameter, including the optimizer's own copy of the weight."""
+    divides_gradients: bool = False
+    """Whether replicas that divide the optimizer state divide gradients, too (ZeRO-2): they reduce
+    them after every micro-batch."""
+    host_optimizer: bool = False
+    """Whether the host keeps the optimizer state and updates the weights."""
     kept_cast_bytes: NonNegativeInt = 0
     """Bytes per parameter that autocast keeps from forward to backward of every micro-batch."""
     buffers_for_all: bool = False
@@ -70,5 +86,10 @@ class Engine(Spec):
     memory and logits."""
     base_bytes: NonNegativeInt = 0
     """Bytes on every device, independent of the training."""
+    memory_low: PositiveFloat = 0.84
+    memory_high: PositiveFloat = 1.18
+    """One-sided 95 % bounds of the peak memory, relative to the prediction. The defaults are for
+    engines without a table of their own: from 25 models of all tables (`python -m
+    benchmarks.planner.score --left-out`)."""
     sync: AnySync = Field(default_factory=default_sync)
     """Synchronization mode of the replicas; the default all-reduces gradients in backward."""

@@ -5,8 +5,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from paceline.plan.cost.engine import Engine
 from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
+from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile
 from paceline.specs.plans.sync import SyncSettings
@@ -25,13 +28,19 @@ class LayoutChoices:
     """Whether stages must divide the blocks."""
     tensor: bool = True
     pipeline: bool = True
-    shards: Literal["any", "none"] = "any"
-    """How data-parallel workers may divide weights."""
+    shards: Literal["any", "none", "all"] = "any"
+    """How data-parallel workers may divide weights; `all`: over all of them only (ZeRO-3)."""
     optimizer_shards: bool = False
     """Whether replicas divide the optimizer state instead (ZeRO-1)."""
     sequence: Literal["never", "choice", "always"] = "never"
     """Whether sequence parallelism is a choice, without a pipeline, or comes with tensor
     parallelism."""
+    context: bool = False
+    """Whether workers may divide the tokens of a sample."""
+    experts: bool = False
+    """Whether workers may divide the experts of a mixture."""
+    fp8: bool = False
+    """Whether matrix products may be in 8 bits."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Chosen:
 
     def number(self, name: str) -> int:
         """Return a field of the layout."""
-        return int(getattr(self.layouts, name)[0])
+        return int(np.ravel(getattr(self.layouts, name))[0])
 
     @property
     def recompute(self) -> str:
@@ -62,6 +71,14 @@ class EngineKind(ABC):
     choices: ClassVar[LayoutChoices]
     score: ClassVar[str]
     """How good predictions for it are, and on which measurements."""
+    remark: ClassVar[str | None] = None
+    """What a variant that saves memory does, for the plan."""
+
+    @property
+    def savings(self) -> tuple["EngineKind", ...]:
+        """Variants that need less memory and more time, in the order in which they are tried where
+        nothing else fits."""
+        return ()
 
     @abstractmethod
     def engine(
@@ -86,3 +103,20 @@ ENGINES: Registry[EngineKind] = Registry(
     kind=EngineKind,  # type: ignore[type-abstract]
 )
 """All engines by name, built in or from other packages."""
+
+
+def check_fp8(name: str, *, described: bool) -> None:
+    """Refuse 8 bits for an engine without them, and for a training that is not `described` by its
+    dimensions: its costs are counted in 16 bits or fp32."""
+    kind = ENGINES.get(name)
+    if not kind.choices.fp8:
+        have = [each for each in ENGINES.names if ENGINES.get(each).choices.fp8]
+        raise PacelineError(
+            f"--precision fp8 was given, but {kind.title} is planned in 16 bits or fp32",
+            fix=f"plan for an engine that has it (--engine {' or '.join(have)}), or use bf16",
+        )
+    if not described:
+        raise PacelineError(
+            "--precision fp8 is planned for --model, not for a training of your own",
+            fix="leave --precision out, or describe the model, as in --model llama3-8b",
+        )

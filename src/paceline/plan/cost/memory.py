@@ -1,11 +1,12 @@
 """Memory of many layouts on their fullest device, by use."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from paceline.cluster.collectives import Array
 from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.expert_weights import expert_weights
 from paceline.plan.cost.layout_table import RECOMPUTE, Layouts
 from paceline.plan.cost.synchronization import state_bytes
 from paceline.specs.measurements.profile import LayerCost, Profile
@@ -76,15 +77,18 @@ def stage(
     held = (blocks * block.parameters + ends) / layouts.tensor
     held = held + blocks * block.parameters_whole + before.parameters_whole
     held = held + (after.parameters_whole if last else np.where(piped, 0, after.parameters_whole))
-    divided = np.where(layouts.optimizer_shards > 0, layouts.data_workers, layouts.shards)
+    divided = np.where(layouts.optimizer_shards > 0, layouts.stage_workers, layouts.shards)
     at_work = GATHERED_BLOCKS * (block.parameters / layouts.tensor + block.parameters_whole)
     at_work = np.where(engine.gather_once & piped, held, at_work)
     kept, repeated = _kept(block, layouts, engine)
     micro_batches = layouts.micro_batches(batch)
     # Gradients that are reduced only after the last micro-batch are whole on every shard.
     whole_gradients = (micro_batches > 1) & (not engine.reduce_always)
+    gradient_shards = np.where(whole_gradients, 1.0, layouts.shards)
+    if engine.divides_gradients:
+        gradient_shards = layouts.stage_workers
     under_way = _under_way(layouts, micro_batches, last)
-    samples = layouts.micro_batch
+    samples = layouts.samples
     sliced = np.where(layouts.sequence > 0, layouts.tensor, 1.0)
     ends_kept = np.where(piped & last, 0.0, before.saved_bytes_whole / sliced)
     of_logits = IN_PLACE if engine.loss_in_place else 1.0
@@ -99,9 +103,9 @@ def stage(
     activations = under_way * of_micro_batches
     working = samples * repeated
     logits = samples * logits if last else np.where(piped, 0.0, samples * logits)
-    return Bytes(
+    found = Bytes(
         weights=held * engine.weight_bytes / layouts.shards,
-        gradients=held * gradient / np.where(whole_gradients, 1.0, layouts.shards),
+        gradients=held * gradient / gradient_shards,
         optimizer=held * engine.state_bytes / divided,
         gathered=np.where(layouts.shards > 1, at_work * engine.gathered_bytes, 0.0),
         activations=activations
@@ -113,6 +117,22 @@ def stage(
         else held * state_bytes(engine.sync, layouts.replicas) / layouts.shards,
         reserved=engine.reserved * (activations + working + logits),
         base=zero + engine.base_bytes,
+    )
+    experts = expert_weights(block, layouts, blocks)
+    if experts is None:
+        return found
+    experts_divided = np.where(layouts.optimizer_shards > 0, experts.replicas, experts.shards)
+    current = np.where(engine.gather_once & piped, 1.0, GATHERED_BLOCKS / blocks)
+    return replace(
+        found,
+        weights=found.weights + engine.weight_bytes * experts.more(layouts.shards, experts.shards),
+        gradients=found.gradients
+        + gradient * experts.more(gradient_shards, np.where(whole_gradients, 1.0, experts.shards)),
+        optimizer=found.optimizer + engine.state_bytes * experts.more(divided, experts_divided),
+        gathered=found.gathered
+        + np.where(
+            layouts.shards > 1, engine.gathered_bytes * current * experts.more(1.0, 1.0), 0.0
+        ),
     )
 
 

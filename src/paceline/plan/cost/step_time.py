@@ -14,15 +14,19 @@ from paceline.plan.cost.coefficients import Coefficients
 from paceline.plan.cost.compute import UNHIDDEN, Compute
 from paceline.plan.cost.device_groups import group_of
 from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.expert_weights import expert_traffic, expert_weights
+from paceline.plan.cost.host_optimizer import host_seconds
 from paceline.plan.cost.layout_table import Layouts
-from paceline.plan.cost.synchronization import Rounds, exposed, rounds
+from paceline.plan.cost.synchronization import (
+    UNHIDDEN_DATA,
+    GradientCollectives,
+    Rounds,
+    exposed,
+    rounds,
+)
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile
 
-UNHIDDEN_DATA = 0.1
-"""Fraction of overlapped gradient communication that stays exposed: the last bucket."""
-FIRST_BUCKET_BYTES = float(1 << 20)
-"""Size of DDP's first bucket: small, so that communication begins early."""
 ADAM_BYTES = 8.0
 
 
@@ -74,17 +78,17 @@ class StepModel:
         """Return the step breakdown for `batch` samples."""
         numbers, profile = self.numbers, self.profile
         alike, place = layouts.alike_on_a_device()
-        before, block, after = (
-            self.compute.passes(each, alike).take(place) for each in profile.layers
-        )
+        before, block, after = (self.compute.passes(each, alike) for each in profile.layers)
+        begin, middle, end = (each.all[..., place] for each in (before, block, after))
+        fill = (profile.block.count * block.all + before.all + after.all)[..., place]
+        few, run = layouts.alike_in_degrees
         piped = layouts.pipeline > 1
         micro_batches = layouts.micro_batches(batch)
 
-        blocks, at_begin, at_end = self.slowest(layouts, before.all, block.all, after.all)
-        slowest = blocks * block.all + at_begin * before.all + at_end * after.all
+        blocks, at_begin, at_end = self.slowest(layouts, begin, middle, end)
+        slowest = blocks * middle + at_begin * begin + at_end * end
         accumulation = self.accumulation_seconds(layouts, micro_batches)
         slowest = slowest + accumulation
-        fill = profile.block.count * block.all + before.all + after.all
         waiting = np.maximum(fill + layouts.pipeline * accumulation - slowest, 0.0)
         send = self.send_seconds(layouts)
         # A stage communicates with the next and the previous one, once per chunk.
@@ -98,19 +102,22 @@ class StepModel:
             transfer = np.where(layouts.chunks > 1, hidden, transfer)
         bubble = waiting / layouts.chunks + 2.0 * (layouts.pipeline - 1.0) * send
 
-        again = blocks * block.again
-        tensor = blocks * block.tensor + at_begin * before.tensor + at_end * after.tensor
+        again = blocks * block.again[..., place]
+        begin, middle, end = (each.tensor[..., place] for each in (before, block, after))
+        tensor = blocks * middle + at_begin * begin + at_end * end
         compute = slowest - again - tensor
-        forward = blocks * block.forward
+        forward = blocks * block.forward[..., place]
         data = self._data(layouts, micro_batches, forward, compute + again - forward)
-        optimizer = self._optimizer(layouts)
+        optimizer = self._optimizer(few)[..., run]
         one = np.ones_like(compute)
-        step_host = numbers.step_seconds * one + self._sharded_host(layouts)
+        step_host = (numbers.step_seconds + self._sharded_host(few))[..., run]
         busy = micro_batches * (slowest + transfer) + bubble + data
         if self.engine.sync.replicas_differ:  # the other modes communicate in backward: `_data`
-            waiting = exposed(self._rounds(layouts), busy + optimizer + step_host)
+            of = self._rounds(few)
+            of = replace(of, seconds=of.seconds[..., run])
+            waiting = exposed(of, busy + optimizer + step_host)
             data, busy = data + waiting, busy + waiting
-        devices = np.maximum(layouts.devices, 1.0)
+        spread = numbers.jitter * np.sqrt(2.0 * np.log(np.maximum(few.devices, 1.0)))
         return Times(
             compute=micro_batches * compute,
             recompute=micro_batches * again,
@@ -120,17 +127,18 @@ class StepModel:
             data=data,
             optimizer=optimizer * one,
             host=step_host,
-            jitter=busy * numbers.jitter * np.sqrt(2.0 * np.log(devices)),
+            jitter=busy * spread[..., run],
         )
 
     def accumulation_seconds(self, layouts: Layouts, micro_batches: Array) -> Array:
         """Return the seconds to add a micro-batch's gradients to those before it, in the mean: the
         first one's are only written."""
-        held = self.held_parameters(layouts)
+        few, run = layouts.alike_in_degrees
+        held = self.held_parameters(few)
         if self.engine.reduce_always:
-            held = held / layouts.shards
-        nbytes = self.engine.accumulated_bytes * held * (1.0 - 1.0 / micro_batches)
-        return np.asarray(nbytes / self.compute.memory_rate)
+            held = held / few.shards
+        seconds = self.engine.accumulated_bytes * held / self.compute.memory_rate
+        return np.asarray(seconds[..., run] * (1.0 - 1.0 / micro_batches))
 
     def _sharded_host(self, layouts: Layouts) -> Array:
         """Return the host cost of shards."""
@@ -144,28 +152,31 @@ class StepModel:
         """Return the blocks of the slowest stage, and whether it is the first, the last, or
         both."""
         count = self.profile.block.count
-        blocks = layouts.blocks(count)
-        piped = layouts.pipeline > 1
+        few, run = layouts.alike_in_degrees
+        of_middle = few.blocks(count)
         # If the stages do not divide the blocks, the last stage has one less, then the first.
-        missing = blocks * layouts.pipeline - count
-        last = blocks - (missing >= 1)
-        first = blocks - (missing >= 2)
+        missing = of_middle * few.pipeline - count
+        blocks = of_middle[run]
+        last = (of_middle - (missing >= 1))[run]
+        first = (of_middle - (missing >= 2))[run]
+        middle = blocks * block
         ending = last * block + after
         beginning = first * block + before
-        end = ending >= np.maximum(blocks * block, beginning)
-        begin = (beginning >= blocks * block) & ~end
+        end = ending >= np.maximum(middle, beginning)
+        begin = (beginning >= middle) & ~end
         number = np.where(end, last, np.where(begin, first, blocks))
+        whole = (few.pipeline == 1)[run]
         return (
-            np.where(piped, number, float(count)).astype(np.float64),
-            (begin | ~piped).astype(np.float64),
-            (end | ~piped).astype(np.float64),
+            np.where(whole, float(count), number),
+            (begin | whole).astype(np.float64),
+            (end | whole).astype(np.float64),
         )
 
     def send_seconds(self, layouts: Layouts) -> Array:
         """Return the transfer time of one micro-batch to the next stage: every slice sends its
         part."""
-        nbytes = self.profile.block.output_bytes * layouts.micro_batch / layouts.tensor
-        stride = layouts.tensor * layouts.data_workers
+        nbytes = self.profile.block.output_bytes * layouts.samples / layouts.tensor
+        stride = layouts.tensor * layouts.stage_workers
         return COLLECTIVES["send"](
             nbytes, group_of(self.cluster, self.numbers, layouts.pipeline, stride)
         )
@@ -183,56 +194,38 @@ class StepModel:
             )
         )
         divided = (blocks * block.parameters + ends) / layouts.tensor
-        return divided + blocks * block.parameters_whole + ends_whole
+        held = divided + blocks * block.parameters_whole + ends_whole
+        experts = expert_weights(block, layouts, blocks)
+        return held if experts is None else held + experts.more(1.0, 1.0)
 
     def _data(
         self, layouts: Layouts, micro_batches: Array, forward: Array, backward: Array
     ) -> Array:
         """Return the exposed communication of gradients and gathered weights."""
         engine = self.engine
-        held = self.held_parameters(layouts)
         overlap = np.minimum(self.numbers.overlap, 1.0) if engine.overlap_data else np.zeros(())
-        shards, replicas, stride = layouts.shards, layouts.replicas, layouts.tensor
-        rate = self.numbers.bucket_rate
-        group = group_of(self.cluster, self.numbers, shards, stride)
-        # Weights and gradients move block by block.
-        calls = layouts.blocks(self.profile.block.count)
-        gather = COLLECTIVES["all-gather"](engine.gathered_bytes * held / calls, group)
-        reduced = self._reduced_bytes(layouts, micro_batches) * held
-        scatter = COLLECTIVES["reduce-scatter"](reduced / calls, group)
-        gather, scatter = calls * gather / rate, calls * scatter / rate
+        shards = layouts.shards
+        calls = self._collectives(layouts, micro_batches)
+        gather, scatter = calls.gather, calls.scatter
         again = gather * layouts.reshard
         inner = again + scatter if engine.reduce_always else again
         hidden = overlap if engine.overlap_shards else np.zeros(())
-        usual = np.maximum(gather - hidden * forward, 0.0)
-        usual = usual + np.maximum(inner - hidden * backward, 0.0)
-        last = np.maximum(gather - hidden * forward, 0.0)
-        last = last + np.maximum(again + scatter - hidden * backward, 0.0)
+        gathering = np.maximum(gather - hidden * forward, 0.0)
+        usual = gathering + np.maximum(inner - hidden * backward, 0.0)
+        last = gathering + np.maximum(again + scatter - hidden * backward, 0.0)
         sharded = (micro_batches - 1.0) * usual + last
         if engine.gather_once:
             once = gather + np.maximum(scatter - hidden * backward, 0.0)
             sharded = np.where(layouts.pipeline > 1, once, sharded)
-        first = np.zeros(())
         if engine.overlap_shards:  # no compute precedes the first gather that could overlap it
             first = gather * layouts.pipeline / self.profile.block.count
-
-        sharded = sharded + np.where(shards > 1, first, 0.0)
+            sharded = sharded + np.where(shards > 1, first, 0.0)
         if engine.sync.replicas_differ:
-            return sharded
-        part = reduced / shards
-        group = group_of(self.cluster, self.numbers, replicas, stride * shards)
-        if engine.sync.by_engine:
-            calls = np.where(shards > 1, calls, 1.0)
-            summed = calls * COLLECTIVES["all-reduce"](part / calls, group) / rate
-        else:
-            summed = self._rounds(layouts).seconds
-        back = np.zeros(())
-        divided = layouts.optimizer_shards > 0
-        if divided.any():
-            weights = engine.gathered_bytes * held / shards
-            scattered = COLLECTIVES["reduce-scatter"](part, group) / rate
-            summed = np.where(divided, scattered, summed)
-            back = np.where(divided, COLLECTIVES["all-gather"](weights, group) / rate, 0.0)
+            return np.asarray(sharded)
+        if engine.divides_gradients:
+            calls = replace(calls, reduce=micro_batches * calls.reduce)
+        if calls.of_experts is not None:
+            calls = replace(calls, reduce=calls.reduce + calls.of_experts)
         # With interleaving, communication of one chunk's gradients overlaps the compute of the
         # other chunks in the last micro-batches: one pipeline round for each of them.
         rounds = layouts.pipeline * (1.0 - 1.0 / layouts.chunks)
@@ -244,15 +237,61 @@ class StepModel:
         free = np.maximum(window * backward - np.where(shards > 1, again + scatter, 0.0), 0.0)
         if not engine.overlap_shards:
             free = np.where(shards > 1, 0.0, free)
-        replicated = self._behind(summed, free, part, overlap) + np.maximum(
-            back - window * forward, UNHIDDEN_DATA * overlap * back
-        )
-        return sharded + replicated
+        behind = calls.exposed_reduce(free, overlap, engine.bucket_bytes)
+        if calls.back is None:
+            return np.asarray(sharded + behind)
+        back = np.maximum(calls.back - window * forward, UNHIDDEN_DATA * overlap * calls.back)
+        return np.asarray(sharded + (behind + back))
 
-    def _reduced_bytes(self, layouts: Layouts, micro_batches: Array) -> Array:
-        """Return the bytes of a gradient as it is reduced."""
+    def _collectives(self, layouts: Layouts, micro_batches: Array) -> GradientCollectives:
+        """Return the collectives of every layout."""
+        few, run = layouts.alike_in_degrees
+        engine = self.engine
+        usual = self._with_gradients_of(engine.gradient_bytes, few).take(run)
         narrow = (layouts.shards > 1) & (micro_batches <= 1.0)
-        return np.where(narrow, self.engine.sharded_gradient_bytes, self.engine.gradient_bytes)
+        if engine.sharded_gradient_bytes == engine.gradient_bytes or not narrow.any():
+            return usual
+        of_shards = self._with_gradients_of(engine.sharded_gradient_bytes, few).take(run)
+        return usual.where(narrow, of_shards)
+
+    def _with_gradients_of(self, gradient_bytes: float, layouts: Layouts) -> GradientCollectives:
+        """Return the collectives if each gradient has that many bytes."""
+        engine, rate = self.engine, self.numbers.bucket_rate
+        nbytes = np.full(len(layouts), float(gradient_bytes))
+        where = self.profile.block, layouts, self.cluster, self.numbers
+        apart = expert_traffic(*where, engine, nbytes)
+        held = self.held_parameters(layouts)
+        held = held if apart is None else held - apart.parameters
+        shards, stride = layouts.shards, layouts.tensor
+        group = group_of(self.cluster, self.numbers, shards, stride)
+        # Weights and gradients move block by block.
+        calls = layouts.blocks(self.profile.block.count)
+        gather = COLLECTIVES["all-gather"](engine.gathered_bytes * held / calls, group)
+        reduced = gradient_bytes * held
+        scatter = COLLECTIVES["reduce-scatter"](reduced / calls, group)
+        gather, scatter = calls * gather / rate, calls * scatter / rate
+        if apart is not None:
+            gather, scatter = gather + apart.gather, scatter + apart.scatter
+        part = reduced / shards
+        if engine.sync.replicas_differ:
+            return GradientCollectives(gather, scatter, np.zeros_like(gather), part)
+        group = group_of(self.cluster, self.numbers, layouts.replicas, stride * shards)
+        if engine.sync.by_engine:
+            calls = np.where(shards > 1, calls, 1.0)
+            summed = calls * COLLECTIVES["all-reduce"](part / calls, group) / rate
+        else:
+            summed = self._rounds(layouts).seconds
+        back = None
+        divided = layouts.optimizer_shards > 0
+        if divided.any():
+            weights = engine.gathered_bytes * held / shards
+            scattered = COLLECTIVES["reduce-scatter"](part, group) / rate
+            summed = np.where(divided, scattered, summed)
+            back = np.where(divided, COLLECTIVES["all-gather"](weights, group) / rate, 0.0)
+        if apart is None:
+            return GradientCollectives(gather, scatter, summed, part, back)
+        back = apart.back if back is None else back + apart.back
+        return GradientCollectives(gather, scatter, summed, part, back, apart.summed)
 
     def _rounds(self, layouts: Layouts) -> Rounds:
         """Return the rounds of a synchronization mode other than PyTorch's all-reduce."""
@@ -269,27 +308,21 @@ class StepModel:
         )
         return replace(found, seconds=found.seconds / self.numbers.bucket_rate)
 
-    def _behind(self, summed: Array, free: Array, nbytes: Array, overlap: Array) -> Array:
-        """Return the exposed part of a gradient all-reduce after the backward that overlaps it.
-
-        With buckets, it begins when the first one is full, and the last one follows the backward.
-        """
-        bucket = self.engine.bucket_bytes
-        if bucket is None:
-            return np.maximum(summed - free, UNHIDDEN_DATA * overlap * summed)
-        first = np.minimum(FIRST_BUCKET_BYTES, nbytes)
-        rest = nbytes - first
-        last = np.where(rest > 0, rest - bucket * (np.ceil(rest / bucket) - 1.0), first)
-        waiting = 1.0 - first / np.maximum(nbytes, 1.0)
-        return np.maximum(summed - free * waiting, summed * last / np.maximum(nbytes, 1.0))
-
     def _optimizer(self, layouts: Layouts) -> Array:
-        divided = np.where(layouts.optimizer_shards > 0, layouts.data_workers, layouts.shards)
+        divided = np.where(layouts.optimizer_shards > 0, layouts.stage_workers, layouts.shards)
         if (measured := self.profile.optimizer_seconds) is not None:
             return np.asarray(
                 self.held_parameters(layouts) / divided / self.profile.parameters * measured
             )
         # 16 bytes for the weight and its gradient, and the state three times; the prior is Adam's.
         state = (16.0 + 3.0 * self.profile.state_bytes) / (16.0 + 3.0 * ADAM_BYTES)
-        nbytes = self.held_parameters(layouts) / divided * self.numbers.optimizer_bytes * state
+        parameters = self.held_parameters(layouts) / divided
+        block = self.profile.block
+        experts = expert_weights(block, layouts, layouts.blocks(block.count))
+        if experts is not None:
+            over = np.where(layouts.optimizer_shards > 0, experts.replicas, experts.shards)
+            parameters = parameters + experts.held / over - experts.held / divided
+        if self.engine.host_optimizer:
+            return host_seconds(parameters, self.cluster.devices_per_node)
+        nbytes = parameters * self.numbers.optimizer_bytes * state
         return np.asarray(nbytes / self.compute.memory_rate)

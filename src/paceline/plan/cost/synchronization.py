@@ -1,16 +1,82 @@
-"""The cost of a synchronization mode other than PyTorch's all-reduce, in seconds and bytes."""
+"""Synchronization of replicas and shards: collectives of gradients and weights, and the rounds of
+modes other than PyTorch's all-reduce."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.cluster.collectives import COLLECTIVES, UNPROBED, Array, Group
 from paceline.plan.cost.engine import Engine
+from paceline.plan.cost.layout_table import Index
 from paceline.specs.plans.sync import SyncSettings
 from paceline.specs.plans.traffic import ReplicatedPart
 
 _SECONDS = {**COLLECTIVES, **UNPROBED, "receive": COLLECTIVES["send"]}
+
+
+UNHIDDEN_DATA = 0.1
+"""Fraction of overlapped gradient communication that stays exposed: the last bucket."""
+FIRST_BUCKET_BYTES = float(1 << 20)
+"""Size of DDP's first bucket: small, so that communication begins early."""
+
+
+@dataclass(frozen=True)
+class GradientCollectives:
+    """Seconds of the collectives of gradients and weights, before any of it overlaps."""
+
+    gather: Array
+    """Gathering the weights of all blocks of a worker from its shards."""
+    scatter: Array
+    """Reducing their gradients among the shards."""
+    reduce: Array
+    """Reducing gradients among the replicas."""
+    reduced_bytes: Array
+    """Bytes of those gradients on a worker."""
+    back: Array | None = None
+    """Gathering the weights from replicas that divide the optimizer state, if any do."""
+    of_experts: Array | None = None
+    """Reducing the gradients of experts that workers divide, beside `reduce`."""
+
+    def take(self, place: Index) -> "GradientCollectives":
+        """Return the entries of those layouts."""
+        return GradientCollectives(
+            gather=self.gather[..., place],
+            scatter=self.scatter[..., place],
+            reduce=self.reduce[..., place],
+            reduced_bytes=self.reduced_bytes[..., place],
+            back=None if self.back is None else self.back[..., place],
+            of_experts=None if self.of_experts is None else self.of_experts[..., place],
+        )
+
+    def where(self, narrow: npt.NDArray[np.bool_], other: "GradientCollectives") -> Self:
+        """Return these, with the gradients of `other` in the layouts of the mask."""
+        experts = self.of_experts
+        if experts is not None and other.of_experts is not None:
+            experts = np.where(narrow, other.of_experts, experts)
+        return replace(
+            self,
+            scatter=np.where(narrow, other.scatter, self.scatter),
+            reduce=np.where(narrow, other.reduce, self.reduce),
+            reduced_bytes=np.where(narrow, other.reduced_bytes, self.reduced_bytes),
+            of_experts=experts,
+        )
+
+    def exposed_reduce(self, free: Array, overlap: Array, bucket_bytes: int | None) -> Array:
+        """Return the exposed part of `reduce` after the backward that overlaps it.
+
+        With buckets, it begins when the first one is full, and the last one follows the backward.
+        """
+        summed, nbytes = self.reduce, self.reduced_bytes
+        if bucket_bytes is None:
+            return np.maximum(summed - free, UNHIDDEN_DATA * overlap * summed)
+        first = np.minimum(FIRST_BUCKET_BYTES, nbytes)
+        rest = nbytes - first
+        last = np.where(rest > 0, rest - bucket_bytes * (np.ceil(rest / bucket_bytes) - 1.0), first)
+        waiting = 1.0 - first / np.maximum(nbytes, 1.0)
+        return np.maximum(summed - free * waiting, summed * last / np.maximum(nbytes, 1.0))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ from paceline.specs.plans.sync import SyncSettings
 RESERVED = 0.15
 """Activations that the allocator holds beyond those in use: torchtitan's table has reserved
 memory; from four of its rows."""
+MEMORY_LOW, MEMORY_HIGH = 0.83, 1.22
+"""Bounds of the measured memory, relative to the prediction: from four models in torchtitan's
+table, and the spread that other engines have (`python -m benchmarks.planner.score --left-out`)."""
 
 
 class Torchtitan(EngineKind):
@@ -19,7 +22,12 @@ class Torchtitan(EngineKind):
 
     title: ClassVar[str] = "torchtitan"
     choices: ClassVar[LayoutChoices] = LayoutChoices(
-        recompute=("none", "selective", "block"), chunks=(1, 2), sequence="always"
+        recompute=("none", "selective", "block"),
+        chunks=(1, 2),
+        sequence="always",
+        context=True,
+        experts=True,
+        fp8=True,
     )
     score: ClassVar[str] = "torchtitan's published table, 8 to 512 H100"
 
@@ -31,18 +39,23 @@ class Torchtitan(EngineKind):
         sync: SyncSettings | None = None,
     ) -> Engine:
         """Return the properties of a compiled run."""
-        del profile, cluster, precision, sync
+        del profile, cluster, sync
         return Engine(
+            gathered_bytes=1 if precision == "fp8" else 2,
             gather_once=True,
             keeps_every_second=True,
             stops_early=True,
             compiled=True,
+            overlap_context=False,
             reserved=RESERVED,
+            memory_low=MEMORY_LOW,
+            memory_high=MEMORY_HIGH,
         )
 
     def settings(self, chosen: Chosen) -> str:
         """Return the parts of a job's TOML file that the layout decides."""
-        replicas, shards = chosen.number("replicas"), chosen.number("shards")
+        context = chosen.number("context")
+        replicas, shards = chosen.number("replicas"), chosen.number("shards") // context
         micro_batch = chosen.number("micro_batch")
         local = chosen.batch // (replicas * shards)
         pipeline = chosen.number("pipeline")
@@ -59,6 +72,10 @@ class Torchtitan(EngineKind):
             f"tensor_parallel_degree = {chosen.number('tensor')}",
             f"pipeline_parallel_degree = {pipeline}",
         ]
+        if context > 1:
+            lines.append(f"context_parallel_degree = {context}")
+        if (expert := chosen.number("expert")) > 1:
+            lines += [f"expert_parallel_degree = {expert}", "expert_tensor_parallel_degree = 1"]
         if pipeline > 1:
             schedule = "Interleaved1F1B" if chosen.number("chunks") > 1 else "1F1B"
             lines += [
@@ -68,6 +85,9 @@ class Torchtitan(EngineKind):
         lines += ["", "[activation_checkpoint]", f'mode = "{mode}"']
         if mode == "selective":
             lines.append('selective_ac_option = "op"')
+        if chosen.precision == "fp8":
+            lines += ["", "[model]", 'converters = ["float8"]']
+            lines += ["", "[float8]", "enable_fsdp_float8_all_gather = true"]
         return "\n".join([*lines, "", "[compile]", "enable = true"])
 
 

@@ -9,6 +9,7 @@ from paceline.plan.cost.engine_kind import EngineKind
 from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.plan.search.infeasible import DoesNotFit, Infeasible
 from paceline.plan.search.ranking import Found, search
+from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile, TrainingPrecision
 from paceline.specs.plans.estimate import Estimate
@@ -20,6 +21,8 @@ Profiles = Mapping[TrainingPrecision, Profile]
 EXPOSED = 0.1
 """Fraction of a step spent on communication above which modes besides plain all-reduce are
 tried."""
+FEWEST_SECONDS, MOST_SECONDS = 1e-9, 1e12
+"""Limits of a step that is one: beyond, a figure of the cluster or the model is wrong."""
 WORTH_IT = 1.05
 """Speed-up to the same loss above which another mode replaces plain all-reduce: its effect on
 learning is only assumed, and plain all-reduce has none."""
@@ -35,6 +38,8 @@ class Best:
     estimate: Estimate
     others: tuple["Best", ...] = ()
     """Other synchronization modes that were tried and lost, plain all-reduce first."""
+    kind: EngineKind = PACELINE
+    """The engine, or its variant that saves memory."""
     samples_times: float = 1.0
     """Samples to the same loss that the batch needs, relative to the training's own batch."""
 
@@ -100,17 +105,25 @@ def _best_with(
         try:
             scored = search(profile, cluster, batch, found, precision, sync, kind)
             if not len(scored.seconds):
+                held = float(scored.too_large_held.min())
                 raise DoesNotFit(
                     profile.name,
                     cluster.devices,
-                    float(scored.too_large_held.min()),
+                    held,
+                    held * scored.steps.engine.memory_high,
                     cluster.device.memory_bytes,
                 )
         except Infeasible as error:
             refused = refused or error
             continue
+        if not FEWEST_SECONDS < scored.seconds[0] < MOST_SECONDS:  # also true for NaN
+            raise PacelineError(
+                f"a step of {profile.name} on {cluster.device.name} would take"
+                f" {scored.seconds[0]:.3g} s",
+                fix="correct the rates and latencies in the cluster's file, or the model's sizes",
+            )
         estimate = scored.best(found, 1, precision)[0]
-        bests.append(Best(cluster.nodes, precision, scored, estimate))
+        bests.append(Best(cluster.nodes, precision, scored, estimate, kind=kind))
     if refused is not None and not bests:
         raise refused
     return max(bests, key=lambda each: each.learned_per_second)

@@ -7,6 +7,10 @@ from paceline.specs.measurements.profile import Profile
 MOST_TENSOR = 16
 """Largest tensor-parallel degree: no published run exceeds two nodes of eight."""
 
+LEAST_TOKENS = 2048
+"""Fewest tokens of a sample that a context-parallel worker takes in a search: with fewer, keys and
+values take longer than attention hides."""
+
 
 def divisors(number: int) -> list[int]:
     """Return all divisors, in ascending order."""
@@ -29,6 +33,23 @@ def tensor_degrees(profile: Profile) -> list[int]:
     if not sizes:
         return [1]
     return [each for each in range(1, MOST_TENSOR + 1) if not any(size % each for size in sizes)]
+
+
+def context_degrees(profile: Profile) -> list[int]:
+    """Return the context-parallel degrees: powers of two that leave each worker enough tokens in
+    two equal parts, one from the head and one from the tail of a sample, as Megatron balances a
+    causal mask."""
+    if not profile.block.context_bytes:
+        return [1]
+    tokens = profile.block.matmuls[0].rows
+    most = max(tokens // LEAST_TOKENS, 1)
+    return [1, *(2**n for n in range(1, most.bit_length()) if tokens % 2 ** (n + 1) == 0)]
+
+
+def expert_degrees(profile: Profile) -> list[int]:
+    """Return the expert-parallel degrees: whole experts on every worker."""
+    experts = [each.repeats for each in profile.block.matmuls if each.routed]
+    return divisors(experts[0]) if experts else [1]
 
 
 def batch_units(profile: Profile, devices: int) -> list[int]:

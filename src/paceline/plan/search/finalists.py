@@ -57,7 +57,7 @@ def pipelines(steps: Steps, numbers: Coefficients) -> list[Pipeline]:
                 buckets=BUCKETS,
                 overlap=engine.overlap_data and (engine.overlap_piped or not piped),
                 after_seconds=float(times.optimizer[index] + times.host[index]) + exposed,
-                members=float(layouts.data_workers[index] * layouts.tensor[index]),
+                members=float(layouts.stage_workers[index] * layouts.tensor[index]),
             )
         )
     return found

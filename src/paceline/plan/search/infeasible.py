@@ -23,11 +23,13 @@ class BatchIndivisible(Infeasible):
 class DoesNotFit(Infeasible):
     """Every layout needs more memory than a device has."""
 
-    def __init__(self, model: str, devices: int, needed_bytes: float, device_bytes: int) -> None:
+    def __init__(
+        self, model: str, devices: int, needed_bytes: float, at_most: float, device_bytes: int
+    ) -> None:
         super().__init__(
             f"{model} does not fit on {count(devices, 'device')}: the smallest layout needs"
-            f" {needed_bytes / 1e9:,.1f} GB of {device_bytes / 1e9:,.1f} GB on a device, less a"
-            " reserve",
+            f" {needed_bytes / 1e9:,.1f} GB, at the 95 % bound {at_most / 1e9:,.1f} GB, of"
+            f" {device_bytes / 1e9:,.1f} GB on a device",
             fix="use more nodes or a smaller model",
         )
 
@@ -36,4 +38,4 @@ class ModeRefused(Infeasible):
     """The synchronization mode accepts no layout."""
 
     def __init__(self, refusal: PacelineError) -> None:
-        super().__init__(refusal.problem, fix=refusal.fix)
+        super().__init__(refusal.problem, fix=refusal.fix, about=refusal.topic)

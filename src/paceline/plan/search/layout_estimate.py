@@ -8,14 +8,12 @@ from paceline.plan.cost.synchronization import extra_samples
 from paceline.specs.measurements.profile import TrainingPrecision
 from paceline.specs.plans.estimate import Amount, Estimate
 
-MEMORY_SPREAD = 0.12
-"""Relative error either way; 56 of 59 dense rows of Megatron's CI are within (docs/planning.md)."""
-
 
 def estimates(found: Fit, steps: Steps, precision: TrainingPrecision) -> list[Estimate]:
     """Return the estimate of every layout in `steps`."""
     seconds, low, high = found.predict(steps)
     times = found.model(steps).times(steps.layouts, steps.batch)
+    as_measured = seconds / times.total  # 1, but for layouts that ran
     held = memory(steps.profile, steps.layouts, steps.batch, steps.engine)
     total = held.total
     origins = found.origin(steps)
@@ -34,15 +32,18 @@ def estimates(found: Fit, steps: Steps, precision: TrainingPrecision) -> list[Es
                 high=float(high[index]),
                 origin=origins[index],
             ),
-            seconds={each.name: float(getattr(times, each.name)[index]) for each in fields(times)},
+            seconds={
+                each.name: float(as_measured[index] * getattr(times, each.name)[index])
+                for each in fields(times)
+            },
             peak_bytes=Amount(
                 value=float(total[index]),
-                low=float(total[index] * (1 - MEMORY_SPREAD)),
-                high=float(total[index] * (1 + MEMORY_SPREAD)),
+                low=float(total[index] * steps.engine.memory_low),
+                high=float(total[index] * steps.engine.memory_high),
                 origin="assumed",
             ),
             bytes={each.name: float(getattr(held, each.name)[index]) for each in fields(held)},
-            fits=bool(total[index] * (1 + MEMORY_SPREAD) <= room),
+            fits=bool(total[index] * steps.engine.memory_high <= room),
             flops_per_sample=steps.profile.flops or None,
             device_peak_flops=steps.cluster.device.peak_flops.get(precision),
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from paceline.plan.cost.engine_kind import EngineKind
+from paceline.plan.cost.node_kinds import first_nodes
 from paceline.plan.search.best_layout import Profiles
 from paceline.plan.search.degrees import batch_units, batches_near, dividing_nodes
 from paceline.plan.search.infeasible import BatchIndivisible, Infeasible
@@ -122,7 +123,7 @@ class Nearest:
         return list(filter(self._is_possible, choices))
 
     def _is_possible(self, choice: Choice) -> bool:
-        there = self.cluster.model_copy(update={"nodes": choice.nodes})
+        there = first_nodes(self.cluster, choice.nodes)
         for precision, profile in self.profiles.items():
             try:
                 needed = needed_bytes(

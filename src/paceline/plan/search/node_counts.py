@@ -7,9 +7,10 @@ from typing import Literal
 from paceline.plan.calibration.calibrate import Fit
 from paceline.plan.cost.energy import step_joules
 from paceline.plan.cost.engine_kind import EngineKind
+from paceline.plan.cost.node_kinds import first_nodes
 from paceline.plan.engines.paceline import ENGINE as PACELINE
 from paceline.plan.search.best_layout import Best, Profiles, best_on
-from paceline.plan.search.infeasible import Infeasible
+from paceline.plan.search.infeasible import DoesNotFit, Infeasible
 from paceline.plan.search.nearest import Nearest
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
@@ -36,17 +37,38 @@ def bests_on(
     kind: EngineKind = PACELINE,
 ) -> tuple[list[Best], dict[int, Infeasible]]:
     """Return the best layout on each number of nodes that has one, in ascending order; and the
-    reason for each that has none."""
+    reason for each that has none.
+
+    If the model fits on none, the engine's variants that save memory are tried in turn.
+    """
+    bests, refused = _on_each(profiles, cluster, batch, found, counts, sync, kind)
+    if not bests and any(isinstance(each, DoesNotFit) for each in refused.values()):
+        for variant in kind.savings:
+            bests, _ = _on_each(profiles, cluster, batch, found, counts, sync, variant)
+            if bests:
+                break
+    if not bests:
+        raise Nearest(profiles, cluster, batch, sync, kind).explained(refused)
+    return bests, refused
+
+
+def _on_each(
+    profiles: Profiles,
+    cluster: Cluster,
+    batch: int,
+    found: Fit,
+    counts: Sequence[int],
+    sync: SyncSettings | None,
+    kind: EngineKind,
+) -> tuple[list[Best], dict[int, Infeasible]]:
     bests: list[Best] = []
     refused: dict[int, Infeasible] = {}
     for count in sorted(counts):
-        there = cluster.model_copy(update={"nodes": count})
+        there = first_nodes(cluster, count)
         try:
             bests.append(best_on(profiles, there, batch, found, sync, kind))
         except Infeasible as error:
             refused[count] = error
-    if not bests:
-        raise Nearest(profiles, cluster, batch, sync, kind).explained(refused)
     return bests, refused
 
 
@@ -95,7 +117,7 @@ def curve(bests: Sequence[Best]) -> tuple[ScalingPoint, ...]:
 
 
 def _joules(best: Best, cluster: Cluster) -> float:
-    found = step_joules(best.estimate, cluster.model_copy(update={"nodes": best.nodes}))
+    found = step_joules(best.estimate, first_nodes(cluster, best.nodes))
     if found is None:
         raise PacelineError(
             f"nobody knows what power {cluster.device.name} draws, so no plan is the greenest",

@@ -11,9 +11,15 @@ from paceline.plan.cost.layout_table import RECOMPUTE, Index, Layouts
 from paceline.plan.cost.memory import memory
 from paceline.plan.cost.synchronization import extra_samples
 from paceline.plan.engines.paceline import ENGINE as PACELINE
-from paceline.plan.search.degrees import divisors, divisors_up_to, tensor_degrees
+from paceline.plan.search.degrees import (
+    context_degrees,
+    divisors,
+    divisors_up_to,
+    expert_degrees,
+    tensor_degrees,
+)
 from paceline.plan.search.infeasible import BatchIndivisible, ModeRefused
-from paceline.plan.search.layout_estimate import MEMORY_SPREAD, estimates
+from paceline.plan.search.layout_estimate import estimates
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.profile import Profile, TrainingPrecision
@@ -63,11 +69,13 @@ def search(
     """
     steps, held = _sized(profile, cluster, batch, precision, sync or default_sync(), kind)
     layouts = steps.layouts
-    fits = held * (1 + MEMORY_SPREAD) <= cluster.device.memory_bytes
+    fits = held * steps.engine.memory_high <= cluster.device.memory_bytes
     fitting = steps.take(np.flatnonzero(fits))
     order, seconds = np.zeros(0, dtype=np.intp), np.zeros(0)
     if fits.any():
         seconds = found.model(steps).times(fitting.layouts, float(batch)).total
+        known = found.measured(fitting)
+        seconds = np.where(np.isnan(known), seconds, known)
         learning = seconds * extra_samples(steps.engine.sync, fitting.layouts.replicas)
         order = np.argsort(learning, kind="stable")
     return Found(
@@ -86,9 +94,10 @@ def needed_bytes(
     sync: SyncSettings | None = None,
     kind: EngineKind = PACELINE,
 ) -> float:
-    """Return the memory that a device needs for the smallest layout, with the reserve."""
-    _, held = _sized(profile, cluster, batch, precision, sync or default_sync(), kind)
-    return float(held.min()) * (1 + MEMORY_SPREAD)
+    """Return the memory that the smallest layout needs on a device, at the upper end of its
+    interval."""
+    steps, held = _sized(profile, cluster, batch, precision, sync or default_sync(), kind)
+    return float(held.min()) * steps.engine.memory_high
 
 
 def _sized(
@@ -115,20 +124,43 @@ def every(
     """Return all layouts that an engine can run: degrees x micro-batch x recomputation x
     interleaving."""
     rows: list[Array] = []
+    contexts = context_degrees(profile) if choices.context else [1]
+    more = contexts != [1] or (choices.experts and profile.block.parameters_experts > 0)
     for tensor in tensor_degrees(profile) if choices.tensor else [1]:
         left, rest = divmod(cluster.devices, tensor)
         if rest:
             continue
         for pipeline in divisors(left) if choices.pipeline else [1]:
-            data = left // pipeline
-            if pipeline > profile.block.count or batch % data:
+            if pipeline > profile.block.count:
                 continue
             if choices.equal_stages and profile.block.count % pipeline:
                 continue
-            rows.append(_degrees(profile, choices, tensor, pipeline, data, batch // data))
+            for context in contexts:
+                data, rest = divmod(left // pipeline, context)
+                if rest or batch % data:
+                    continue
+                some = _degrees(profile, choices, tensor, pipeline, data, batch // data, context)
+                rows.append(some if not more else _divided_more(profile, choices, some, context))
     if not sum(map(len, rows)):
         raise BatchIndivisible(batch, cluster.devices)
     return Layouts(*np.concatenate(rows).T)
+
+
+def _divided_more(profile: Profile, choices: LayoutChoices, rows: Array, context: int) -> Array:
+    """Return the layouts with the degree of context parallelism and each of expert parallelism.
+
+    Shards of one replica divide its experts; without shards, all workers of a stage do.
+    """
+    known = Layouts(*rows.T)
+    workers = known.tensor * (known.replicas if choices.shards == "none" else known.shards)
+    degrees = expert_degrees(profile) if choices.experts else [1]
+    found = [
+        np.column_stack((rows, np.full_like(workers, context), np.full_like(workers, degree)))[
+            workers % degree == 0
+        ]
+        for degree in degrees
+    ]
+    return np.concatenate(found)
 
 
 def _with_forward_samples(layouts: Layouts, sync: SyncSettings, batch: int) -> Layouts:
@@ -164,10 +196,17 @@ def _replicated(layouts: Layouts, sync: SyncSettings, precision: TrainingPrecisi
 
 
 def _degrees(
-    profile: Profile, choices: LayoutChoices, tensor: int, pipeline: int, data: int, share: int
+    profile: Profile,
+    choices: LayoutChoices,
+    tensor: int,
+    pipeline: int,
+    data: int,
+    share: int,
+    context: int,
 ) -> Array:
     """Return all layouts with these degrees, as rows in the order of the fields of `Layouts`."""
-    shards = np.array(divisors(data) if choices.shards == "any" else [1], dtype=np.float64)
+    sharding = {"any": divisors(data), "all": [data], "none": []}[choices.shards]
+    shards = np.array([context * each for each in sharding] or [1], dtype=np.float64)
     samples = np.array(divisors_up_to(MOST_SAMPLES, share))
     modes = np.array([RECOMPUTE.index(each) for each in choices.recompute])
     chunks = np.array(_chunks(profile.block.count, choices, pipeline), dtype=np.float64)
@@ -176,11 +215,12 @@ def _degrees(
         sequence = np.ones(1)
     elif tensor > 1 and choices.sequence == "choice" and pipeline == 1:
         sequence = np.array([0.0, 1.0])
-    grid = np.meshgrid(shards, samples, modes, chunks, sequence, indexing="ij")
-    shard, sample, mode, chunk, along = (each.ravel() for each in grid)
+    # Neighbors have the same degrees and chunks: `Layouts.alike_in_degrees`.
+    grid = np.meshgrid(shards, chunks, samples, modes, sequence, indexing="ij")
+    shard, chunk, sample, mode, along = (each.ravel() for each in grid)
     whole = np.ones_like(shard)
     columns = (
-        data / shard,
+        data * context / shard,
         shard,
         whole * tensor,
         whole * pipeline,

@@ -23,6 +23,9 @@ class Decoder(Transformer):
     """Whether the embedding is also the output matrix."""
     positions: bool = True
     """Whether positions are learned, with parameters."""
+    window: PositiveInt | None = None
+    """Tokens that every second block looks back at, with fused attention; None: all, as the
+    others."""
 
     @model_validator(mode="after")
     def _check_kv_heads(self) -> "Decoder":
@@ -55,6 +58,7 @@ def decoder(shape: Decoder) -> Profile:
         before=embedding(shape),
         block=decoder_block(shape),
         after=head(shape),
+        sequence=shape.seq,
     )
 
 
@@ -75,7 +79,15 @@ def embedding(shape: Decoder) -> LayerCost:
 
 def decoder_block(shape: Decoder) -> LayerCost:
     """Return the cost of a block: causal attention and an MLP."""
-    return block(shape, shape.seq, kv_heads=shape.kv_heads, gated=shape.gated, causal=True)
+    whole = block(shape, shape.seq, kv_heads=shape.kv_heads, gated=shape.gated, causal=True)
+    if shape.window is None or shape.window >= shape.seq or shape.attention == "whole":
+        return whole
+    seen = 0.25 + 0.5 * shape.window / shape.seq
+    products = (
+        each.model_copy(update={"computed": min(seen, each.computed)}) if each.attention else each
+        for each in whole.matmuls
+    )
+    return whole.model_copy(update={"matmuls": tuple(products)})
 
 
 def head(shape: Decoder) -> LayerCost:

@@ -23,6 +23,7 @@ def encoder(shape: Encoder) -> Profile:
         before=_embedding(shape),
         block=block(shape, shape.seq),
         after=_head(shape),
+        sequence=shape.seq,
     )
 
 

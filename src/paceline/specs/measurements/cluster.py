@@ -1,11 +1,13 @@
 """A cluster's hardware: devices, links and their number, each figure with its source."""
 
+from itertools import pairwise
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from paceline.specs.base import Spec
+from paceline.specs.base import FiniteSpec
 from paceline.specs.errors import PacelineError
+from paceline.specs.measurements.kernels import KernelTable
 from paceline.specs.measurements.prices import Prices
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp4"]
@@ -16,7 +18,7 @@ Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "send"]
 """Measured collectives and sends, as in `Transfer.operation`."""
 
 
-class MatmulRate(Spec):
+class MatmulRate(FiniteSpec):
     """Measured rate of a product of two square matrices."""
 
     size: PositiveInt
@@ -25,7 +27,7 @@ class MatmulRate(Spec):
     flops_per_second: PositiveFloat
 
 
-class CollectiveCost(Spec):
+class CollectiveCost(FiniteSpec):
     """A line fitted to the time of a collective: latency + (bytes - free bytes) / rate."""
 
     operation: Operation
@@ -38,7 +40,7 @@ class CollectiveCost(Spec):
     """Bytes that cost only the latency: buffers and token buckets on the way take them at once."""
 
 
-class Device(Spec):
+class Device(FiniteSpec):
     """One accelerator, with published and measured figures."""
 
     name: str
@@ -85,7 +87,7 @@ class Device(Spec):
         return self.peak(precision) * self.matmul_efficiency * sustained
 
 
-class Link(Spec):
+class Link(FiniteSpec):
     """A link of one device, in one direction."""
 
     name: str
@@ -95,15 +97,32 @@ class Link(Spec):
     source: str
 
 
-class FittedNumber(Spec):
+class Tier(FiniteSpec):
+    """A tier of switches above the nodes, such as leaves or spines."""
+
+    name: str
+    nodes: PositiveInt
+    """Nodes below one of its switches."""
+    oversubscription: float = Field(ge=1)
+    """Bandwidth from below such a switch over its bandwidth upwards: 2 for 2:1."""
+
+
+class MixedNodes(FiniteSpec):
+    """Nodes of a cluster with another device than the others."""
+
+    nodes: PositiveInt
+    device: Device
+
+
+class FittedNumber(FiniteSpec):
     """One of the planner's coefficients, as fitted to runs on a cluster."""
 
-    value: PositiveFloat
-    spread: PositiveFloat
+    value: float = Field(ge=1e-15, le=1e15)
+    spread: float = Field(gt=0, le=10)
     """Standard deviation of its logarithm: 0.1 is about ten percent."""
 
 
-class NodePower(Spec):
+class NodePower(FiniteSpec):
     """A node's power draw at the wall, by the activity of its devices."""
 
     other_watts: NonNegativeFloat
@@ -119,11 +138,11 @@ class NodePower(Spec):
     source: str
 
 
-class Cluster(Spec):
-    """Equal nodes of equal devices, with links inside a node and between nodes."""
+class Cluster(FiniteSpec):
+    """Nodes with devices, mostly equal, with links inside a node and between nodes."""
 
-    nodes: PositiveInt
-    devices_per_node: PositiveInt
+    nodes: int = Field(gt=0, le=10**6)
+    devices_per_node: int = Field(gt=0, le=4096)
     device: Device
     inside: Link
     """Link between the devices of one node."""
@@ -131,16 +150,23 @@ class Cluster(Spec):
     """One network interface of a node."""
     interfaces_per_node: PositiveInt | None = None
     """Network interfaces of a node; None: one per device."""
+    tiers: tuple[Tier, ...] = ()
+    """Switches above the nodes, from the lowest tier; empty: every node reaches every other at full
+    rate."""
+    mixed: tuple[MixedNodes, ...] = ()
+    """Of all nodes, the last ones, which have another device; empty: all are equal."""
     power: NodePower | None = None
     """Power of a node; None if unknown."""
     grams_per_kwh: NonNegativeFloat | None = None
     """Grams of carbon dioxide per kWh of the site's electricity."""
     prices: Prices | None = None
     """What the nodes cost; None if unknown."""
-    failures_per_device_hour: NonNegativeFloat | None = None
+    failures_per_device_hour: float | None = Field(default=None, ge=0, le=1e6)
     """Unplanned stops per device and hour; None if not counted."""
     collectives: tuple[CollectiveCost, ...] = ()
     """Measured costs; empty unless the cluster was probed."""
+    kernels: KernelTable | None = Field(default=None, exclude=True)
+    """Measured kernels of `device`, from a file beside the cluster's; None if not measured."""
     numbers: dict[str, FittedNumber] = Field(default_factory=dict)
     """The planner's coefficients, fitted to runs (`paceline plan --calibrate`)."""
     remarks: tuple[str, ...] = ()
@@ -156,6 +182,23 @@ class Cluster(Spec):
         """Network rate of one device while all devices of its node send."""
         interfaces = self.interfaces_per_node or self.devices_per_node
         return self.between.bytes_per_second * interfaces / self.devices_per_node
+
+    @model_validator(mode="after")
+    def _check_nodes(self) -> "Cluster":
+        for lower, upper in pairwise(self.tiers):
+            if upper.nodes % lower.nodes or upper.nodes == lower.nodes:
+                raise PacelineError(
+                    f"[[tiers]] {upper.name} has {upper.nodes} nodes below a switch, {lower.name}"
+                    f" before it {lower.nodes}",
+                    fix="write the lowest tier first, and a multiple of its nodes above it",
+                )
+        others = sum(each.nodes for each in self.mixed)
+        if others >= self.nodes and self.mixed:
+            raise PacelineError(
+                f"[[mixed]] has {others} of the cluster's {self.nodes} nodes",
+                fix="write the number of all nodes as `nodes`, with those of `device` among them",
+            )
+        return self
 
     def node_watts(self, busy: float) -> float | None:
         """Return the power of a node at the wall; None without `power` or the device's `watts`.

@@ -1,26 +1,31 @@
 """What the nodes of a cluster cost."""
 
-from pydantic import Field, NonNegativeFloat
+from typing import Annotated
 
-from paceline.specs.base import Spec
+from pydantic import Field
+
+from paceline.specs.base import FiniteSpec
+
+MOST_MONEY = 1e15
+_Amount = Annotated[float, Field(ge=0, le=MOST_MONEY)]
 
 
-class Prices(Spec):
+class Prices(FiniteSpec):
     """Prices of a cluster's nodes, all in one currency."""
 
     currency: str = ""
     """Its name beside amounts, such as EUR."""
-    per_node_hour: NonNegativeFloat
+    per_node_hour: _Amount
     """One hour of a node with all its devices."""
-    per_kwh: NonNegativeFloat = 0.0
+    per_kwh: _Amount = 0.0
     """Electricity, if it is paid beside the hours."""
     power_usage_effectiveness: float = Field(default=1.0, ge=1)
     """Power of the whole site over that of its nodes: cooling and losses."""
-    spot_per_node_hour: NonNegativeFloat | None = None
+    spot_per_node_hour: _Amount | None = None
     """The same hour, if the owner may take the node back at any time; None: not on offer."""
-    interruptions_per_node_hour: NonNegativeFloat = 0.0
+    interruptions_per_node_hour: _Amount = 0.0
     """How often the owner does."""
-    replacement_seconds: NonNegativeFloat = 0.0
+    replacement_seconds: _Amount = 0.0
     """From such an interruption until another node is there."""
     source: str = ""
     """Where the figures are from."""

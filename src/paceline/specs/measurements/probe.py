@@ -6,6 +6,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from paceline.specs.base import Spec
 from paceline.specs.measurements.cluster import MatmulRate, Operation
+from paceline.specs.measurements.kernels import KernelTable
 from paceline.specs.measurements.profile import TrainingProfile
 
 
@@ -60,5 +61,9 @@ class Probed(Spec):
     """Workers by rank."""
     collectives: tuple[CollectiveTime, ...] = ()
     pairs: tuple[PairRate, ...] = ()
+    kernels: KernelTable | None = None
+    """Kernels of worker 0's device, if they were measured or cached."""
+    kernels_cached: bool = False
+    """Whether an earlier probe measured them."""
     profile: TrainingProfile | None = None
     """Profile of the timed training, if any."""

@@ -1,15 +1,28 @@
 """The cost of one step of a model, per block and sample, independent of the hardware."""
 
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
-from paceline.specs.base import Spec
+from paceline.specs.base import FiniteSpec
 
-TrainingPrecision = Literal["fp32", "bf16", "fp16"]
+TrainingPrecision = Literal["fp32", "bf16", "fp16", "fp8"]
+"""Precision of matrix products; fp8 is planned for other engines than Paceline's."""
 
 
-class Matmul(Spec):
+UncountedScale = Literal["matrix product rates", "memory bandwidths"]
+"""What the times of uncounted operators on another device follow."""
+
+
+class Matmul(FiniteSpec):
     """A matrix product of forward, for one sample; backward has two of the same size."""
 
     rows: PositiveInt
@@ -31,6 +44,10 @@ class Matmul(Spec):
     """The dimension that tensor parallelism divides; `whole`: none."""
     attention: bool = False
     """Whether the product belongs to the core of attention."""
+    queries_per_key: PositiveInt = 1
+    """Query heads that share keys and values, if it does."""
+    routed: bool = False
+    """Whether `repeats` are experts, which expert parallelism divides."""
 
     @property
     def flops(self) -> float:
@@ -39,7 +56,7 @@ class Matmul(Spec):
         return size * self.computed * self.count
 
 
-class Timing(Spec):
+class Timing(FiniteSpec):
     """Seconds of one block on one device, for micro-batches of several sizes."""
 
     samples: tuple[PositiveInt, ...]
@@ -47,8 +64,17 @@ class Timing(Spec):
     forward_seconds: tuple[NonNegativeFloat, ...]
     backward_seconds: tuple[NonNegativeFloat, ...]
 
+    @model_validator(mode="after")
+    def _has_one_time_for_each(self) -> Self:
+        sizes, times = self.samples, (self.forward_seconds, self.backward_seconds)
+        if not sizes or any(len(each) != len(sizes) for each in times):
+            raise ValueError("samples, forward_seconds and backward_seconds differ in number")
+        if any(one >= next_one for one, next_one in pairwise(sizes)):
+            raise ValueError("samples must ascend")
+        return self
 
-class ModelTimes(Spec):
+
+class ModelTimes(FiniteSpec):
     """Seconds of a step's parts on one device, for micro-batches of several sizes."""
 
     samples: tuple[PositiveInt, ...]
@@ -58,7 +84,7 @@ class ModelTimes(Spec):
     optimizer_seconds: NonNegativeFloat
 
 
-class LayerCost(Spec):
+class LayerCost(FiniteSpec):
     """One block, or one of several equal blocks. Bytes are of one sample, in forward."""
 
     name: str
@@ -73,6 +99,8 @@ class LayerCost(Spec):
     """Parameters of one block that tensor parallelism divides."""
     parameters_whole: NonNegativeInt = 0
     """Parameters of one block that every tensor-parallel slice holds whole."""
+    parameters_experts: NonNegativeInt = 0
+    """Those of `parameters` that expert parallelism divides instead."""
     moved_bytes: NonNegativeFloat = 0
     """Bytes read and written between matrix products; tensor parallelism divides them."""
     moved_bytes_whole: NonNegativeFloat = 0
@@ -94,6 +122,12 @@ class LayerCost(Spec):
     """Bytes of the block's output, which every tensor-parallel all-reduce also carries."""
     reductions: NonNegativeFloat = 0
     """Tensor-parallel all-reduces in forward; backward has as many."""
+    context_bytes: NonNegativeFloat = 0
+    """Bytes of the keys and values, which context-parallel workers pass on; tensor parallelism
+    divides them. 0: the block cannot be divided along the sequence."""
+    routed_bytes: NonNegativeFloat = 0
+    """Bytes of the tokens on their way to experts, one copy for each; only sequence parallelism
+    divides them."""
     timing: Timing | None = None
     """Measured times on `Profile.measured_on`."""
     uncounted: Timing | None = None
@@ -110,13 +144,15 @@ class LayerCost(Spec):
         return 2.0 * self.forward_flops
 
 
-class Profile(Spec):
+class Profile(FiniteSpec):
     """A model: the layers before its blocks, the equal blocks, the layers after them."""
 
     name: str
     before: LayerCost
     block: LayerCost
     after: LayerCost
+    sequence: PositiveInt | None = None
+    """Tokens per sample; None if the samples are not made of tokens, or it is not known."""
     batch_norm: bool = False
     """Whether the model has batch normalization, for which a layout must set a mode."""
     tensors: PositiveInt = 1
@@ -130,7 +166,9 @@ class Profile(Spec):
     uncounted_on: str | None = None
     """The device on which these were timed; None if their time is unknown."""
     uncounted_scale: PositiveFloat = 1.0
-    """Time on the planned device relative to `uncounted_on`: the ratio of matrix product rates."""
+    """Time on the planned device relative to `uncounted_on`."""
+    uncounted_scaled_by: UncountedScale = "matrix product rates"
+    """What this is the ratio of."""
     optimizer_seconds: NonNegativeFloat | None = None
     """Measured optimizer step over all parameters."""
 
@@ -150,7 +188,7 @@ class Profile(Spec):
         return sum(each.count * (each.forward_flops + each.backward_flops) for each in self.layers)
 
 
-class TrainingProfile(Spec):
+class TrainingProfile(FiniteSpec):
     """A user's training: the model's profile in each precision, and how it is trained."""
 
     train: str

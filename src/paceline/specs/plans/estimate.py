@@ -44,7 +44,8 @@ class Estimate(Spec):
     bytes: dict[str, NonNegativeFloat]
     """The same by use; the sum is `peak_bytes.value`."""
     fits: bool
-    """Whether the peak fits into the device's memory."""
+    """Whether the upper end of the peak's interval, its 95 % bound, fits into the device's
+    memory."""
     flops_per_sample: PositiveFloat | None = None
     """FLOPs of the model's matrix products in forward and backward, without recomputation."""
     device_peak_flops: PositiveFloat | None = None
@@ -101,16 +102,37 @@ class Help(Spec):
     """Samples per second relative to the plan's."""
 
 
+class QueueWait(Spec):
+    """The time of a job in the queue, from past jobs of about as many nodes."""
+
+    median_seconds: NonNegativeFloat
+    high_seconds: NonNegativeFloat
+    """Nine of ten jobs waited less."""
+    jobs: PositiveInt
+    """Jobs of the training, each of which waits."""
+    from_jobs: PositiveInt
+    """Past jobs that the figures are from."""
+    fewest_nodes: PositiveInt
+    most_nodes: PositiveInt
+
+    @property
+    def all_seconds(self) -> float:
+        """Wait of all jobs of the training, in the median."""
+        return self.jobs * self.median_seconds
+
+
 class TrainingCost(Spec):
     """Time, energy and money of a whole training under a plan."""
 
     steps: PositiveInt
+    tokens: PositiveInt | None = None
+    """Tokens of these steps; None for samples without a sequence."""
     seconds: Amount
     """Duration, including failures and checkpoints."""
     goodput: PositiveFloat
     """Fraction of the time that is useful training."""
-    save_every_seconds: PositiveFloat
-    """The checkpoint interval that loses the least time."""
+    save_every_seconds: PositiveFloat | None
+    """The checkpoint interval that loses the least time; None if nothing fails."""
     device_hours: PositiveFloat
     kilowatt_hours: PositiveFloat | None = None
     """None if the devices' power is unknown."""
@@ -119,3 +141,5 @@ class TrainingCost(Spec):
     currency: str = ""
     slots: PositiveInt | None = None
     """Jobs needed under the scheduler's time limit; None without a limit."""
+    queue: QueueWait | None = None
+    """The time in the queue, which `seconds` does not include; None if unknown."""

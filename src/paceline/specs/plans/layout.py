@@ -34,13 +34,18 @@ class Layout(Spec):
     """Tensor-parallel workers of one replica, each with a slice of every layer."""
     pipeline: int = Field(default=1, ge=1)
     """Pipeline-parallel workers of one replica, each with some of its blocks."""
+    context: int = Field(default=1, ge=1)
+    """Context-parallel workers, each with some tokens of every sample: for other engines only."""
+    expert: int = Field(default=1, ge=1)
+    """Expert-parallel workers, each with some experts: for other engines only."""
     reshard: bool = True
     """With shards: free the gathered weights after forward and gather them again for backward."""
     micro_batch: int | None = Field(default=None, ge=1)
     """Most samples in one forward of a worker; None: its whole local batch, divided for a
     pipeline."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Precision of matrix products; weights and optimizer state stay in fp32."""
+    precision: Literal["fp32", "bf16", "fp16", "fp8"] = "fp32"
+    """Precision of matrix products; weights and optimizer state stay in fp32. fp8: for other
+    engines only."""
     recompute: Literal["none", "selective", "block"] = "none"
     """What backward recomputes instead of keeping: nothing, all but matrix products and
     attention, or every block from its input."""
@@ -66,7 +71,7 @@ class Layout(Spec):
     @property
     def workers(self) -> int:
         """Number of processes, one per device."""
-        return self.data_workers * self.tensor * self.pipeline
+        return self.data_workers * self.context * self.tensor * self.pipeline
 
     @property
     def data_workers(self) -> int:
@@ -91,7 +96,20 @@ class Layout(Spec):
         return -(-max(count, self.pipeline) // self.pipeline) * self.pipeline
 
     def check(self) -> None:
-        """Refuse settings that conflict with each other."""
+        """Refuse settings that conflict with each other, or that only other engines have."""
+        for name, degree in (("context", self.context), ("expert", self.expert)):
+            if degree > 1:
+                raise PacelineError(
+                    f"{name}={degree} was given, but Paceline's engine has no {name} parallelism",
+                    fix=f"leave {name} out, or plan for an engine that has it: `paceline plan"
+                    " --engine megatron`",
+                )
+        if self.precision == "fp8":
+            raise PacelineError(
+                "precision=fp8 was given, but Paceline's engine computes in 16 bits or fp32",
+                fix="use bf16, or plan for an engine that has it: `paceline plan --engine"
+                " megatron`",
+            )
         piped = self.pipeline > 1
         if self.compile and (piped or self.tensor > 1):
             raise PacelineError(
@@ -127,6 +145,18 @@ class Layout(Spec):
         rank, shard = divmod(rank, self.shards)
         stage, replica = divmod(rank, self.replicas)
         return Position(stage, replica, shard, slice_number)
+
+    def ranks_along(self, rank: int, *dimensions: str) -> list[int]:
+        """Return the ranks of the workers whose positions differ from a worker's at most in these
+        dimensions, such as "replicas"."""
+        found, stride = [rank], 1
+        for name in ("tensor", "shards", "replicas", "pipeline"):
+            size = getattr(self, name)
+            if name in dimensions:
+                firsts = [each - each // stride % size * stride for each in found]
+                found = [each + number * stride for number in range(size) for each in firsts]
+            stride *= size
+        return found
 
     def data_rank(self, rank: int) -> int:
         """Return the data-parallel rank of worker `rank`."""

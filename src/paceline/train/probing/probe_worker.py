@@ -11,6 +11,8 @@ from paceline.specs.measurements.probe import CollectiveTime, PairRate, Probed, 
 from paceline.train.elastic.joined_groups import joined
 from paceline.train.probing.collective_timing import collective_times, pair_rate, shared
 from paceline.train.probing.device_measurement import best_flops, measured
+from paceline.train.probing.kernel_grids import kernel_cases
+from paceline.train.probing.kernel_table import kernel_table
 
 
 def probe(run: Run) -> None:
@@ -31,6 +33,7 @@ class _Probe:
         self._rounds = partners(placement.nodes)
         self._planned = 1 + 3 * len(self._groupings) + len(self._rounds)
         self._planned += sum(each.members == 2 for each in self._groupings)
+        self._planned += len(kernel_cases(groups.device))
         self._done = 0
 
     def measure(self) -> None:
@@ -38,6 +41,9 @@ class _Probe:
         shared(groups, 0.0)  # a barrier: all devices measure at the same time, as in training
         worker = measured(groups.placement, groups.device)
         self._advance()
+        done = self._done + len(kernel_cases(groups.device))
+        kernels, from_cache = kernel_table(groups, self._run.job.kernel_seconds, self._advance)
+        self._done = done
         pairs = self._pairs()
         collectives = self._collectives()
         # Measure again: another process may have delayed the device the first time.
@@ -47,7 +53,8 @@ class _Probe:
         profile = self._profile()
         if groups.placement.rank == 0:
             probed = self._probed(workers, pairs, collectives)
-            write_probed(self._run, probed.model_copy(update={"profile": profile}))
+            found = {"profile": profile, "kernels": kernels, "kernels_cached": from_cache}
+            write_probed(self._run, probed.model_copy(update=found))
 
     def _profile(self) -> TrainingProfile | None:
         job = self._run.job

@@ -163,7 +163,7 @@ def _command(job: Job, run: Run) -> list[str]:
 
 def _variables(job: Job, run: Run, name: str) -> list[Object]:
     own = {
-        "PACELINE_LEADER": f"{name}-0.{name}:{_port(job, run)}",
+        "PACELINE_LEADER": f"{name}-{{node}}.{name}:{_port(job, run)}",
         SCRATCH_VARIABLE: str(scratch_folder()),
         JOB_VARIABLE: name,
         "PYTHONUNBUFFERED": "1",

@@ -9,11 +9,13 @@ from typing import ClassVar
 from paceline.cluster.visible_devices import visible_count
 from paceline.schedulers.kinds.slurm.controller import TITLE, Controller
 from paceline.schedulers.kinds.slurm.partition_limits import fit
+from paceline.schedulers.kinds.slurm.past_waits import past_waits
 from paceline.schedulers.kinds.slurm.sbatch_variables import with_variables
 from paceline.schedulers.kinds.slurm.site_choices import choices
 from paceline.schedulers.kinds.slurm.waiting_reasons import waiting_of
 from paceline.schedulers.scheduler import (
     JobState,
+    PastWait,
     Scheduler,
     SiteChoice,
     Task,
@@ -85,6 +87,10 @@ class Slurm(Scheduler):
     def choices(self) -> list[SiteChoice]:
         """Return partitions, the user's accounts and QOS, features and generic resources."""
         return choices(self.controller)
+
+    def past_waits(self, partition: str | None, account: str | None) -> list[PastWait]:
+        """Return how long recent jobs waited, from the accounting; raise if there is none."""
+        return past_waits(self.controller, partition, account)
 
     def fit(self, job: Job, devices: int | None) -> tuple[Job, list[str]]:
         """Fill in partitions, devices and CPUs; check names, rights and limits, and let Slurm

@@ -1,0 +1,1 @@
+"""Time of matrix products and attention: by formula, and as measured."""
