@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 import device_choice
+import json_form
 
 PACELINE = [sys.executable, "-m", "paceline"]
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -35,9 +36,9 @@ def paceline(
 
 
 def paceline_json(*words: str | Path, folder: Path, **options: Any) -> dict[str, Any]:
-    """What `paceline WORDS --json` prints."""
-    result: dict[str, Any] = json.loads(paceline(*words, "--json", folder=folder, **options).stdout)
-    return result
+    """What `paceline WORDS --json` prints, which has the form that its `schema` names."""
+    printed = json.loads(paceline(*words, "--json", folder=folder, **options).stdout)
+    return json_form.checked(printed)
 
 
 def workers_of(supervisor: "subprocess.Popen[str]") -> set[psutil.Process]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paceline.data.loader import Batch
     from paceline.parallel.step.whole_batch import gather
+    from paceline.report.notebook import show
     from paceline.specs import PacelineError
     from paceline.train.fit import fit, start
     from paceline.train.step_output import StepOutput
@@ -39,6 +40,7 @@ __all__ = [
     "fit",
     "gather",
     "grow",
+    "show",
     "start",
 ]
 
@@ -57,6 +59,7 @@ _HOME = {
     "fit": "paceline.train.fit",
     "gather": "paceline.parallel.step.whole_batch",
     "grow": "paceline.user.growing_batch",
+    "show": "paceline.report.notebook",
     "start": "paceline.train.fit",
 }
 

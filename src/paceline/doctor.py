@@ -12,6 +12,7 @@ import psutil
 
 from paceline.cluster.file_systems import LOCAL, MEMORY, file_system
 from paceline.cluster.interfaces import Kind, interfaces, outward
+from paceline.cluster.open_files import MOST_BY_GLOO, enough_for, most_files, needed_files
 from paceline.schedulers.scheduler import SCHEDULERS, Scheduler
 from paceline.specs import PacelineError
 from paceline.specs.finding import Finding
@@ -82,6 +83,20 @@ def _memory() -> Finding:
     return Finding("memory", "ok", text)
 
 
+def _files() -> Finding:
+    most = most_files()
+    workers = enough_for(most)
+    text = f"a process may open {most:,}: enough for {workers:,} workers on accelerators"
+    if most >= needed_files(MOST_BY_GLOO, by_gloo=True):
+        return Finding("open files", "ok", text)
+    if workers < 2:
+        text = f"a process may open {most:,}: too few for any run of several workers"
+    fix = (
+        "on nodes of a cluster, raise the hard limit: LimitNOFILE of slurmd's service, `ulimit -Hn`"
+    )
+    return Finding("open files", "note", text, fix)
+
+
 def _network() -> Finding:
     found = interfaces()
     names = ", ".join(
@@ -146,6 +161,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _report_extra,
     _cores,
     _memory,
+    _files,
     _network,
 )
 LAST_CHECKS: tuple[Callable[[], Finding], ...] = (_folder, _clock)

@@ -1,13 +1,16 @@
 """Every command explains itself with an example, and speaks to machines."""
 
+import threading
+
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from paceline.cli import console
 from paceline.cli.app import app
 
 COMMANDS = [
-    *(["doctor"], ["probe"], ["plan"], ["check"], ["study"]),
+    *(["init"], ["help"], ["doctor"], ["probe"], ["plan"], ["check"], ["study"]),
     *(["run"], ["submit"], ["resume"], ["ledger"], ["watch"], ["report"], ["trace"]),
     *(["testbed", verb] for verb in ("up", "down", "status", "link", "stop", "start")),
 ]
@@ -74,3 +77,25 @@ def test_the_names_of_options_stay() -> None:
         text = CliRunner().invoke(app, [name, "--help"]).stdout
         for option in options:
             assert option in text
+
+
+def test_a_long_wait_says_what_it_waits_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "_SILENT_SECONDS", 0.01)
+    printed = threading.Event()
+
+    def say(text: str) -> None:
+        print(text)
+        printed.set()
+
+    monkeypatch.setattr(console, "say", say)
+    with console.waiting("the scheduler"):
+        assert printed.wait(30)
+    assert capsys.readouterr().out == "waiting for the scheduler\n"
+
+
+def test_a_short_or_quiet_wait_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.waiting("nothing"), console.waiting("silence", unless=True):
+        assert [each.name for each in threading.enumerate()].count("waiting") == 1
+    assert capsys.readouterr() == ("", "")

@@ -161,13 +161,28 @@ def test_every_layout_on_the_table_can_be_run(tmp_path: Path) -> None:
         ),
         (
             ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--critical-batch", "99"),
-            "--critical-batch 99.0 applies to a training of your own",
-            "paceline plan train.py",
+            "--critical-batch was given, but not the length of the training",
+            "add --tokens N or --steps N",
         ),
         (
             ("--model", GPT, "--cluster", "c.toml", "--batch", "8,16", "--steps", "9"),
-            "--batch 8,16 compares batches by what a training of your own learns",
-            "give one batch",
+            "--batch 8,16 compares batches by what they learn",
+            "add --critical-batch N",
+        ),
+        (
+            ("train.py", "--cluster", "c.toml", "--tokens", "3M"),
+            "--tokens 3M was given, but the tokens of a sample of train.py are not known",
+            "--steps N",
+        ),
+        (
+            ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--partition", "gpu"),
+            "--partition gpu is for the time in the queue",
+            "add --queue",
+        ),
+        (
+            ("--model", GPT, "--cluster", "c.toml", "--batch", "8", "--tokens", "3G"),
+            "--tokens 3G is not a number above 0",
+            "--tokens 15T",
         ),
         (
             ("train.py", "--cluster", "c.toml", "--profile", "other.toml"),

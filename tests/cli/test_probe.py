@@ -12,6 +12,7 @@ from paceline.cluster.probe.link_fit import line
 from paceline.cluster.probe.probe_folder import read_probed
 from paceline.specs import Run
 from paceline.specs.measurements.cluster import Cluster
+from paceline.specs.measurements.kernels import KernelTable
 from paceline.specs.measurements.probe import CollectiveTime
 
 pytestmark = pytest.mark.alone
@@ -19,8 +20,15 @@ pytestmark = pytest.mark.alone
 OPERATIONS = {"all-reduce", "all-gather", "reduce-scatter", "send"}
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+
+
 def test_two_workers_here(tmp_path: Path) -> None:
-    result = paceline_json("probe", "-n", "2", "-o", "here.toml", folder=tmp_path)
+    words = ("probe", "-n", "2", "-o", "here.toml", "--kernels", "0")
+    result = paceline_json(*words, folder=tmp_path)
+    assert result["kernels"] is None
     cluster = read_cluster(tmp_path / "here.toml")
     assert cluster == Cluster.model_validate(result["cluster"])
     assert (cluster.nodes, cluster.devices_per_node, cluster.remarks) == (1, 2, ())
@@ -38,12 +46,32 @@ def test_two_workers_here(tmp_path: Path) -> None:
     assert result["seconds"] < 60
 
 
-def test_one_worker_alone(tmp_path: Path) -> None:
-    done = paceline("probe", "-n", "1", folder=tmp_path)
+MODEL = "gpt: layers=2 width=256 heads=4 seq=128 vocab=512"
+
+
+def test_one_worker_alone_and_its_kernels(tmp_path: Path) -> None:
+    done = paceline("probe", "-n", "1", "--kernels", "8", folder=tmp_path)
     assert "1 node with 1 device each" in done.stdout
     assert "Products of square matrices" in done.stdout
     assert "Collectives" not in done.stdout
-    assert read_cluster(tmp_path / "cluster.toml").collectives == ()
+    cluster = read_cluster(tmp_path / "cluster.toml")
+    assert cluster.collectives == ()
+    (file,) = tmp_path.glob("kernels-*.json")
+    assert file.name in done.stderr
+    table = KernelTable.model_validate_json(file.read_text())
+    assert table.source.device == cluster.device.name
+    assert table.source.versions[0][0] == "torch"
+    assert ("linear", "bf16") in {(each.kernel, each.precision) for each in table.grids}
+    file.unlink()
+    again = paceline_json("probe", "-n", "1", folder=tmp_path)
+    assert again["kernels_cached"]
+    assert Path(again["kernels"]) == Path(file.name)
+    assert KernelTable.model_validate_json(file.read_text()) == table
+    words = ("plan", "--model", MODEL, "--batch", "2", "--nodes", "1")
+    said = paceline_json(*words, folder=tmp_path)["compute_origin"]
+    assert 0 < said["kernels"] <= 1
+    assert said["source"].startswith(cluster.device.name)
+    assert "from measured kernels (" in paceline(*words, folder=tmp_path).stdout
 
 
 @pytest.mark.slurm

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -63,6 +64,12 @@ def test_refusals_by_what_slurms_accounting_says(monkeypatch: pytest.MonkeyPatch
             slurm.fit(job, None)
     fitted, warnings = slurm.fit(_job(2, 10, qos="debug", gres="fpga:2", constraint="odd"), None)
     assert (fitted.partition, warnings) == ("main", [])
+    slurm.site.call("sbatch", "--wrap=true", "--output=/dev/null", title=slurm.title)
+    ends = time.monotonic() + 60
+    while not (waits := slurm.past_waits("main", "physics")) and time.monotonic() < ends:
+        time.sleep(0.2)
+    assert [each.nodes for each in waits] == [1]
+    assert slurm.past_waits("main", "biology") == []
     # Slurm's own variables, which would be stronger than the script's lines
     monkeypatch.setenv("SBATCH_ACCOUNT", "biology")
     monkeypatch.setenv("SBATCH_TIMELIMIT", "120")

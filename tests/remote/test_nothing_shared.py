@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,8 @@ import pytest
 from command import PACELINE, write_training
 from data.s3_server import serving
 from paceline import testbed
-from paceline.remote.places import run_to_read
-from paceline.report import RunReader
-from paceline.report.reading.run_state import RunState
 from paceline.testbed.testbed_spec import HEAD, HEAD_ADDRESS
+from remote.runs_on_disk import RunsOnDisk
 
 pytestmark = [pytest.mark.slurm, pytest.mark.nightly, pytest.mark.timeout(900)]
 
@@ -36,10 +33,9 @@ def loop():
 
 
 @dataclass
-class Cluster:
+class Cluster(RunsOnDisk):
     """A testbed whose nodes have disks of their own, and an S3 server on its head."""
 
-    folder: Path
     environment: dict[str, str]
 
     def call(self, *words: str | Path, node: str = HEAD, seconds: float = 400) -> str:
@@ -57,20 +53,6 @@ class Cluster:
     def paceline(self, *words: str) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(self.call(*PACELINE, *words, "--json"))
         return said
-
-    def state(self, url: str) -> RunState:
-        """The run's state, read from the disk of the S3 server."""
-        with run_to_read(url.replace("s3://", f"file://{self.folder}/s3/")) as run:
-            return RunReader(run).refresh()
-
-    def until(self, url: str, *, regroups: int, step: int) -> RunState:
-        deadline = time.monotonic() + 200
-        while time.monotonic() < deadline:
-            state = self.state(url)
-            if len(state.regroups) >= regroups and state.step and state.step[-1] >= step:
-                return state
-            time.sleep(0.5)
-        raise AssertionError(f"{state.status} at {state.step[-1:]} after {state.regroups}")
 
 
 @pytest.fixture
@@ -98,13 +80,13 @@ def test_a_node_is_lost_then_all_and_other_nodes_resume(cluster: Cluster) -> Non
     where = ("--runs", "s3://bucket/runs", "--scheduler", "slurm")
     said = cluster.paceline("submit", "train.py:loop", "--nodes", "3", *where, *common)
     url, job = said["run"], said["job"]
-    cluster.until(url, regroups=0, step=30)
+    cluster.until(url, regroups=0, step=30, seconds=200)
     copies = {node: cluster.call("find", "scratch", node=node) for node in ("n1", "n2", "n4")}
     assert "events/n1.jsonl" in copies["n1"]
     assert "events/n1.jsonl" not in copies["n2"]
     assert copies["n4"] == "scratch\n"
     testbed.stop(BOX, "n2")
-    state = cluster.until(url, regroups=1, step=80)
+    state = cluster.until(url, regroups=1, step=80, seconds=200)
     (regroup,) = state.regroups
     assert (regroup.workers, regroup.lost, regroup.source) == (2, [1], "members")
     for node in ("n1", "n3"):  # with the batch script, and all copies of the run

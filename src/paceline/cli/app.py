@@ -1,6 +1,5 @@
 """The `paceline` command."""
 
-import errno
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,23 +19,24 @@ from paceline.cli import (
     trace,
     watch_report,
 )
-from paceline.cli.console import print_json, say
+from paceline.cli.console import PRINTED, print_error, say
+from paceline.cli.help import command as help_command
+from paceline.cli.init import command as init_command
+from paceline.cli.options.output_file import NO_ROOM
 
 if TYPE_CHECKING:
     from paceline.specs import PacelineError
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-
 app = typer.Typer(
     name="paceline",
     help="Take a PyTorch model that trains on one device to a cluster.",
-    epilog="Begin with `paceline doctor`, then `paceline run train.py`.",
+    epilog="Begin with `paceline init`, then `paceline run train.py`. Topics: `paceline help`.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+init_command.add_to(app)
 doctor.add_to(app)
 probe.add_to(app)
 plan.add_to(app)
@@ -48,6 +48,7 @@ study.add_to(app)
 watch_report.add_to(app)
 trace.add_to(app)
 testbed.add_to(app)
+help_command.add_to(app)
 
 
 def _print_version(asked: bool) -> None:
@@ -70,15 +71,16 @@ def _top(
 
 def main() -> None:
     """Run the command line; print a user's mistake or a full disk as a message, and exit."""
+    PRINTED.clear()
     try:
         app()
     except Exception as error:
         known = _to_tell(error)
         if known is None:
             raise
-        say(f"error: {known}")
+        say(f"error: {known}\n{known.help_line}")
         if "--json" in sys.argv:
-            print_json({"error": known.problem, "fix": known.fix})
+            print_error(known)
         sys.exit(known.exit_code)
 
 
@@ -86,7 +88,7 @@ def _to_tell(error: Exception) -> "PacelineError | None":
     """Return the error if a message says all of it; None for a mistake in Paceline."""
     from paceline.specs import PacelineError  # imported here so that --help stays fast
 
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
         return PacelineError(
             f"{error.filename or 'a file'} cannot be written: {error.strerror}",
             fix="make room there (`df -h`, `quota -s`), or choose another folder, then try again",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.console import Json, Quiet, Train, print_json
+from paceline.cli.console import Json, Quiet, Train, print_json, waiting
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 from paceline.cli.tables.findings import show_finding
 
@@ -30,7 +30,8 @@ def check(
     from paceline.launch.target import Target
 
     target = Target.parse(train, script_arguments(context))
-    with redirect_stdout(sys.stderr):  # output of the user's code must not mix with the result
+    # Output of the user's code must not mix with the result.
+    with redirect_stdout(sys.stderr), waiting("the training's first samples", unless=quiet or json):
         from paceline.parallel.check.command import findings_of
         from paceline.specs import Layout
 
@@ -39,7 +40,7 @@ def check(
         )
     bad = [each for each in findings if each.state == "bad"]
     if json:
-        print_json({"same": not bad, "findings": [each.to_dict() for each in findings]})
+        print_json({"same": not bad, "findings": [each.to_dict() for each in findings]}, "check")
     elif not quiet or bad:
         for finding in sorted(findings, key=lambda each: _ORDER.index(each.state)):
             show_finding(finding)

@@ -28,7 +28,7 @@ def compare_sites(request: "PlanRequest", files: str, *, json: bool, quiet: bool
     with progress_bar("sites", show=not (json or quiet)) as advance:
         found = compare(request, sites, advance)
     if json:
-        print_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"), "plan.compare")
     else:
         show(found)
 
@@ -42,6 +42,11 @@ def _offered(file: Path) -> "OfferedSite":
         raise PacelineError(
             f"{file} has no prices", fix="write per_node_hour under [prices], and its source"
         )
+    for key in ("cluster", "device"):
+        if not isinstance(options.get(key), str | None):
+            raise PacelineError(
+                f"{file}: [options] sets {key} to {options[key]!r}", fix="write its name in quotes"
+            )
     cluster, nodes = options.get("cluster"), options.get("nodes")
     return OfferedSite(
         name=site.name or file.stem,

@@ -23,7 +23,7 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
     report = ReportedRun.read(run)
     state, result = report.state, report.summary
     if json:
-        print_json(report.to_dict())
+        print_json(report.to_dict(), "run")
     refuse_failed(run, state)
     if not json:
         rate, loss = result.samples_per_second or 0.0, result.final_loss
@@ -69,7 +69,7 @@ def conclude_submitted(submitted: "SubmittedJob", *, wait: bool, json: bool, qui
         start = waiting.start.isoformat() if waiting and waiting.start else None
         reason = waiting.word if waiting else None
         found = {"run": run.place, "job": submitted.id, "workers": job.workers}
-        print_json(found | {"waits_for": reason, "estimated_start": start})
+        print_json(found | {"waits_for": reason, "estimated_start": start}, "submit")
     else:
         say(f"next: paceline watch {short_place(run)}", unless=quiet)
 
@@ -97,7 +97,7 @@ def conclude_sweep(jobs: "list[SubmittedJob]", *, wait: bool, json: bool, quiet:
         ended = f"{result.status}, {result.steps} steps, final loss {loss}"
         say(f"{short_place(each.run)}: {ended}", unless=quiet or json)
     if json:
-        print_json({"runs": found})
+        print_json({"runs": found}, "submit.array")
     else:
         runs = " ".join(short_place(each.run) for each in jobs)
         say(f"next: paceline report {runs}", unless=quiet)

@@ -2,12 +2,19 @@
 
 import json
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from paceline.cli.outputs.versions import full_name
 from paceline.jobs.user_messages import Messages
+
+if TYPE_CHECKING:
+    from paceline.specs import PacelineError
 
 
 def _refuse_url(directory: str) -> str:
@@ -20,6 +27,12 @@ def _refuse_url(directory: str) -> str:
         )
     return directory
 
+
+PRINTED: list[str] = []
+"""Forms of the JSON that the command has printed."""
+
+_SILENT_SECONDS = 2.0
+"""Longest time for which a command says nothing."""
 
 JOB, OUTPUT = "Job", "Output"
 """Groups of options in `--help`."""
@@ -103,12 +116,18 @@ To = Annotated[
 Share = Annotated[
     bool,
     typer.Option(
-        "--share", help="Let your group read the run folder. By default, only you can read it."
+        "--share",
+        rich_help_panel=JOB,
+        help="Let your group read the run folder. By default, only you can read it.",
     ),
 ]
 NoCheck = Annotated[
     bool,
-    typer.Option("--no-check", help="Start without checking that the training can be divided."),
+    typer.Option(
+        "--no-check",
+        rich_help_panel=JOB,
+        help="Start without checking that the training can be divided.",
+    ),
 ]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run folder, or its URL.")]
 
@@ -124,6 +143,19 @@ def warn(text: str, *, unless: bool = False) -> None:
     say(f"warning: {text}", unless=unless)
 
 
+@contextmanager
+def waiting(what: str, *, unless: bool = False) -> Iterator[None]:
+    """Say what the command waits for, if the block takes longer than two seconds."""
+    timer = threading.Timer(_SILENT_SECONDS, say, [f"waiting for {what}"])
+    timer.daemon, timer.name = True, "waiting"
+    if not unless:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def messages(*, quiet: bool, live: bool = False) -> Messages:
     """Return the receivers that print a run's messages; `live` shows the run unless `quiet`."""
     return Messages(
@@ -134,9 +166,20 @@ def messages(*, quiet: bool, live: bool = False) -> Messages:
     )
 
 
-def print_json(value: Any) -> None:
-    """Print a value as JSON on standard output; numbers that are not finite become null."""
-    print(json.dumps(_finite(value), indent=2))
+def print_json(value: dict[str, Any], schema: str) -> None:
+    """Print a result as JSON on standard output, with the name of its form (see `outputs`).
+
+    Numbers that are not finite become null.
+    """
+    PRINTED.append(schema)
+    print(json.dumps({"schema": full_name(schema), **_finite(value)}, indent=2))
+
+
+def print_error(error: "PacelineError") -> None:
+    """Print an error as JSON, unless the command has printed its result: one object at most."""
+    if not PRINTED:
+        found = {"error": error.problem, "fix": error.fix, "topic": error.topic}
+        print_json(found, "error")
 
 
 def _finite(value: Any) -> Any:

@@ -8,7 +8,7 @@ import typer
 
 from paceline.cli.console import Json, Quiet, Runs, messages, print_json, say
 from paceline.cli.options.cluster_options import AssumeShared, Partition, SchedulerName, Testbed
-from paceline.cli.options.grouped_command import GroupedCommand
+from paceline.cli.options.grouped_command import SiteCommand
 from paceline.cli.tables.findings import show_finding
 from paceline.jobs.user_messages import short_path
 from paceline.observe.progress_bar import progress_bar
@@ -150,7 +150,7 @@ def _draft_site(
     found = draft_site(scheduler)
     found.write(file)
     if json:
-        print_json({"file": str(file), "missing": list(found.missing)})
+        print_json({"file": str(file), "missing": list(found.missing)}, "doctor.site")
         return
     if not quiet:
         print(found.text, end="")
@@ -167,7 +167,7 @@ def _check_machine(*, json: bool, quiet: bool) -> None:
         if not (json or quiet):
             show_finding(finding)
     if json:
-        print_json({"findings": [finding.to_dict() for finding in findings]})
+        print_json({"findings": [finding.to_dict() for finding in findings]}, "doctor")
     if any(finding.state == "bad" for finding in findings):
         raise typer.Exit(1)
 
@@ -195,7 +195,7 @@ def _conclude(report: "ConformanceReport", *, json: bool, quiet: bool) -> None:
     from paceline.cli.tables.conformance_table import show
 
     if json:
-        print_json(report.content())
+        print_json(report.content(), "doctor.devices")
     elif not quiet:
         show(report)
     if not report.passed:
@@ -217,4 +217,4 @@ def _findings() -> Iterator["Finding"]:
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command(cls=GroupedCommand)(doctor)
+    app.command(cls=SiteCommand)(doctor)

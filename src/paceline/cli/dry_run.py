@@ -51,7 +51,7 @@ def dry_run(
             advance=advance,
         )
     if json:
-        print_json(_as_json(found))
+        print_json(_as_json(found), "run.dry-run")
     else:
         _show(found)
 

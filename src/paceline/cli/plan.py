@@ -1,21 +1,35 @@
 """`paceline plan`: choose a layout and a number of nodes, predict the cost and give reasons."""
 
+import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from paceline.cli.console import Json, Quiet, print_json, say
+from paceline.cli.console import Json, Quiet, print_json, say, waiting
+from paceline.cli.options.allocation_options import Account
+from paceline.cli.options.cluster_options import Partition, SchedulerName, Testbed
+from paceline.cli.options.length_options import (
+    Batch,
+    CriticalBatchSize,
+    Steps,
+    Tokens,
+    batches_of,
+)
+from paceline.cli.options.output_file import check_output, writing
 from paceline.cli.options.price_options import Price, given_prices
+from paceline.cli.options.queue_options import Queue, read_queue
 from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
     from paceline.plan.planner import FinishedRun
-    from paceline.specs import Answer, Learning
+    from paceline.specs import CriticalBatch, Learning
 
-MODEL, WHERE, LENGTH = "Model", "Cluster", "Training length and batch"
+MODEL, WHERE = "Model", "Cluster"
+PICTURE = ".svg"
 CHOICE, RESULT = "Goal and limits", "Prediction and output"
 
 
@@ -45,10 +59,11 @@ def plan(
         ),
     ] = None,
     precision: Annotated[
-        Literal["fp32", "bf16", "fp16"] | None,
+        Literal["fp32", "bf16", "fp16", "fp8"] | None,
         typer.Option(
             "--precision",
-            help="Consider this precision only (default: a 16-bit one and fp32).",
+            help="Consider this precision only (default: a 16-bit one and fp32); fp8 with --engine"
+            " megatron or torchtitan.",
             rich_help_panel=MODEL,
         ),
     ] = None,
@@ -88,35 +103,15 @@ def plan(
             rich_help_panel=WHERE,
         ),
     ] = None,
-    batch: Annotated[
-        str | None,
-        typer.Option(
-            "--batch",
-            metavar="N[,N…]|best",
-            help="Global batches to consider, in samples per step over all workers: several, or"
-            " best, are compared to the same loss (default: the training's).",
-            rich_help_panel=LENGTH,
-        ),
-    ] = None,
-    critical_batch: Annotated[
-        float | None,
-        typer.Option(
-            "--critical-batch",
-            min=1,
-            help="Critical batch size in samples: the training needs twice the samples there"
-            " (default: that of --calibrate, or of learning.toml if it fits).",
-            rich_help_panel=LENGTH,
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            "--steps",
-            min=1,
-            help="Steps to train for (default: the training's).",
-            rich_help_panel=LENGTH,
-        ),
-    ] = None,
+    queue: Queue = False,
+    partition: Partition = None,
+    account: Account = None,
+    scheduler: SchedulerName = None,
+    testbed: Testbed = None,
+    batch: Batch = None,
+    critical_batch: CriticalBatchSize = None,
+    steps: Steps = None,
+    tokens: Tokens = None,
     goal: Annotated[
         Literal["fastest", "cheapest", "greenest", "knee"],
         typer.Option(
@@ -211,18 +206,20 @@ def plan(
     Example:  paceline plan train.py --cluster cluster.toml
     """
     from paceline.cli.compared_sites import compare_sites
-    from paceline.cli.options.number_list import number_list
+    from paceline.cli.options.number_list import large_number, number_list
     from paceline.cli.tables.learning_table import in_words
+    from paceline.cli.tables.plan_picture import scaling_picture
     from paceline.cli.tables.plan_table import show, show_arithmetic
     from paceline.launch.target import Target
     from paceline.observe.progress_bar import progress_bar
     from paceline.plan.answer import plan_of
     from paceline.plan.inputs import DEFAULT_CLUSTER, PlanRequest
     from paceline.plan.planner import FinishedRun, make_plan
-    from paceline.specs import CriticalBatch
 
+    del queue, partition, account, scheduler, testbed  # read_queue reads them
+    check_output(output, beside=PICTURE)
     target = None if train is None else Target.parse(train, script_arguments(context))
-    given = None if critical_batch is None else CriticalBatch.exactly(critical_batch)
+    given = _critical_batch(critical_batch)
     runs: list[FinishedRun] = []
     if calibrate or target:
         runs, measured = _measured(calibrate or [], target, cluster or DEFAULT_CLUSTER)
@@ -236,9 +233,10 @@ def plan(
         cluster=cluster,
         device=device,
         nodes=None if nodes is None else tuple(number_list("--nodes", nodes)),
-        batch=_batches(batch),
+        batch=batches_of(batch),
         critical_batch=given,
         steps=steps,
+        tokens=None if tokens is None else large_number("--tokens", tokens),
         goal=goal,
         deadline_seconds=_seconds(deadline),
         budget=budget,
@@ -247,31 +245,48 @@ def plan(
         sync=sync,
         engine=engine,
         prices=given_prices(context),
+        queue=read_queue(context, quiet=json or quiet),
         measure=measure,
     )
     if compare is not None:
         compare_sites(request, compare, json=json, quiet=quiet)
         return
-    with progress_bar("profile", show=not (json or quiet)) as advance:
+    told = json or quiet or sys.stderr.isatty()  # the bar says it on a terminal
+    with (
+        waiting("the profile and the search", unless=told),
+        progress_bar("profile", show=not (json or quiet)) as advance,
+    ):
         planned = make_plan(request, runs, advance)
     for note in planned.notes:
         say(note, unless=json or quiet)
-    if settings := planned.answer.engine_settings:
-        output = output.with_suffix(f".{engine}.txt")
-        output.write_text(settings + "\n")
-    else:
-        plan_of(planned.answer).write(output)
-    picture = _draw(planned.answer, output.with_suffix(".svg"))
+    picture = output.with_suffix(PICTURE)
+    settings = planned.answer.engine_settings
+    output = output.with_suffix(f".{engine}.txt") if settings else output
+    with writing(output):
+        output.write_text(f"{settings}\n" if settings else plan_of(planned.answer).to_toml())
+        picture.write_text(scaling_picture(planned.answer))
     if json:
-        print_json(planned.answer.model_dump(mode="json"))
+        print_json(planned.answer.model_dump(mode="json"), "plan")
         return
     if not quiet:
         show(planned.answer)
         if explain:
             show_arithmetic(planned.best, planned.fit)
-    say(f"plan: {output}   {picture}", unless=quiet)
+    say(f"plan: {output}   picture: {picture}", unless=quiet)
     if train is not None and not settings:
         say(f"next: paceline submit {train} --plan {output}", unless=quiet)
+
+
+def _critical_batch(samples: float | None) -> "CriticalBatch | None":
+    from paceline.specs import CriticalBatch, PacelineError
+
+    if samples is None:
+        return None
+    if not math.isfinite(samples):
+        raise PacelineError(
+            f"--critical-batch {samples} is not a number of samples", fix="give a number, or none"
+        )
+    return CriticalBatch.exactly(samples)
 
 
 def _seconds(text: str | None) -> float | None:
@@ -279,16 +294,6 @@ def _seconds(text: str | None) -> float | None:
 
     minutes = minutes_of(text) if text else None
     return None if minutes is None else 60.0 * minutes
-
-
-def _batches(text: str | None) -> "tuple[int, ...] | Literal['best'] | None":
-    from paceline.cli.options.number_list import number_list
-
-    if text is None:
-        return None
-    if text == "best":
-        return "best"
-    return tuple(number_list("--batch", text))
 
 
 def _measured(
@@ -300,18 +305,6 @@ def _measured(
     runs = read_runs(calibrate)
     learning = None if target is None else measured_learning(target, runs, cluster)
     return [finished_run(each) for each in runs], learning
-
-
-def _draw(said: "Answer", file: Path) -> str:
-    """Draw the scaling curve if the optional plotting packages are installed."""
-    from paceline.report.studies.plan_curve import scaling_picture
-    from paceline.specs import PacelineError
-
-    try:
-        file.write_text(scaling_picture(said))
-    except PacelineError as error:
-        return f"no picture: {error.problem}"
-    return f"picture: {file}"
 
 
 def add_to(app: typer.Typer) -> None:

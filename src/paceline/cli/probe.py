@@ -14,6 +14,7 @@ from paceline.cli.options.cluster_options import (
     SchedulerName,
     Testbed,
 )
+from paceline.cli.options.output_file import check_output
 from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 from paceline.jobs.user_messages import short_path
@@ -47,6 +48,18 @@ def probe(
     steps: Annotated[
         int, typer.Option("--steps", min=20, help="With --learning: steps to train for.")
     ] = 300,
+    kernels: Annotated[
+        float | None,
+        typer.Option(
+            "--kernels",
+            metavar="SECONDS",
+            min=0,
+            max=600,
+            help="Measure matrix products and attention by size again, in this time (default: as"
+            " an earlier probe found them, or in 10 s on a CPU, 20 s on an accelerator; 0: leave"
+            " them out).",
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -89,15 +102,16 @@ def probe(
         target = _learning_target(train, script_arguments(context), nodes, testbed, scheduler)
         _probe_learning(target, output, steps, workers or 1, Path(runs), json=json, quiet=quiet)
         return
-    from paceline.cli.tables.probe_table import show
+    from paceline.cli.tables.probe_table import kernels_sentence, show
+    from paceline.cluster.kernels.kernel_files import kernel_file, write_kernels
     from paceline.jobs.cluster_run import ClusterRequest
     from paceline.jobs.probe_run import ProbeRequest
     from paceline.jobs.probe_run import probe as probe_devices
     from paceline.launch.target import Target
 
-    _refuse_folder(output)
+    check_output(output)
     if train:
-        _refuse_folder(profile)
+        check_output(profile)
     here = nodes is None and testbed is None and scheduler is None
     if here:
         allocation_options.refuse_on_this_machine(
@@ -117,19 +131,28 @@ def probe(
         allocation=allocation_options.given_allocation(context),
         runs=Path(runs),
         port=port,
+        kernel_seconds=kernels,
     )
     with progress_bar("probe", show=not (quiet or json)) as advance:
         found = probe_devices(request, messages(quiet=quiet or json), advance)
     found.cluster.write(output)
     if found.profile is not None:
         found.profile.write(profile)
+    by_size = None
+    if found.kernels is not None:
+        by_size = kernel_file(output, found.cluster.device.name)
+        write_kernels(by_size, found.kernels)
     if json:
         print_json(
             {"file": str(output), "run": str(found.run.path), "seconds": found.seconds}
-            | {"cluster": found.cluster.model_dump(mode="json", exclude_none=True)}
+            | {"kernels": by_size and str(by_size), "kernels_cached": found.kernels_cached}
+            | {"cluster": found.cluster.model_dump(mode="json", exclude_none=True)},
+            "probe",
         )
     elif not quiet:
         show(found.cluster)
+        if found.kernels is not None and by_size is not None:
+            say(kernels_sentence(found.kernels, short_path(by_size.absolute())))
         say(
             f"probed in {found.seconds:.0f} s: {short_path(output.absolute())}; all times in"
             f" {short_path(found.run.path)}"
@@ -173,29 +196,19 @@ def _probe_learning(
     from paceline.jobs.calibration import LEARNING_FILE
     from paceline.jobs.learning_probe import probe_learning
 
-    _refuse_folder(output)
+    check_output(output)
     file = output.with_name(LEARNING_FILE)
     found = probe_learning(target, steps, workers, runs, messages(quiet=quiet or json))
     found.learning.write(file)
     if json:
         print_json(
             {"file": str(file), "run": str(found.run.path)}
-            | {"learning": found.learning.model_dump(mode="json")}
+            | {"learning": found.learning.model_dump(mode="json")},
+            "probe.learning",
         )
     elif not quiet:
         show(found.learning)
         say(f"{short_path(file.absolute())}; the run is in {short_path(found.run.path)}")
-
-
-def _refuse_folder(output: Path) -> None:
-    """Refuse an output file in a missing folder, before the probe spends minutes."""
-    from paceline.specs import PacelineError
-
-    if not output.absolute().parent.is_dir():
-        raise PacelineError(
-            f"there is no folder {output.parent} for {output.name}",
-            fix="make it, or give another file with -o",
-        )
 
 
 def add_to(app: typer.Typer) -> None:

@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from paceline.cli.conclusion import conclude, conclude_submitted
-from paceline.cli.console import Json, Quiet, RunFolder, messages, print_json
+from paceline.cli.console import Json, Quiet, RunFolder, messages, print_json, waiting
 from paceline.cli.options import allocation_options
 from paceline.cli.options.cluster_options import Partition, SchedulerName, Testbed, Wait
-from paceline.cli.options.grouped_command import GroupedCommand
+from paceline.cli.options.grouped_command import GroupedCommand, SiteCommand
 from paceline.cli.options.layout_options import (
     BatchNorm,
     BucketMegabytes,
@@ -117,7 +117,7 @@ def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
     from paceline.remote.places import run_to_read
     from paceline.specs import PacelineError
 
-    with run_to_read(run) as folder:
+    with waiting("the ledger's files", unless=quiet or json), run_to_read(run) as folder:
         if not folder.ledger.is_dir():
             raise PacelineError(
                 f"{short_place(folder)} has no ledger: it was started without --ledger",
@@ -128,7 +128,8 @@ def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
     whole = all(epoch.exact for epoch in epochs[:-1])
     torn = any(epoch.repeated or epoch.incomplete_steps for epoch in epochs)
     if json:
-        print_json({"exact": whole and not torn, "epochs": [dataclasses.asdict(e) for e in epochs]})
+        found = {"exact": whole and not torn, "epochs": [dataclasses.asdict(e) for e in epochs]}
+        print_json(found, "ledger")
     elif not quiet:
         words = {"stream position": ", by position in the stream", "made": ", made by itself"}
         by = words.get(epochs[0].by, "") if epochs else ""
@@ -153,5 +154,5 @@ def ledger(run: RunFolder, json: Json = False, quiet: Quiet = False) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    app.command(cls=GroupedCommand)(resume)
-    app.command()(ledger)
+    app.command(cls=SiteCommand)(resume)
+    app.command(cls=GroupedCommand)(ledger)

@@ -6,6 +6,7 @@ import typer
 
 from paceline.cli.conclusion import conclude
 from paceline.cli.console import (
+    JOB,
     Json,
     NoCheck,
     Port,
@@ -40,6 +41,8 @@ from paceline.cli.options.layout_options import (
 from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 
+DRY_RUN = "Dry run"
+
 
 def run(
     context: typer.Context,
@@ -57,13 +60,20 @@ def run(
     ledger: KeepLedger = False,
     trace: TraceSteps = None,
     spares: Annotated[
-        int, typer.Option("--spares", min=0, help="Number of spare workers that replace lost ones.")
+        int,
+        typer.Option(
+            "--spares",
+            min=0,
+            rich_help_panel=JOB,
+            help="Number of spare workers that replace lost ones.",
+        ),
     ] = 0,
     time: Annotated[
         str | None,
         typer.Option(
             "--time",
             "-t",
+            rich_help_panel=JOB,
             help="Time limit, after which the run saves and stops: minutes, H:MM:SS or D-HH.",
         ),
     ] = None,
@@ -78,15 +88,22 @@ def run(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Train nothing; show each worker's memory and communication."
+            "--dry-run",
+            rich_help_panel=DRY_RUN,
+            help="Train nothing; show each worker's memory and communication.",
         ),
     ] = False,
     nodes: Annotated[
         int | None,
-        typer.Option("--nodes", min=1, help="With --dry-run: number of nodes."),
+        typer.Option(
+            "--nodes", min=1, rich_help_panel=DRY_RUN, help="With --dry-run: number of nodes."
+        ),
     ] = None,
     devices: Annotated[
-        int | None, typer.Option("--devices", min=1, help="With --dry-run: workers per node.")
+        int | None,
+        typer.Option(
+            "--devices", min=1, rich_help_panel=DRY_RUN, help="With --dry-run: workers per node."
+        ),
     ] = None,
     replicas: Replicas = None,
     shards: Shards = None,

@@ -258,7 +258,7 @@ def _conclude(found: "StudyResult", folder: Path, *, json: bool, quiet: bool) ->
     from paceline.specs.owned_files import open_owned
 
     if json:
-        print_json(found.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"), "study")
     if not (json or quiet):
         from paceline.cli.tables.study_table import show
 

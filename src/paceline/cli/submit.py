@@ -18,6 +18,7 @@ from paceline.cli.console import (
     TraceSteps,
     Train,
     messages,
+    waiting,
 )
 from paceline.cli.options.allocation_options import (
     Account,
@@ -220,7 +221,8 @@ def submit(
         jobs = cluster_run.submit_sweep(request, cluster, rows, messages(quiet=quiet))
         conclude_sweep(jobs, wait=wait, json=json, quiet=quiet)
         return
-    job = cluster_run.submit(request, cluster, messages(quiet=quiet))
+    with waiting("the scheduler's answers", unless=quiet or json):
+        job = cluster_run.submit(request, cluster, messages(quiet=quiet))
     conclude_submitted(job, wait=wait, json=json, quiet=quiet)
 
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.console import Json, Quiet, print_json, say
+from paceline.cli.console import Json, Quiet, print_json, say, waiting
+from paceline.cli.options.grouped_command import GroupedCommand
 
 if TYPE_CHECKING:
     from paceline.testbed.status import NodeStatus, Status
@@ -21,7 +22,7 @@ Name = Annotated[str, typer.Option("--name", help="Name of the testbed.")]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A node: n1, n2, …")]
 
 
-@testbed.command()
+@testbed.command(cls=GroupedCommand)
 def up(
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of nodes.")] = 2,
     link: Annotated[
@@ -53,7 +54,7 @@ def up(
     spec = TestbedSpec(name=name, nodes=nodes, link=link, delay=delay, accounting=accounting)
     found = client.up(spec, on_progress=lambda text: say(text, unless=quiet or json))
     if json:
-        print_json(found.to_dict() | {"seconds": time.monotonic() - begin})
+        print_json(found.to_dict() | {"seconds": time.monotonic() - begin}, "testbed.up")
         return
     say(
         f"testbed {name} is up after {time.monotonic() - begin:.1f} s: {nodes} nodes\n"
@@ -62,7 +63,7 @@ def up(
     )
 
 
-@testbed.command()
+@testbed.command(cls=GroupedCommand)
 def status(name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
     """Show the state of the nodes, their links and Slurm.
 
@@ -72,7 +73,7 @@ def status(name: Name = "default", json: Json = False, quiet: Quiet = False) -> 
 
     found = client.status(name)
     if json:
-        print_json(found.to_dict())
+        print_json(found.to_dict(), "testbed.status")
     elif not quiet:
         _print_table(found)
 
@@ -101,7 +102,7 @@ def exec(
     os.execvpe(words[0], words, os.environ | client.environment(name))  # noqa: S606 -- no shell
 
 
-@testbed.command()
+@testbed.command(cls=GroupedCommand)
 def link(
     node: NodeName,
     rate: Annotated[str | None, typer.Option("--rate", help="Bandwidth, such as 100mbit.")] = None,
@@ -127,7 +128,7 @@ def link(
     _say_node(client.status(name), node, json=json, quiet=quiet)
 
 
-@testbed.command()
+@testbed.command(cls=GroupedCommand)
 def stop(node: NodeName, name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
     """Cut a node's power: all of its processes die at once.
 
@@ -139,7 +140,7 @@ def stop(node: NodeName, name: Name = "default", json: Json = False, quiet: Quie
     _say_node(client.status(name), node, json=json, quiet=quiet)
 
 
-@testbed.command()
+@testbed.command(cls=GroupedCommand)
 def start(node: NodeName, name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
     """Restore a node's power, and wait until Slurm has it back.
 
@@ -147,11 +148,12 @@ def start(node: NodeName, name: Name = "default", json: Json = False, quiet: Qui
     """
     from paceline.testbed import client
 
-    client.start(name, node)
+    with waiting(f"Slurm to use {node} again", unless=quiet or json):
+        client.start(name, node)
     _say_node(client.status(name), node, json=json, quiet=quiet)
 
 
-@testbed.command()
+@testbed.command(cls=GroupedCommand)
 def down(name: Name = "default", json: Json = False, quiet: Quiet = False) -> None:
     """Stop a testbed and remove all of it.
 
@@ -159,9 +161,10 @@ def down(name: Name = "default", json: Json = False, quiet: Quiet = False) -> No
     """
     from paceline.testbed import client
 
-    client.down(name)
+    with waiting(f"the processes of the testbed {name} to end", unless=quiet or json):
+        client.down(name)
     if json:
-        print_json({"name": name, "state": "down"})
+        print_json({"name": name, "state": "down"}, "testbed.down")
     else:
         say(f"testbed {name} is down", unless=quiet)
 
@@ -190,7 +193,7 @@ def _print_table(found: "Status") -> None:
 def _say_node(found: "Status", name: str, *, json: bool, quiet: bool) -> None:
     node = next(each for each in found.nodes if each.name == name)
     if json:
-        print_json(dataclasses.asdict(node))
+        print_json(dataclasses.asdict(node), "testbed.node")
     else:
         delay = f", {node.delay_seconds * 1000:g} ms each way" if node.delay_seconds else ""
         loss = f", {100 * node.loss:g} % of its frames get lost" if node.loss else ""

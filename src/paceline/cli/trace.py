@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.console import Json, Quiet, RunFolder, print_json, say
+from paceline.cli.console import Json, Quiet, RunFolder, print_json, say, waiting
+from paceline.cli.options.grouped_command import GroupedCommand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +36,7 @@ def trace(
             f"-o {output} ends in neither .json.gz nor .json, by which viewers know a trace",
             fix=f"give -o {output}.json.gz",
         )
-    with run_to_read(run) as folder:
+    with waiting("the workers' profiles", unless=quiet or json), run_to_read(run) as folder:
         found = worker_traces(folder)
         traced = [each.traced for each in found.values()]
         join_traces(found, output)
@@ -47,7 +48,8 @@ def trace(
                     each.model_dump(mode="json") | {"exposed_seconds": each.exposed_seconds}
                     for each in traced
                 ],
-            }
+            },
+            "trace",
         )
         return
     if not quiet:
@@ -88,4 +90,4 @@ def _print_table(traced: "Iterable[Traced]") -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add this command."""
-    app.command()(trace)
+    app.command(cls=GroupedCommand)(trace)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from paceline.cli.console import Json, Quiet, RunFolder, To, print_json, say
-from paceline.cli.options.grouped_command import GroupedCommand
+from paceline.cli.console import Json, Quiet, RunFolder, To, print_json, say, waiting
+from paceline.cli.options.grouped_command import GroupedCommand, SiteCommand
 from paceline.cli.options.price_options import Price, given_prices
 from paceline.cli.options.site_defaults import Site
 
@@ -35,7 +35,7 @@ def watch(run: RunFolder, to: To = None, json: Json = False, quiet: Quiet = Fals
         )
     if json:
         with run_to_read(run) as folder:
-            print_json(report.ReportedRun.read(folder).to_dict())
+            print_json(report.ReportedRun.read(folder).to_dict(), "run")
         return
     try:
         with followed(run) as folder:
@@ -94,10 +94,11 @@ def report(
     from paceline.report.formats import write
 
     with ExitStack() as opened:
+        opened.enter_context(waiting("the events of the runs", unless=quiet or json))
         folders = [opened.enter_context(folder_to_read(path)) for path in paths]
         found = _report_of(folders, cluster, context)
         if json:
-            print_json(found.to_dict())
+            print_json(found.to_dict(), found.schema)
             return
         written = write(found, format, output)
     say(f"report: {written}", unless=quiet)
@@ -131,5 +132,5 @@ def _report_of(paths: list[Path], cluster: Path | None, context: typer.Context) 
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    app.command()(watch)
-    app.command(cls=GroupedCommand)(report)
+    app.command(cls=GroupedCommand)(watch)
+    app.command(cls=SiteCommand)(report)

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from paceline.observe.notebook_bar import in_notebook, notebook_bar
+
 
 class Advance(Protocol):
     """The function that updates a progress bar."""
@@ -15,11 +17,17 @@ class Advance(Protocol):
 
 @contextmanager
 def progress_bar(what: str, *, total: float = 1.0, unit: str = "", show: bool) -> Iterator[Advance]:
-    """Show a progress bar during the block, on a terminal only; yield a function that updates it.
+    """Show a progress bar during the block; yield a function that updates it.
+
+    It appears on a terminal and below a notebook's cell.
 
     The function takes the amount done, of `total`, and a note to show beside the bar. With a
     `unit`, the bar counts; without, it shows a percentage and disappears at the end.
     """
+    if show and in_notebook():
+        with notebook_bar(what, total=total, unit=unit) as advance:
+            yield advance
+        return
     if not (show and sys.stderr.isatty()):
         yield lambda done, note="": None
         return

@@ -51,6 +51,8 @@ class Report:
     """The figures, for a paper."""
     to_dict: Callable[[], dict[str, Any]]
     """All figures, for programs."""
+    schema: str
+    """Name of their form (see `paceline help json`)."""
 
 
 def run_report(run: Run, cluster: Cluster | None = None, prices: Prices | None = None) -> Report:
@@ -69,6 +71,7 @@ def run_report(run: Run, cluster: Cluster | None = None, prices: Prices | None =
         csv=csv,
         table=lambda: figures_table(read()),
         to_dict=lambda: read().to_dict(),
+        schema="run",
     )
 
 
@@ -83,6 +86,7 @@ def comparison_report(
         csv=lambda: rows_to_csv(comparison_rows(found())),
         table=lambda: runs_table(found()),
         to_dict=lambda: found().to_dict(),
+        schema="report.comparison",
     )
 
 
@@ -96,6 +100,7 @@ def study_report(result: StudyResult) -> Report:
         csv=lambda: rows_to_csv(rows(result)),
         table=lambda: (quality_table if quality else study_table)(result),
         to_dict=lambda: result.model_dump(mode="json"),
+        schema="study",
     )
 
 

@@ -19,7 +19,7 @@ class WrongValue(ValueError):
 
     def __init__(self, error: PacelineError) -> None:
         super().__init__(f"{error.problem}; {error.fix}")
-        self.problem, self.fix = error.problem, error.fix
+        self.problem, self.fix, self.topic = error.problem, error.fix, error.topic
 
 
 class Spec(BaseModel):
@@ -73,7 +73,9 @@ class Spec(BaseModel):
             for item in error.errors():
                 cause = item.get("ctx", {}).get("error")
                 if isinstance(cause, WrongValue):
-                    raise PacelineError(f"{path}: {cause.problem}", fix=cause.fix) from None
+                    raise PacelineError(
+                        f"{path}: {cause.problem}", fix=cause.fix, about=cause.topic
+                    ) from None
             wrong = "; ".join(
                 f"{'.'.join(str(part) for part in item['loc']) or 'file'}: {item['msg']}"
                 for item in error.errors()
@@ -82,3 +84,9 @@ class Spec(BaseModel):
                 f"{path} is not a valid {cls.__name__.lower()}: {wrong}",
                 fix=f"keys that a {cls.__name__.lower()} has: {', '.join(cls.model_fields)}",
             ) from None
+
+
+class FiniteSpec(Spec):
+    """A spec in which no number is infinite or undefined: figures to compute with."""
+
+    model_config = ConfigDict(allow_inf_nan=False)

@@ -3,6 +3,9 @@
 import sys
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
+
+from paceline.specs.error_topics import topic_of
 
 INTERRUPTED_EXIT_CODE = 130
 """Ctrl-C, as shells report it."""
@@ -26,19 +29,36 @@ DEVICE_FAILED_EXIT_CODE = 7
 class PacelineError(Exception):
     """A mistake or a state that the user can fix; shown as a sentence, never as a traceback.
 
-    `problem` names the setting and what it conflicts with; `fix` says what to do.
+    `problem` names the setting and what it conflicts with; `fix` says what to do. `topic` is the
+    section of `paceline help` that says more: `about`, else the class's, else that of the module
+    that raises the error.
     """
 
     exit_code = 2
+    class_topic: ClassVar[str | None] = None
+    """Topic of all errors of a class, wherever they are raised."""
 
-    def __init__(self, problem: str, *, fix: str) -> None:
+    def __init__(self, problem: str, *, fix: str, about: str | None = None) -> None:
         super().__init__(f"{problem}\n  -> {fix}")
         self.problem = problem
         self.fix = fix
+        raised_in: str = sys._getframe(1).f_globals["__name__"]
+        self.topic = about or self.class_topic or topic_of(raised_in)
+
+    @property
+    def help_line(self) -> str:
+        """Where to read more, in one line."""
+        return f"See: paceline help {self.topic}"
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows, by IPython's protocol."""
+        return [f"error: {self}"]
 
 
 class TrainingMistake(PacelineError):
     """The user's code failed before it ever worked; the cause has its traceback."""
+
+    class_topic = "script"
 
 
 class RunOver(Exception):
@@ -49,12 +69,14 @@ class RunFailed(PacelineError):
     """A run started but did not finish: its workers failed, or its job was ended."""
 
     exit_code = 1
+    class_topic = "run-failed"
 
 
 class DeviceFailed(PacelineError):
     """This worker's device no longer works, for this process at least."""
 
     exit_code = DEVICE_FAILED_EXIT_CODE
+    class_topic = "devices"
 
     def __init__(self, node: str, device: str, why: str) -> None:
         super().__init__(
@@ -68,6 +90,7 @@ class RunFolderGone(PacelineError):
     """The run's folder was deleted while the run trained."""
 
     exit_code = FOLDER_GONE_EXIT_CODE
+    class_topic = "run-folder"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(
@@ -86,7 +109,7 @@ def show_mistakes_as_sentences() -> None:
 
     def show(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
         if isinstance(error, PacelineError):
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {error}\n{error.help_line}", file=sys.stderr)
             raise SystemExit(error.exit_code)
         if isinstance(error, KeyboardInterrupt):
             print("interrupted", file=sys.stderr)

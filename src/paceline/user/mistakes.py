@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from paceline.comm.group_errors import CommunicationError
-from paceline.comm.signed_store import ForgedValue
+from paceline.comm.signing import ForgedValue
 from paceline.specs import PacelineError, RunOver, TrainingMistake
 
 _NOT_MISTAKES = (PacelineError, CommunicationError, ForgedValue, RunOver, OSError)

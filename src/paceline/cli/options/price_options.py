@@ -22,11 +22,17 @@ Price = Annotated[
 
 def given_prices(context: typer.Context) -> "Prices | None":
     """Return the prices that the user gave, else those of the site's files; None: the cluster's."""
-    from paceline.specs import Prices
+    from paceline.specs import PacelineError, Prices
+    from paceline.specs.measurements.prices import MOST_MONEY
 
     prices, price = site_prices(context), context.params["price"]
     if price is None:
         return prices
+    if not 0 <= price <= MOST_MONEY:  # also true for NaN
+        raise PacelineError(
+            f"--price {price} is not from 0 to {MOST_MONEY:.0e}",
+            fix="give the price of one node for an hour",
+        )
     if prices is None:
         return Prices(per_node_hour=price, source="--price")
     return prices.model_copy(update={"per_node_hour": price, "source": "--price"})

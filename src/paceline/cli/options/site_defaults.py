@@ -113,10 +113,23 @@ def _written(
 
 def _filled(parameter: Any, value: Any, file: Path) -> Any:
     """Return an option's value; in names of files, variables are filled in."""
+    if getattr(parameter, "multiple", False):
+        return [_one_filled(parameter, each, file) for each in _listed(value)]
+    return _one_filled(parameter, value, file)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _one_filled(parameter: Any, value: Any, file: Path) -> Any:
     from paceline.specs import PacelineError
 
-    if isinstance(value, list):
-        return [_filled(parameter, each, file) for each in value]
+    if not isinstance(value, str | int | float):
+        raise PacelineError(
+            f"{file}: {parameter.name} is {value!r}, which is no value of an option",
+            fix="write a text in quotes, a number, true or false",
+        )
     if not isinstance(value, str) or not _PATH.search(parameter.metavar or ""):
         return value
     path = os.path.expandvars(value)

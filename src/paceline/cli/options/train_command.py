@@ -2,12 +2,12 @@
 
 import typer
 
-from paceline.cli.options.grouped_command import GroupedCommand
+from paceline.cli.options.grouped_command import SiteCommand
 
 _KEY = "paceline.script_arguments"
 
 
-class TrainCommand(GroupedCommand):
+class TrainCommand(SiteCommand):
     """A command whose words after `--` are the `sys.argv` of the user's script."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from paceline.cli.tables.table import table
+from paceline.learning.rules import changes_in_words
 from paceline.specs.units import bounded, count, duration, rate
 
 if TYPE_CHECKING:
@@ -76,12 +77,36 @@ def sentences(said: "Answer") -> list[str]:
             " more nodes mostly cost."
         )
     if said.batch != choice.own:
+        adam, sgd = (changes_in_words(each) for each in (choice.rules.adam, choice.rules.sgd))
+        found.append(
+            f"Settings tuned at a batch of {choice.own:,} become, with Adam and its kin, {adam};"
+            f" with SGD, {sgd}."
+        )
         found.append(
             f"To train so, write Training(batch={said.batch}, tuned_at={choice.own},"
             f" critical_batch={critical.at_hand:.0f}): it sets the learning rate and"
             " the steps. `paceline study --kind batch` shows whether it learns as well."
         )
     return found
+
+
+def larger_sentence(said: "Answer") -> list[str]:
+    """Return the price of twice the batch."""
+    larger, cost = said.larger_batch, said.training
+    if larger is None or cost is None:
+        return []
+    steps = larger.cost.steps / cost.steps
+    seconds = larger.cost.seconds.value / cost.seconds.value
+    unit = "samples" if said.sequence is None else "tokens"
+    price = "device-hours"
+    spent = larger.cost.device_hours / cost.device_hours
+    if cost.money and larger.cost.money is not None:
+        price, spent = "cost", larger.cost.money / cost.money
+    return [
+        f"Twice the batch, {larger.batch:,}, on the same nodes would take {steps:.2f} × the steps,"
+        f" {larger.samples_times:.2f} × the {unit}, {seconds:.2f} × the time and {spent:.2f} × the"
+        f" {price} to the same loss."
+    ]
 
 
 def _critical(critical: "CriticalBatch") -> str:

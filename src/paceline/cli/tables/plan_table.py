@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from paceline.cli.tables.outlook_words import outlook_sentences, training_words
 from paceline.cli.tables.table import console, table
 
 _GOALS = {
@@ -10,19 +11,26 @@ _GOALS = {
     "greenest": "no other number of nodes takes less energy",
 }
 """Why a number of nodes was chosen, by the goal."""
+_GOALS_TO_LOSS = {
+    "fastest": "no other batch and number of nodes reaches the loss sooner",
+    "cheapest": "no other batch and number of nodes reaches the loss in fewer device-hours",
+    "greenest": "no other batch and number of nodes reaches the loss with less energy",
+}
+"""The same where batches were compared."""
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from paceline.plan.calibration.calibrate import Fit
     from paceline.plan.search.best_layout import Best
-    from paceline.specs import Amount, Answer, Layout, SyncSettings, TrainingCost
+    from paceline.specs import Amount, Answer, Layout, SyncSettings
 
 
 def show(said: "Answer") -> None:
     """Print a plan: its tables, then its findings."""
     from paceline.cli.tables.batches_table import (
         batches_table,
+        larger_sentence,
         sentences,
         stages_sentence,
         stages_table,
@@ -42,7 +50,7 @@ def show(said: "Answer") -> None:
     )
     if said.engine_settings:
         out.print(
-            f"For {said.engine}, not for Paceline's own engine. Its predictions are held against"
+            f"For {said.engine}, not for Paceline's own engine. Its predictions were compared with"
             f" {said.engine_score}.",
             markup=False,
         )
@@ -54,7 +62,8 @@ def show(said: "Answer") -> None:
     out.print(_others(said))
     if said.sync_reason:
         out.print(said.sync_reason, markup=False)
-    for sentence in (*sentences(said), *stages_sentence(said), *_sentences(said)):
+    about_batch = (*sentences(said), *larger_sentence(said), *stages_sentence(said))
+    for sentence in (*about_batch, *_sentences(said)):
         out.print(sentence, markup=False)
     for remark in said.remarks:
         out.print(remark, style="yellow", markup=False)
@@ -65,23 +74,43 @@ def show(said: "Answer") -> None:
 def _headline(said: "Answer") -> list[str]:
     """Return the answer in three lines: use this, it takes that, because."""
     from paceline.plan.reasons import bound
-    from paceline.specs.units import count, percent, rate
+    from paceline.specs.units import count
 
     estimate = said.estimate
     devices = count(said.nodes * said.devices_per_node, "device")
     step, interval = _interval(estimate.step_seconds)
-    speed = f"{rate(said.samples_per_second)} samples/s"
-    mfu = "" if said.mfu is None else f", MFU {percent(said.mfu)}"
-    whole = "" if said.training is None else f" {_training(said.training)}"
+    whole = "" if said.training is None else f" {training_words(said.training)}"
     return [
         f"Use {count(said.nodes, 'node')} ({devices}): {_words(estimate.layout, estimate.sync)}.",
-        f"It takes {step} per step ({interval}), {speed}{mfu}.{whole}",
+        f"It takes {step} per step ({interval}), {_throughput(said)}.{whole}",
         f"Because {_reason(said)}; a step is {bound(estimate)}.",
     ]
 
 
+def _throughput(said: "Answer") -> str:
+    """Return what is trained per second, money and energy, in tokens where samples have them."""
+    from paceline.specs.units import large, percent, rate
+
+    parts = [f"{rate(said.samples_per_second)} samples/s"]
+    if said.tokens_per_second is not None:
+        parts.append(f"{large(said.tokens_per_second)} tokens/s")
+    if said.mfu is not None:
+        parts.append(f"MFU {percent(said.mfu)}")
+    for samples, tokens, unit in (
+        (said.samples_per_money, said.tokens_per_money, said.currency or "unit of money"),
+        (said.samples_per_kwh, said.tokens_per_kwh, "kWh"),
+    ):
+        if tokens is not None:
+            parts.append(f"{large(tokens)} tokens per {unit}")
+        elif samples is not None:
+            parts.append(f"{large(samples)} samples per {unit}")
+    return ", ".join(parts)
+
+
 def _reason(said: "Answer") -> str:
     """Return why this number of nodes was chosen."""
+    if said.batches is not None and said.goal != "knee":
+        return _GOALS_TO_LOSS[said.goal]
     if len(said.curve) == 1:
         return "no other number of nodes was possible or asked for"
     if said.goal != "knee":
@@ -163,13 +192,16 @@ def _words(layout: "Layout", sync: "SyncSettings") -> str:
 
 
 def _sentences(said: "Answer") -> list[str]:
-    from paceline.specs.units import count
+    from paceline.specs.units import count, size
 
+    peak = said.estimate.peak_bytes
     helps = ", ".join(f"{each.change} ({each.faster:.2f} x)" for each in said.helps)
     sentences = [
+        f"Memory of the fullest device: {size(peak.value)} (90% interval: {size(peak.low)} to"
+        f" {size(peak.high)}); a layout fits if the upper end does.",
         f"Would help: {helps}."
         if helps
-        else "Doubling network, links, memory or batch would not help much."
+        else "Doubling network, links, memory or batch would not help much.",
     ]
     if said.wasted_beyond == 1:
         sentences.append("One node is enough: a second one adds less than half of the first.")
@@ -181,6 +213,7 @@ def _sentences(said: "Answer") -> list[str]:
     if said.too_few is not None:
         where = count(said.too_few, "node")
         sentences.append(f"On {where}, no layout fits into memory and divides the batch.")
+    sentences += outlook_sentences(said)
     if said.estimate.step_seconds.origin == "assumed":
         sentences.append(
             "These figures come from a catalog and from assumptions; `paceline probe` and"
@@ -188,29 +221,6 @@ def _sentences(said: "Answer") -> list[str]:
             " RUN make them more certain."
         )
     return sentences
-
-
-def _training(cost: "TrainingCost") -> str:
-    from paceline.specs.units import count, duration, percent, rate
-
-    parts = [
-        f"{count(cost.steps, 'step')} take {duration(cost.seconds.value)}"
-        f" ({duration(cost.seconds.low)} to {duration(cost.seconds.high)}),"
-        f" {rate(cost.device_hours)} device-hours"
-    ]
-    if cost.kilowatt_hours is not None:
-        parts.append(f"{rate(cost.kilowatt_hours)} kWh")
-    if cost.money is not None:
-        parts.append(f"{cost.money:,.2f} {cost.currency or '(currency of the price)'}")
-    if cost.slots is not None:
-        parts.append(count(cost.slots, "time slot"))
-    lost = 1 - cost.goodput
-    if lost > 0.005:
-        parts.append(
-            f"{percent(lost)} of it for failures and for checkpoints every"
-            f" {duration(cost.save_every_seconds)}"
-        )
-    return ", ".join(parts) + "."
 
 
 def _interval(amount: "Amount") -> tuple[str, str]:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from paceline.specs import Cluster, Device
+    from paceline.specs.measurements.kernels import KernelTable
 
 
 def show(cluster: "Cluster") -> None:
@@ -39,6 +40,19 @@ def show(cluster: "Cluster") -> None:
         out.print(remark, style="yellow", markup=False)
     if not cluster.remarks and cluster.nodes > 2:
         out.print("no node or link is slower than its peers")
+
+
+def kernels_sentence(kernels: "KernelTable", file: str) -> str:
+    """Return what was measured of the device's kernels, when, and where it is."""
+    from paceline.specs.units import count
+
+    points = sum(len(each.forward_seconds) for each in kernels.grids)
+    names = " and ".join(dict.fromkeys(each.kernel for each in kernels.grids))
+    precisions = ", ".join(dict.fromkeys(each.precision for each in kernels.grids))
+    return (
+        f"kernels by size ({names}; {precisions}; {count(points, 'size')}, measured on"
+        f" {kernels.measured_on}): {file}"
+    )
 
 
 def _matmuls(device: "Device") -> "Table":

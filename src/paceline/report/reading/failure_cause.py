@@ -3,12 +3,14 @@
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.report.reading.run_state import RunState
 from paceline.schedulers.scheduler import SCHEDULERS
 from paceline.specs import JOINS, Run, worker_in_words
+from paceline.specs.error_topics import TOPICS
+from paceline.specs.runs.events import Failed
 
 LOG_LINES = 15
 TAIL_BYTES = 1 << 20
@@ -27,6 +29,8 @@ class FailureCause:
     message: str
     log_lines: list[str]
     log_file: Path | None
+    topic: str | None = None
+    """Topic of `paceline help` that explains the error, if Paceline raised it."""
 
     @property
     def where(self) -> str:
@@ -44,7 +48,7 @@ def cause(state: RunState, run: Run) -> FailureCause | None:
     """
     failures = sorted(state.failures, key=lambda failure: (failure.lost_peer, failure.time))
     if failures and not failures[0].lost_peer:
-        return _with_log(run, failures[0].node, failures[0].rank, failures[0].message)
+        return _of_worker(run, failures[0])
     if state.status != "failed":
         return None
     failures = sorted(state.last_failures, key=lambda failure: (failure.lost_peer, failure.time))
@@ -52,7 +56,7 @@ def cause(state: RunState, run: Run) -> FailureCause | None:
     if found is not None:
         return found
     if failures:
-        return _with_log(run, failures[0].node, failures[0].rank, failures[0].message)
+        return _of_worker(run, failures[0])
     code = state.ended.exit_code if state.ended else "unknown"
     when = " after the last step" if state.finished else ""
     message = f"the job ended with exit code {code}{when}; no worker reported a cause"
@@ -81,6 +85,11 @@ def _from_batch_log(run: Run, victims: set[int]) -> FailureCause | None:
             if rank not in victims:
                 return _with_log(run, failure.node, rank, failure.message)
     return None
+
+
+def _of_worker(run: Run, failure: Failed) -> FailureCause:
+    found = _with_log(run, failure.node, failure.rank, failure.message)
+    return replace(found, topic=failure.topic if failure.topic in TOPICS else None)
 
 
 def _with_log(run: Run, node: str, rank: int | None, message: str) -> FailureCause:

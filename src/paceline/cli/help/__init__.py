@@ -1,0 +1,1 @@
+"""`paceline help`: the command, and the texts of its topics."""

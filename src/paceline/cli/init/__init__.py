@@ -1,0 +1,1 @@
+"""`paceline init`: the command, and the training that it writes."""

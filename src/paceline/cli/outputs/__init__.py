@@ -1,0 +1,1 @@
+"""The forms of what `--json` prints: names, versions and JSON schemas."""

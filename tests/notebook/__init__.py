@@ -1,0 +1,1 @@
+"""Notebooks, run by a kernel of their own."""
