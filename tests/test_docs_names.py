@@ -14,7 +14,7 @@ from paceline.cli.app import app
 ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "benchmarks").rglob("*.md")),
 ]
 ROOMS = {path.name for path in (ROOT / "src" / "paceline").iterdir() if path.is_dir()}
@@ -30,17 +30,18 @@ FOLDERS = {
     ".github",
 }
 
-FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"[\w.][\w./-]*/[\w.-]*")
-MODULE = re.compile(r"\b(paceline(?:\.[a-z_]\w*)+)")
+MODULE = re.compile(r"\b(paceline(?:\.[a-z_]\w*)+)\b(?!/\d)")  # paceline.run/1 is a form of --json
 TEST = re.compile(r"(tests/[\w/]+\.py)::(test_\w+)")
 BENCHMARK = re.compile(r"python3? -m (benchmarks(?:\.\w+)+)")
-COMMAND = re.compile(r"(?:^|[\s(&|;])paceline ((?:[a-z]+ ?)+)([^\n|;&)]*)")
+COMMAND = re.compile(r"(?:^|[\s(&|;])paceline ((?:[a-z]+(?:-[a-z]+)* ?)+)([^\n|;&)]*)")
 OTHER_PROGRAMS = {
     *("--cpus-per-task", "--gpus-per-node", "--kill-on-bad-exit", "--no-kill"),
     *("--requeue", "--signal", "--gpus-per-task", "--gpu-bind"),  # Slurm
     "--privileged",  # Docker
+    *("--max-restarts", "--hostfile", "--include"),  # torchrun and DeepSpeed
     *("--rocm", "--nv", "--gpu", "--device", "--userns", "--cgroups", "--build-arg"),
 }
 """Options of other programs, which pages explain."""

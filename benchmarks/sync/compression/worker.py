@@ -16,7 +16,8 @@ import torch.distributed as dist
 
 from benchmarks.sync.compression.tasks import TASKS, layers_to_count, training_of
 from paceline.comm.groups import Groups
-from paceline.comm.rendezvous import join_rendezvous
+from paceline.comm.rendezvous import Rendezvous, hosted_store, reached_store
+from paceline.membership.rendezvous.node_rendezvous import NodeRendezvous
 from paceline.schedulers.task_placement import placement, run_folder
 from paceline.specs import Layout, PacelineError, Run, SyncSettings
 from paceline.train.monitor.telemetry import Telemetry
@@ -33,7 +34,13 @@ class Worker:
         folder = run_folder()
         assert folder is not None
         self._placement = placement()
-        self._rendezvous = join_rendezvous(Run(folder), self._placement, None)
+        with NodeRendezvous(Run(folder), self._placement) as meeting:
+            interface = meeting.find_interface()
+            store = hosted_store(interface) if self._placement.rank == 0 else None
+            own = f"{store.host} {store.port}" if store else ""
+            host, port = meeting.exchange(own, lambda arrivals: arrivals[0]).split()
+        store = store or reached_store(host, int(port), lambda: False)
+        self._rendezvous = Rendezvous(store, meeting.secret, interface)
 
     @property
     def writes(self) -> bool:
