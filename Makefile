@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-annotate --custom-compile-command "make lock"
 
-.PHONY: setup check check-all lint types contracts test test-all docs fuzz nightly lock release clean
+.PHONY: setup check check-all lint types contracts test test-all docs fuzz nightly lock release try-wheel cut reproduce clean
 
 setup: $(VENV)/.installed  ## a virtual environment with Paceline and its tools
 
@@ -72,7 +72,8 @@ nightly: setup  ## minutes-long tests and the benchmarks
 	PACELINE_DEVICE_KIND=sim $(BIN)/python -m benchmarks.chaos --settings ddp,fsdp,hsdp,diloco --faults 125 --lease 5
 	$(BIN)/python -m benchmarks.recovery.slurm --out runs/cluster-faults
 	$(BIN)/python -m benchmarks.overhead.fault_tolerance
-	$(BIN)/python -m benchmarks.membership
+	$(BIN)/python -m benchmarks.control_plane
+	$(BIN)/python -m benchmarks.control_plane.chaos
 	$(BIN)/python -m benchmarks.overhead.peer_copies
 	$(BIN)/python -m benchmarks.planner.speed
 	$(BIN)/python -m benchmarks.planner.testbed
@@ -97,6 +98,7 @@ release:  ## wheel, source distribution and their software bill of materials, in
 	$(PYTHON) -m venv $(VENV)/release/tools
 	$(VENV)/release/tools/bin/pip install --quiet --require-hashes -r requirements/release.txt
 	$(VENV)/release/tools/bin/python -m build --no-isolation
+	$(VENV)/release/tools/bin/twine check --strict dist/*
 	@# the bill lists what an installation of the wheel consists of
 	$(PYTHON) -m venv --without-pip $(VENV)/release/installed
 	$(VENV)/release/tools/bin/pip --python $(VENV)/release/installed/bin/python install --quiet \
@@ -104,6 +106,15 @@ release:  ## wheel, source distribution and their software bill of materials, in
 	$(VENV)/release/tools/bin/cyclonedx-py environment --pyproject pyproject.toml \
 	  --output-reproducible -o dist/paceline.cdx.json $(VENV)/release/installed/bin/python
 	rm -rf $(VENV)/release
+
+try-wheel:  ## the quick start from the wheel, in a new environment with the torch of constraints.txt
+	$(PYTHON) scripts/try_wheel.py $$(cat constraints.txt)
+
+cut: setup  ## commit and tag a release: make cut VERSION=0.2.0
+	$(BIN)/python scripts/cut_release.py $(VERSION)
+
+reproduce:  ## repeat some documented figures here, in about 5 minutes
+	@$(BIN)/python scripts/reproduce.py
 
 clean:
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

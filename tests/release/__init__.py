@@ -1,0 +1,1 @@
+"""What a release consists of, and the pages for contributors."""
