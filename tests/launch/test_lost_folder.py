@@ -147,14 +147,23 @@ def test_a_run_survives_a_full_disk_and_tells(tmp_path: Path) -> None:
     assert "Traceback" not in (next((kept / "logs").glob("*.log"))).read_text()
 
 
-def test_a_deleted_folder_ends_the_run_with_one_sentence(tmp_path: Path) -> None:
+SLOWLY_SECONDS = 0.2
+
+
+@pytest.mark.parametrize("first", [None, "secret", "plan.toml", "events", "job.toml"])
+def test_a_deleted_folder_ends_the_run_with_one_sentence(tmp_path: Path, first: str | None) -> None:
     with training(tmp_path) as process:
+        # The first of these steps are the check's, so the workers still start.
         until(lambda: progress(tmp_path) > 5, process, "no step")
         (run,) = (tmp_path / "runs").iterdir()
+        entries = sorted(run.iterdir(), key=lambda entry: entry.name != first) if first else []
+        for entry in entries:
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
+            time.sleep(SLOWLY_SECONDS)
         while run.exists():
             shutil.rmtree(run, ignore_errors=True)
         _, said = process.communicate(timeout=30)
-    assert process.returncode == FOLDER_GONE_EXIT_CODE
+    assert process.returncode == FOLDER_GONE_EXIT_CODE, said
     assert "Traceback" not in said
     assert f"{run} is gone" in said
 

@@ -20,7 +20,8 @@ def conclude(run: "Run", *, json: bool, quiet: bool) -> None:
     from paceline.report.run.sections.prediction import prediction_figures, prediction_sentence
     from paceline.specs import STOPPED_EXIT_CODE
 
-    report = ReportedRun.read(run)
+    with run.told_if_gone():
+        report = ReportedRun.read(run)
     state, result = report.state, report.summary
     if json:
         print_json(report.to_dict(), "run")

@@ -48,6 +48,7 @@ def train_here(run: Run, lease: Lease, messages: Messages = SILENT) -> None:
         following(run, messages.note),
         _stopping_on_signals(launch, messages.urgent) as stop_if_asked,
         _ending_without_folder(launch),
+        run.told_if_gone(),
     ):
         with suppress(OSError):  # the disk may be full
             write_versions(run.versions_file, run.job.train)  # while the workers load torch
@@ -61,7 +62,7 @@ def train_here(run: Run, lease: Lease, messages: Messages = SILENT) -> None:
             watch(run, Console(stderr=True), until=over)
         while not over():
             launch.wait(0.2)
-        if launch.poll() == FOLDER_GONE_EXIT_CODE:
+        if launch.poll() == FOLDER_GONE_EXIT_CODE or run.is_gone:
             raise RunFolderGone(run.path)
     lease.check()
 

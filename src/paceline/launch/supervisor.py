@@ -65,7 +65,7 @@ class LocalLaunch:
         """Return the run's exit code once all workers have ended; None before."""
         if self._code is not None:
             return self._code
-        if not self._folder_gone and not self._run.job_file.exists():
+        if not self._folder_gone and self._run.is_gone:
             self._folder_gone = True
             self.kill()
         if self._lease.lost:

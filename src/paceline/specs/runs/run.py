@@ -2,11 +2,12 @@
 
 import secrets
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.specs.errors import PacelineError
+from paceline.specs.errors import PacelineError, RunFolderGone
 from paceline.specs.owned_files import check_owned_folder, make_folder, write_owned
 from paceline.specs.plans.plan import Plan
 from paceline.specs.runs.job import Job
@@ -165,6 +166,22 @@ class Run:
             return f"{folder}/{self.name}"
         url = self.url
         return f"{url}/checkpoints" if url else str(self.checkpoints)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the folder was deleted, at least in part: deleting many files takes a while."""
+        lasting = (self.job_file, self.plan_file, self.secret_file, self.events)
+        return not all(each.exists() for each in lasting)
+
+    @contextmanager
+    def told_if_gone(self) -> Iterator[None]:
+        """Raise `RunFolderGone` for an error in the block if the folder was deleted."""
+        try:
+            yield
+        except (OSError, PacelineError):
+            if self.is_gone:
+                raise RunFolderGone(self.path) from None
+            raise
 
     @property
     def plan(self) -> Plan:

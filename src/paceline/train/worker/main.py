@@ -96,7 +96,7 @@ def _run(folder: Path) -> int:
         code = _code_of(error)
         if not _lost_peer(error):
             outcome.tell_failure(run, here, code)
-    if not run.job_file.exists():
+    if run.is_gone:
         return FOLDER_GONE_EXIT_CODE
     outcome.end_job(run, here, code, generation)
     return code
