@@ -14,7 +14,7 @@ from paceline.specs import SYNC_MODES, Cluster, Plan, errors
 from paceline.specs.error_topics import TOPICS
 from paceline.specs.site_file import SiteFile
 from scripts.reference.commands import commands
-from scripts.reference.fields import docs_of, nested
+from scripts.reference.fields import cell, docs_of, nested, stored_meanings
 from scripts.reference.formats import event_types
 from scripts.reference.messages import messages
 
@@ -92,6 +92,28 @@ def test_docstrings_of_fields_are_found() -> None:
     found = docs_of(event_types()[0])
     assert found["threads"] == "CPU threads per worker."
     assert "generation" in found  # of the class above
+
+
+EMPTY_CELL = re.compile(r"^\|.*\|[ \t]*\|", re.MULTILINE)
+
+
+def test_no_cell_is_empty() -> None:
+    """A field's meaning is its docstring, or a line in scripts/reference/meanings.toml."""
+    assert EMPTY_CELL.findall("| `rank` | integer | required |  |\n")
+    empty = [
+        f"{name}: {row}"
+        for name, text in pages().items()
+        if name.endswith(".md")
+        for row in EMPTY_CELL.findall(text.replace("\\|", ""))
+    ]
+    assert empty == []
+
+
+def test_every_stored_meaning_is_on_a_page() -> None:
+    text = "\n".join(pages().values())
+    stored = {(kind, *item) for kind, each in stored_meanings().items() for item in each.items()}
+    unused = [(kind, name) for kind, name, words in stored if f"| {cell(words)} |" not in text]
+    assert sorted(unused) == []
 
 
 def test_every_form_of_json_is_there() -> None:

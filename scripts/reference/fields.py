@@ -4,7 +4,10 @@ import ast
 import inspect
 import re
 import textwrap
+import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,6 +19,23 @@ from paceline.specs import SyncSettings
 _LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
 _HUGE = 1e10
 """Limits beyond this only guard against damaged files: a reader need not know them."""
+
+
+@cache
+def stored_meanings() -> dict[str, dict[str, str]]:
+    """Return what fields without a docstring mean, by the name of their type, or `any`."""
+    return tomllib.loads(Path(__file__).with_name("meanings.toml").read_text())
+
+
+def meaning(model: type[BaseModel], name: str) -> str:
+    """Return the docstring below a field, or else its stored meaning."""
+    return docs_of(model).get(name) or stored_meaning(model.__name__, name)
+
+
+def stored_meaning(model: str, name: str) -> str:
+    """Return what a field means whose docstring does not say it."""
+    stored = stored_meanings()
+    return stored.get(model, {}).get(name) or stored["any"].get(name, "")
 
 
 def docs_of(model: type[BaseModel]) -> dict[str, str]:
@@ -44,13 +64,12 @@ def _own_docs(model: type[BaseModel]) -> dict[str, str]:
 
 def table(model: type[BaseModel], *, without: Iterable[str] = ()) -> str:
     """Return a Markdown table of a model's fields."""
-    docs = docs_of(model)
     shown = {name: field for name, field in model.model_fields.items() if name not in set(without)}
     if not shown:
         return "No fields.\n"
     rows = [
         f"| `{name}` | {cell(type_words(field.annotation, field.metadata))} | {_default(field)} |"
-        f" {cell(docs.get(name, ''))} |"
+        f" {cell(meaning(model, name))} |"
         for name, field in shown.items()
     ]
     return "\n".join(["| field | type | default | meaning |", "|---|---|---|---|", *rows, ""])

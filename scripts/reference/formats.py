@@ -1,7 +1,7 @@
 """Pages of the files that Paceline reads and writes: their settings, events and JSON forms."""
 
 import json
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel
 
@@ -12,7 +12,15 @@ from paceline.specs import SYNC_MODES, Cluster, Job, Plan
 from paceline.specs.runs import events
 from paceline.specs.runs.event import Event
 from paceline.specs.site_file import SiteFile
-from scripts.reference.fields import anchor, cell, docs_of, first_paragraph, nested, table
+from scripts.reference.fields import (
+    anchor,
+    cell,
+    first_paragraph,
+    meaning,
+    nested,
+    stored_meaning,
+    table,
+)
 
 FILES: dict[str, tuple[type[BaseModel], str]] = {
     "plan.toml": (Plan, "`paceline plan` writes it; `--plan` reads it; every run folder has one."),
@@ -108,15 +116,23 @@ def json_pages() -> dict[str, str]:
 def _meanings(name: str) -> dict[str, str]:
     """Return what the fields of a form mean, from the docstrings of its types."""
     if name != "run":
-        shape = type_of(name)
-        return docs_of(shape) if issubclass(shape, BaseModel) else {}
+        return _meanings_in(type_of(name))
     found: dict[str, str] = {}
     for key, figures in section_figures():
         models = [each for each in (figures, *get_args(figures)) if isinstance(each, type)]
         first = next((each for each in models if issubclass(each, BaseModel)), None)
-        if first is not None:
-            found |= {key: first_paragraph(first.__doc__)} if key else docs_of(first)
+        if key:
+            words = first_paragraph(first.__doc__) if first else stored_meaning("Run", key)
+            found |= {key: words}
+        elif first is not None:
+            found |= _meanings_in(first)
     return found
+
+
+def _meanings_in(shape: type) -> dict[str, str]:
+    if issubclass(shape, BaseModel):
+        return {name: meaning(shape, name) for name in shape.model_fields}
+    return {name: stored_meaning(shape.__name__, name) for name in get_type_hints(shape)}
 
 
 def _json_type(value: dict[str, Any], schema: dict[str, Any]) -> str:
