@@ -1,16 +1,21 @@
 """The commands and files on the pages are run as they are written.
 
 A comment before a block says what to do with it: `<!-- run -->`, `<!-- run: slurm -->`,
-`<!-- run: nightly -->` (on Slurm, too long for every day), `<!-- file: NAME -->`,
-`<!-- append: NAME -->`.
+`<!-- run: nightly -->` (on Slurm, too long for every day), `<!-- run: needs MODULE -->` (where it
+is installed), `<!-- file: NAME -->`, `<!-- append: NAME -->`, `<!-- skip: REASON -->`.
+
+Guides, which are the tutorials, how-to and migration pages, are typed from start to end, with what
+they say of clusters. `pytest tests/test_docs.py -m nightly -rP` prints how long each block takes.
 """
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,21 +27,25 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-NIGHTLY = [pytest.mark.nightly, pytest.mark.timeout(500)]
+EVERYWHERE = ("here", "slurm", "nightly")
 LONG_PAGES = (
-    *("checkpoints.md", "data.md", "first-run.md", "layouts.md", "listeners.md", "plan.md"),
+    *("checkpoints.md", "data.md", "layouts.md", "listeners.md", "plan.md"),
     *("probe.md", "study.md", "sync.md", "trace.md"),
 )
 """What they say is tried nightly as they say it; what is behind it has quick tests of its own."""
-LONG_FOLDERS = ("tutorials", "how-to", "migration")
-"""The same of all pages in these folders."""
+GUIDES = [
+    page
+    for page in PAGES
+    if page.parent.name in ("tutorials", "how-to", "migration") or page.name == "first-run.md"
+]
 MADE_AT_BUILD = {
     ROOT / "docs" / path
     for path in re.findall(r"reference/[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text())
 }
 """Pages of the reference; a test of theirs compares them with the navigation."""
 BLOCK = re.compile(
-    r"^( *)<!-- (run|file|append)(?:: (\S+))? -->\n\1```\w+\n(.*?)^\1```", re.DOTALL | re.MULTILINE
+    r"^( *)<!-- (run|file|append)(?:: ([^\n]+?))? -->\n\1```\w+\n(.*?)^\1```",
+    re.DOTALL | re.MULTILINE,
 )
 MARKER = re.compile(r"^ *<!-- (?:run|file|append)\b", re.MULTILINE)
 
@@ -59,13 +68,13 @@ def _take_down(folder: Path) -> None:
         subprocess.run(command, env=environment(folder), check=True, timeout=60)
 
 
-def blocks(page: Path, where: str) -> list[tuple[str, str, str]]:
+def blocks(page: Path, *places: str) -> list[tuple[str, str, str]]:
     """Those for `here`, `slurm` or `nightly`."""
     found = [
         (match[2], match[3] or "", dedent(match[4])) for match in BLOCK.finditer(page.read_text())
     ]
     elsewhere = ("slurm", "nightly")
-    return [each for each in found if (each[1] if each[1] in elsewhere else "here") == where]
+    return [each for each in found if (each[1] if each[1] in elsewhere else "here") in places]
 
 
 def name_of(page: Path) -> str:
@@ -73,28 +82,36 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT)).removeprefix("docs/")
 
 
-def is_long(page: Path) -> bool:
-    return page.name in LONG_PAGES or page.parent.name in LONG_FOLDERS
-
-
-def follow(page: Path, folder: Path, where: str) -> None:
-    for action, name, text in blocks(page, where):
+def follow(page: Path, folder: Path, *places: str) -> None:
+    for action, name, text in blocks(page, *places):
         if action == "file":
             (folder / name).write_text(text)
         elif action == "append":
             with (folder / name).open("a") as file:
                 file.write("\n\n" + text)
+        elif name.startswith("needs ") and not is_installed(name.removeprefix("needs ")):
+            print(f"skipped: {name}")
         else:
-            done = subprocess.run(
-                ["bash", "-euc", text],
-                cwd=folder,
-                env=environment(folder),
-                capture_output=True,
-                text=True,
-                timeout=110,
-                check=False,
-            )
-            assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+            begin = time.monotonic()
+            type_block(text, folder)
+            print(f"{time.monotonic() - begin:6.1f} s  {text.splitlines()[0]}", flush=True)
+
+
+def is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def type_block(text: str, folder: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-euc", text],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -103,24 +120,29 @@ def environment(folder: Path) -> dict[str, str]:
     return os.environ | {"PATH": path, "XDG_RUNTIME_DIR": str(folder)}
 
 
-def with_blocks(where: str) -> list[Path]:
-    return [page for page in PAGES if blocks(page, where)]
-
-
-def on_clusters() -> list[object]:
-    """Pages and where their blocks are run; those that take long are marked."""
-    daily = [pytest.param(page, "slurm", id=name_of(page)) for page in with_blocks("slurm")]
-    nightly = [
-        pytest.param(page, "nightly", id=f"{name_of(page)}-nightly", marks=NIGHTLY)
-        for page in with_blocks("nightly")
-    ]
-    return [*daily, *nightly]
+def with_blocks(*places: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, *places)]
 
 
 def on_this_machine() -> list[Any]:
     return [
-        pytest.param(page, id=name_of(page), marks=NIGHTLY if is_long(page) else [])
+        pytest.param(
+            page, id=name_of(page), marks=pytest.mark.nightly if page.name in LONG_PAGES else []
+        )
         for page in with_blocks("here")
+        if page not in GUIDES
+    ]
+
+
+def guides() -> list[Any]:
+    return [
+        pytest.param(
+            page,
+            id=name_of(page),
+            marks=pytest.mark.slurm if blocks(page, "slurm", "nightly") else [],
+        )
+        for page in with_blocks(*EVERYWHERE)
+        if page in GUIDES
     ]
 
 
@@ -132,17 +154,35 @@ def test_what_the_page_says(page: Path, folder: Path) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.parametrize(("page", "where"), on_clusters())
-def test_what_the_page_says_of_clusters(page: Path, where: str, folder: Path) -> None:
-    try:
-        follow(page, folder, where)
-    finally:
-        if (folder / "paceline").exists():  # a command failed before the page's own `down`
-            subprocess.run(
-                [sys.executable, "-m", "paceline", "testbed", "down"],
-                env=environment(folder),
-                check=False,
-            )
+@pytest.mark.parametrize(
+    "page", [each for each in with_blocks("slurm") if each not in GUIDES], ids=name_of
+)
+def test_what_the_page_says_of_clusters(page: Path, folder: Path) -> None:
+    follow(page, folder, "slurm")
+
+
+@pytest.mark.slurm
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "page", [each for each in with_blocks("nightly") if each not in GUIDES], ids=name_of
+)
+def test_what_the_page_says_of_clusters_at_length(page: Path, folder: Path) -> None:
+    follow(page, folder, "nightly")
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", guides())
+def test_the_guide_from_start_to_end(page: Path, folder: Path) -> None:
+    follow(page, folder, *EVERYWHERE)
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_each_command_of_a_guide_is_typed_or_says_why_not(page: Path) -> None:
+    text = page.read_text()
+    marked = set(re.findall(r"<!-- (?:run|skip)\b[^\n]*-->\n *(```bash\n.*?```)", text, re.DOTALL))
+    assert set(re.findall(r"```bash\n.*?```", text, re.DOTALL)) == marked
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -152,7 +192,7 @@ def test_each_marker_has_a_block(page: Path) -> None:
 
 
 FENCE = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(?:#([^)\s]+))?\)")
+LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(?:#([^)\s]+))?(?: \"[^\"]*\")?\)")
 
 
 @cache
@@ -181,7 +221,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_a_link_to_no_heading_is_found() -> None:
-    assert LINK.findall("[a](b.md#c) [d](e.md) [f](#g) [h](https://i)") == [
+    assert LINK.findall('[a](b.md#c) [d](e.md "title") [f](#g) [h](https://i)') == [
         *(("b.md", "c"), ("e.md", ""), ("", "g"))
     ]
     assert "the-sample-ledger" in anchors(ROOT / "docs" / "checkpoints.md")

@@ -35,6 +35,7 @@ SPAN = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"[\w.][\w./-]*/[\w.-]*")
 MODULE = re.compile(r"\b(paceline(?:\.[a-z_]\w*)+)\b(?!/\d)")  # paceline.run/1 is a form of --json
 TEST = re.compile(r"(tests/[\w/]+\.py)::(test_\w+)")
+MADE = re.compile(r"<!-- file: (\S+) -->")
 BENCHMARK = re.compile(r"python3? -m (benchmarks(?:\.\w+)+)")
 COMMAND = re.compile(r"(?:^|[\s(&|;])paceline ((?:[a-z]+(?:-[a-z]+)* ?)+)([^\n|;&)]*)")
 OTHER_PROGRAMS = {
@@ -104,11 +105,18 @@ def exists(path: str, page: Path) -> bool:
     return any((folder / path).exists() for folder in folders)
 
 
+def missing_paths(page: Path) -> list[str]:
+    """Paths of this project in inline code and in commands, without those that the page makes."""
+    named = {span for span in spans(page) if PATH.fullmatch(span)}
+    words = {word.split(":")[0] for text in commands(page) for word in text.split()}
+    named |= {word for word in words if word.startswith("examples/") and PATH.fullmatch(word)}
+    ours = {path for path in named if is_ours(path)} - set(MADE.findall(page.read_text()))
+    return sorted(path for path in ours if not exists(path.rstrip("/"), page))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_paths_exist(page: Path) -> None:
-    named = {span for span in spans(page) if PATH.fullmatch(span)}
-    ours = {path for path in named if is_ours(path)}
-    assert sorted(path for path in ours if not exists(path.rstrip("/"), page)) == []
+    assert missing_paths(page) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -166,12 +174,15 @@ def test_benchmarks_exist(page: Path) -> None:
             assert importlib.util.find_spec(name) is not None, name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_options_exist(page: Path) -> None:
+def unknown_options(page: Path) -> list[str]:
+    """Commands and options of Paceline's that do not exist."""
     unknown = []
     for text in commands(page):
         for words, rest in COMMAND.findall(text):
             command = command_line()
+            first = words.split()[0]
+            if first not in commands_of(command):
+                unknown.append(f"{text}: {first}")
             for word in words.split():
                 command = commands_of(command).get(word, command)
             ours = rest.split(" -- ")[0]  # what follows is another program's
@@ -181,4 +192,27 @@ def test_options_exist(page: Path) -> None:
             option = re.split(r"[ =/]", text)[0]
             if option not in all_options() | benchmark_options() | OTHER_PROGRAMS:
                 unknown.append(text)
-    assert unknown == []
+    return unknown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_options_exist(page: Path) -> None:
+    assert unknown_options(page) == []
+
+
+MISTAKES = """
+`examples/absent.py` is no file, `--no-such` no option, `paceline start train.py` no command.
+
+```bash
+paceline run examples/absent/train.py \\
+  --neither 2
+```
+"""
+
+
+def test_mistakes_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(MISTAKES)
+    assert missing_paths(page) == ["examples/absent.py", "examples/absent/train.py"]
+    found = {text.rpartition(": ")[2] for text in unknown_options(page)}
+    assert found == {"--no-such", "--neither", "start"}
