@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.common.output import argument_parser
 from benchmarks.planner.pages.worked_plans import put_out, table_of, words
-from paceline.cluster.catalog import usual_cluster
+from paceline.cluster.catalog import link, usual_cluster
 from paceline.plan.calibration.calibrate import from_priors
 from paceline.plan.search.ranking import search
 from paceline.profile.named_models import profile_of
@@ -81,8 +81,8 @@ def table(recipe: Recipe) -> str:
                 f"{devices:,}",
                 words(estimate.layout).removeprefix(", "),
                 f"{took.value:.3g} ({took.low:.3g}–{took.high:.3g})",
-                efficiency(strong, fixed, devices, fits[0]),
-                efficiency(weak, growing, devices, fits[0]),
+                f"{efficiency(strong, fixed, devices, fits[0]):.2f}",
+                f"{efficiency(weak, growing, devices, fits[0]):.2f}",
                 published,
             ]
         )
@@ -97,12 +97,18 @@ def table(recipe: Recipe) -> str:
     return table_of(head, rows)
 
 
-def planned(recipe: Recipe, devices: int, batch: int) -> Estimate | None:
-    """Return the fastest layout's estimate, or None where none fits into memory."""
+def planned(
+    recipe: Recipe, devices: int, batch: int, network: str | None = None
+) -> Estimate | None:
+    """Return the fastest layout's estimate, or None where none fits into memory.
+
+    `network` is a link of the catalog in place of the device's usual one.
+    """
     fit = from_priors()
-    found = search(
-        profile_of(recipe.model), cluster(recipe.device, devices), batch, fit, recipe.precision
-    )
+    where = cluster(recipe.device, devices)
+    if network is not None:
+        where = where.model_copy(update={"between": link(network)})
+    found = search(profile_of(recipe.model), where, batch, fit, recipe.precision)
     best = found.best(fit, 1, recipe.precision)
     return best[0] if best else None
 
@@ -115,14 +121,14 @@ def cluster(name: str, devices: int) -> Cluster:
 
 def efficiency(
     estimates: dict[int, Estimate | None], batches: dict[int, int], devices: int, fewest: int
-) -> str:
+) -> float:
     """Return the samples/s per device, relative to the fewest devices."""
     rates = {
         each: batches[each] / estimate.step_seconds.value / each
         for each, estimate in estimates.items()
         if estimate
     }
-    return f"{rates[devices] / rates[fewest]:.2f}"
+    return rates[devices] / rates[fewest]
 
 
 if __name__ == "__main__":
