@@ -92,9 +92,16 @@ def follow(page: Path, folder: Path, *places: str) -> None:
         elif name.startswith("needs ") and not is_installed(name.removeprefix("needs ")):
             print(f"skipped: {name}")
         else:
-            begin = time.monotonic()
+            begin, busy = time.monotonic(), processor_seconds()
             type_block(text, folder)
-            print(f"{time.monotonic() - begin:6.1f} s  {text.splitlines()[0]}", flush=True)
+            took, used = time.monotonic() - begin, processor_seconds() - busy
+            print(f"{took:6.1f} s, {used:6.1f} s of CPU  {text.splitlines()[0]}", flush=True)
+
+
+def processor_seconds() -> float:
+    """Of all commands so far, without what a testbed's own processes took."""
+    used = os.times()
+    return used.children_user + used.children_system
 
 
 def is_installed(module: str) -> bool:
