@@ -22,6 +22,7 @@ from paceline.cli.options.price_options import Price, given_prices
 from paceline.cli.options.queue_options import Queue, read_queue
 from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
+from paceline.comm.torch_loading import loading
 
 if TYPE_CHECKING:
     from paceline.launch.target import Target
@@ -205,16 +206,17 @@ def plan(
 
     Example:  paceline plan train.py --cluster cluster.toml
     """
-    from paceline.cli.compared_sites import compare_sites
-    from paceline.cli.options.number_list import large_number, number_list
-    from paceline.cli.tables.learning_table import in_words
-    from paceline.cli.tables.plan_picture import scaling_picture
-    from paceline.cli.tables.plan_table import show, show_arithmetic
-    from paceline.launch.target import Target
-    from paceline.observe.progress_bar import progress_bar
-    from paceline.plan.answer import plan_of
-    from paceline.plan.inputs import DEFAULT_CLUSTER, PlanRequest
-    from paceline.plan.planner import FinishedRun, make_plan
+    with loading():
+        from paceline.cli.compared_sites import compare_sites
+        from paceline.cli.options.number_list import large_number, number_list
+        from paceline.cli.tables.learning_table import in_words
+        from paceline.cli.tables.plan_picture import scaling_picture
+        from paceline.cli.tables.plan_table import show, show_arithmetic
+        from paceline.launch.target import Target
+        from paceline.observe.progress_bar import progress_bar
+        from paceline.plan.answer import plan_of
+        from paceline.plan.inputs import DEFAULT_CLUSTER, PlanRequest
+        from paceline.plan.planner import FinishedRun, make_plan
 
     del queue, partition, account, scheduler, testbed  # read_queue reads them
     check_output(output, beside=PICTURE)

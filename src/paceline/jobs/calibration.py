@@ -4,13 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from paceline.jobs.user_messages import short_place
 from paceline.launch.target import Target
 from paceline.plan.planner import FinishedRun
-from paceline.report import RunReader, RunState, summary
-from paceline.report.run.learning import learning_of
 from paceline.specs import Learning, PacelineError, Run
+
+if TYPE_CHECKING:
+    from paceline.report import RunState
 
 LEARNING_FILE = "learning.toml"
 """Beside the file of a cluster: what a probe of learning measured."""
@@ -21,13 +23,27 @@ class ReadRun:
     """A run with its events, which may be many: they are read once."""
 
     run: Run
-    state: RunState
+    state: "RunState"
+
+    @classmethod
+    def of(cls, run: Run) -> "ReadRun":
+        """Read a run's events."""
+        from paceline.report import RunReader  # noqa: PLC0415 -- most plans read no run
+
+        return cls(run, RunReader(run).refresh())
+
+    @property
+    def learning(self) -> Learning | None:
+        """What the run measured of its batch."""
+        from paceline.report.run.learning import learning_of  # noqa: PLC0415 -- as above
+
+        return learning_of(self.run, self.state)
 
 
 def read_runs(paths: Iterable[Path]) -> list[ReadRun]:
     """Read runs by their folders."""
     runs = [Run.open_to_read(path) for path in paths]
-    return [ReadRun(run, RunReader(run).refresh()) for run in runs]
+    return [ReadRun.of(run) for run in runs]
 
 
 def measured_learning(
@@ -36,7 +52,7 @@ def measured_learning(
     """Return what was measured of a training's batch: by the longest of its runs that resolved it,
     else by a probe."""
     found = [
-        learning_of(each.run, each.state)
+        each.learning
         for each in runs
         if (each.run.job.train, each.run.job.function) == (target.file, target.function)
     ]
@@ -52,6 +68,8 @@ def measured_learning(
 
 def finished_run(each: ReadRun) -> FinishedRun:
     """Return a run's layout and step time."""
+    from paceline.report import summary  # noqa: PLC0415 -- as above
+
     run, state = each.run, each.state
     figures = summary(state)
     if run.job.train is None or figures.median_step_seconds is None or figures.batch is None:

@@ -27,12 +27,12 @@ _TIMING_FIX = "see that it trains: `paceline run TRAIN -n 1`; or plan without ti
 @cache
 def load_training(target: Target) -> "Training":
     """Return the result of the user's function; call it once per process."""
-    from paceline.comm.torch_loading import load_torch  # noqa: PLC0415
+    from paceline.comm.torch_loading import load_torch, loading  # noqa: PLC0415
 
     load_torch(compiler=False)
     from paceline.user.script import training_of  # noqa: PLC0415
 
-    with redirect_stdout(sys.stderr):  # standard output is for results
+    with redirect_stdout(sys.stderr), loading():  # standard output is for results
         return training_of(target.file, target.function, target.arguments)
 
 

@@ -31,6 +31,7 @@ from paceline.comm.torch_internals import (
     pipeline_warmup,
     unset_fake_temporarily,
 )
+from paceline.comm.torch_loading import loading
 from paceline.parallel import data_parallel
 from paceline.parallel.dry_run.torch_stand_ins import (
     Chunks,
@@ -65,9 +66,13 @@ def in_reality() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def pretending(layout: Layout) -> Iterator[None]:
-    """Give tensors shapes but no memory inside the block; the engine needs no peers there."""
+def pretending(layout: Layout | None = None) -> Iterator[None]:
+    """Give tensors shapes but no memory inside the block; the engine needs no peers there.
+
+    `layout`: of the engine that runs there, if one does.
+    """
     _load(layout)
+    layout = layout or Layout()
     with ExitStack() as stack:
         stack.enter_context(replaced(data_parallel, "DistributedDataParallel", FakeReplica))
         # torch's transformer reads a mask to see whether it is causal; shapes do not depend on it.
@@ -92,20 +97,25 @@ def pretending(layout: Layout) -> Iterator[None]:
         yield
 
 
-def _load(layout: Layout) -> None:
-    """Import the modules that the engine imports on demand.
+def _load(layout: Layout | None) -> None:
+    """Import the modules that fake tensors and the engine import on demand.
 
     Imported inside the block, they would keep fake tensors and crash the process at exit.
     """
-    names = ["torch._dynamo"]  # any optimizer imports it
+    names = ["torch.distributed.tensor"]  # torch looks for its kind among the arguments
+    if layout is None:
+        layout = Layout()
+    else:
+        names += ["torch._dynamo"]  # any optimizer imports it
     if layout.shards > 1:
-        names += ["torch.distributed.fsdp", "torch.distributed.tensor"]
+        names += ["torch.distributed.fsdp"]
     if layout.tensor * layout.pipeline > 1:
         names += ["pipeline.pipelined", "pipeline.stages", "trial"]
     if layout.tensor > 1:
         names += ["slices.sliced_model", "slices.slicing"]
-    for name in names:
-        import_module(name if name.startswith("torch.") else f"paceline.parallel.{name}")
+    with loading():
+        for name in names:
+            import_module(name if name.startswith("torch.") else f"paceline.parallel.{name}")
 
 
 class AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from paceline.comm.torch_internals import tree_leaves
-from paceline.comm.torch_loading import without_compiler
 from paceline.data.loader import Batch, collated
 from paceline.parallel.dry_run.dry_run import Few, explained, users_line
 from paceline.parallel.dry_run.fake_workers import (
@@ -21,8 +20,10 @@ from paceline.parallel.dry_run.fake_workers import (
     without_memory,
 )
 from paceline.parallel.dry_run.higher_order import HigherOrderCalls
+from paceline.parallel.dry_run.late_compiler import without_compiler
 from paceline.parallel.forward_trace import trace
 from paceline.parallel.parallel_model import autocast, evaluating
+from paceline.parallel.slices.slicing import find_slicing
 from paceline.parallel.step.model_calls import call, checked_loss
 from paceline.profile.counting import counted
 from paceline.profile.forward_costs import Role
@@ -41,11 +42,14 @@ _PARAMETERS = 1000
 
 def profile_of(training: Training, name: str, layout: Layout) -> Profile:
     """Return the profile of a training's model in a layout's precision."""
+    with without_compiler():
+        return _profile_of(training, name, layout)
+
+
+def _profile_of(training: Training, name: str, layout: Layout) -> Profile:
     state_bytes = _state_bytes(training)
     training = dataclasses.replace(training, data=Few(training))
-    # tensor=2 loads the modules that find the model's slicing.
-    sliced = layout.model_copy(update={"tensor": 2})
-    with warnings.catch_warnings(), pretending(sliced), explained():
+    with warnings.catch_warnings(), pretending(), explained():
         warnings.simplefilter("ignore")  # a real run shows these warnings too
         model = without_memory(training.model())
 
@@ -60,7 +64,7 @@ def profile_of(training: Training, name: str, layout: Layout) -> Profile:
         with autocast(layout, _CPU), higher_order.explained():
             with higher_order:
                 _try(*forward(2), higher_order)
-            roles = _roles(model, forward(2)[0], sliced)
+            roles = _roles(model, forward(2)[0], layout.model_copy(update={"tensor": 2}))
             found = counted(name, model, roles, forward, state_bytes)
             sequence = _sequence(collated(training.first(2), _CPU, training.form))
             return found.model_copy(update={"sequence": sequence})
@@ -107,8 +111,6 @@ def _try(
 
 def _roles(model: nn.Module, forward: Callable[[], Any], layout: Layout) -> dict[str, Role]:
     """Return how the engine would slice the model's layers; empty if it cannot."""
-    from paceline.parallel.slices.slicing import find_slicing  # noqa: PLC0415 -- loaded before
-
     with evaluating(model):
         seen = trace(model, forward)
     try:
@@ -128,9 +130,8 @@ def _state_bytes(training: Training) -> float:
     """
     parameter = nn.Parameter(torch.zeros(_PARAMETERS))
     parameter.grad = torch.zeros_like(parameter)
-    with without_compiler():
-        optimizer = training.optimizer(Parameters([("weight", parameter)]))
-        optimizer.step()
+    optimizer = training.optimizer(Parameters([("weight", parameter)]))
+    optimizer.step()
     kept = [
         each.nbytes
         for state in optimizer.state.values()
