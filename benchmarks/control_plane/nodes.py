@@ -11,8 +11,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from paceline.specs.errors import PacelineError
 from paceline.testbed.commands import namespace_options, run
 
 SWITCH, OTHER_SWITCH = "switch", "other"
@@ -81,8 +83,11 @@ class Network:
             assert each.control.recv(1) == b"."
 
     def close(self) -> None:
-        """Remove the switch."""
-        _batch([f"link delete {SWITCH}"])
+        """Remove the switches and all cables; the kernel does it late for nodes that have ended."""
+        for _, name in socket.if_nameindex():
+            if name != "lo":
+                with suppress(PacelineError):  # the kernel was faster
+                    _batch([f"link delete {name}"])
 
     def set_up(self, nodes: Iterable[Node], *, up: bool) -> None:
         """Switch nodes' links on or off."""

@@ -43,7 +43,8 @@ def scenarios(
             rack = min(RACK_NODES, len(rig.nodes) // 4)
             if rack > 1:
                 yield node_lost(rig, rack, f"rack of {rack} nodes lost")
-            yield cut_in_two(rig)
+            if int(CUT_OFF * sum(each.is_up for each in rig.nodes)):
+                yield cut_in_two(rig)
     finally:
         rig.close()
 
@@ -90,7 +91,7 @@ def cut_in_two(rig: Rig) -> Measurement:
     """Cut off two fifths of the nodes, the leader's among them, from the others."""
     up = [each for each in rig.nodes if each.is_up]
     up.sort(key=lambda each: each.number != rig.node_of[rig.leader()])
-    lost = up[: int(CUT_OFF * len(up))] or up[:0]
+    lost = up[: int(CUT_OFF * len(up))]
     victims = {row for node in lost for row in rig.rows_on(node.number)}
     return _change(rig, "cut 60:40", victims, lambda: rig.network.cut(lost), silent=True)
 
@@ -109,6 +110,7 @@ def flapped(rig: Rig) -> Measurement:
         rig.network.set_up(nodes, up=True)
         time.sleep(_FLAP_LEASES * lease)
     seconds = time.monotonic() - began
+    rig.wait(lambda: rig.complete_generation(before - 1, rows), _BEGIN_SECONDS)
     _settle(rig)
     there = rig.in_generation(rig.generation())
     changes = rig.generation() - before

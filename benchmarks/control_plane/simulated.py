@@ -65,9 +65,10 @@ class _PaperControl(Control):
 
     def __init__(self, rank: int, spread: "Spread", book: RosterBook) -> None:
         self._rank, self._spread, self._lease = rank, spread, 1.0
+        self._is_suspect, self._answered = lambda _: False, lambda _name, _reply: None
         self.book = book
 
-    async def _ask(self, member: object, ask: Ask, timeout_seconds: float) -> Answer:
+    async def _ask(self, member: object, ask: Ask, timeout_seconds: float | None) -> Answer:
         rank = int(member.name.split(":")[1])  # type: ignore[attr-defined]
         self._spread.children.setdefault(self._rank, []).append(rank)
         self._spread.rests[rank] = ask.rest
@@ -246,14 +247,14 @@ def _sizes(roster: Roster, spread: Spread) -> dict[str, dict[int, int] | int]:
         name: (EqualFacts(value=value, who=everybody),) for name, value in FACTS.items()
     }
     begin = {"lost": lost, "why": why, "address": "127.0.0.1", "port": 40_000}
-    left = Left(begun=None, accepted=None, version=0, facts={}, dead=[])
+    left = Left(begun=None, accepted=None, version=0, facts={}, dead=[], quiet={})
     yes = Vote(yes=True)
     rounds: Sequence[tuple[str, Leave | Proposal | Begin, Reply, Facts]] = (
-        ("leave", Leave(begun=0, lost=lost, unreachable=[], why=why), left, facts),
+        ("leave", Leave(begun=0, lost=lost, unreachable=[], quiet={}, why=why), left, facts),
         ("proposal", Proposal(change=change, version=0, versions={}), yes, {}),
         ("begin", Begin(roster=change.digest, facts=facts, **begin), yes, {}),
     )
-    notice = Notice(begun=0, lost=lost, why=why)
+    notice = Notice(begun=0, lost=lost, quiet={}, why=why)
     sizes: dict[str, dict[int, int] | int] = {
         "notice": _size(Ask(question=notice)) + _HELLO_BYTES + WIRE_BYTES + 60
     }

@@ -18,7 +18,7 @@ REPLIES = st.one_of(
     st.booleans().map(lambda yes: Vote(yes=yes)),
     st.builds(
         lambda version, facts: Left(
-            begun=None, accepted=None, version=version, facts=facts, dead=[]
+            begun=None, accepted=None, version=version, facts=facts, dead=[], quiet={}
         ),
         st.integers(0, 1),
         st.dictionaries(st.sampled_from("abc"), st.one_of(st.integers(0, 1), st.none())),
@@ -99,7 +99,7 @@ def test_a_question_and_its_answer_do_not_grow_with_the_members(count: int) -> N
     change = book.change(book.add(base), after)
     rest = book.select(after.members, change.digest)
     ask = Ask(question=Proposal(change=change, version=0, versions={}), rest=rest)
-    left = Left(begun=None, accepted=None, version=0, facts={"updates": 7}, dead=[])
+    left = Left(begun=None, accepted=None, version=0, facts={"updates": 7}, dead=[], quiet={})
     answer = grouped(dict.fromkeys(after.names, left), book, change.digest)
     assert len(ask.model_dump_json()) < 500
     assert len(answer.model_dump_json()) < 500

@@ -35,6 +35,7 @@ HEARTBEATS_PER_LEASE = 6
 _FIRST_HEARTBEAT_DIVISOR = 24
 """The first heartbeat during a question comes after a lease divided by this. Most answers are
 faster; the leader waits at least three times as long."""
+_OPENINGS_PER_LEASE = 4
 _REOPEN_SECONDS = 0.02
 _MAX_STRANGERS = 256
 """Enough for a burst of notices to a possible leader, and for its part of a tree."""
@@ -54,9 +55,14 @@ class Control:
         reply: Callable[[Question], Awaitable[Reply]],
         watched: Callable[[str, int, Channel], Awaitable[None]],
         generation: Callable[[], int],
+        is_suspect: Callable[[Member], bool],
+        patience_seconds: Callable[[Member, float], float],
+        answered: Callable[[str, Reply], None],
     ) -> None:
         self._secret, self.name, self._lease = secret, name, lease_seconds
         self._reply, self._watched, self._generation = reply, watched, generation
+        self._patience_seconds, self._answered = patience_seconds, answered
+        self._is_suspect = is_suspect
         self.book = RosterBook()
         self._server: asyncio.Server | None = None
         self._handshakes = Handshakes(secret, most=_MAX_STRANGERS)
@@ -83,7 +89,7 @@ class Control:
         return await patiently(self._connect(member, purpose), timeout_seconds)
 
     async def _connect(self, member: Member, purpose: str) -> Channel:
-        reader, writer = await asyncio.open_connection(member.address, member.port)
+        reader, writer = await self._opened(member)
         try:
             channel = await Channel.open(reader, writer, self._secret, initiator=True)
             hello = {"name": self.name, "generation": self._generation(), "purpose": purpose}
@@ -92,6 +98,14 @@ class Control:
             writer.close()
             raise
         return channel
+
+    async def _opened(self, member: Member) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection; try again before the kernel does, 1 s after a lost packet."""
+        seconds = self._lease / _OPENINGS_PER_LEASE
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    return await asyncio.open_connection(member.address, member.port)
 
     async def gather(
         self,
@@ -103,13 +117,17 @@ class Control:
     ) -> dict[str, Reply]:
         """Ask members a question; return the replies by name, without unreachable members.
 
-        `timeout_seconds`: how long a member may take for its first sign of life; default: a lease.
+        `timeout_seconds`: how long a member may take at most for its first sign of life; by default
+        a lease, less for members on nodes that have been silent already.
         `roster`: the digest of a roster in the book that most of them know.
         """
         if not members:
             return {}
-        each = -(-len(members) // FAN_OUT)
-        parts = [members[begin : begin + each] for begin in range(0, len(members), each)]
+        # Nobody waits for a suspect before the members behind it.
+        parts: list[Sequence[Member]] = [[each] for each in members if self._is_suspect(each)]
+        others = [each for each in members if not self._is_suspect(each)]
+        size = -(-len(others) // FAN_OUT) or 1
+        parts += [others[begin : begin + size] for begin in range(0, len(others), size)]
         found = await asyncio.gather(
             *(self._ask_branch(question, part, timeout_seconds, roster) for part in parts)
         )
@@ -123,16 +141,24 @@ class Control:
         roster: str,
     ) -> dict[str, Reply]:
         first, *rest = members
-        limit = self._lease if timeout_seconds is None else timeout_seconds
         ask = Ask(question=question, rest=self.book.select(rest, roster))
         try:
-            answer = await self._ask(first, ask, limit)
+            answer = await self._ask(first, ask, timeout_seconds)
         except UNREACHED:
             return await self.gather(question, rest, timeout_seconds, roster=roster)
-        return ungrouped(answer, self.book, roster, {each.name for each in members})
+        replies = ungrouped(answer, self.book, roster, {each.name for each in members})
+        for name, reply in replies.items():
+            self._answered(name, reply)
+        return replies
 
-    async def _ask(self, member: Member, ask: Ask, timeout_seconds: float) -> Answer:
-        channel, message = await patiently(self._first_message(member, ask), timeout_seconds)
+    async def _ask(self, member: Member, ask: Ask, timeout_seconds: float | None) -> Answer:
+        since = asyncio.get_running_loop().time()
+        most = self._lease if timeout_seconds is None else timeout_seconds
+
+        def seconds() -> float:
+            return min(most, self._patience_seconds(member, since))
+
+        channel, message = await patiently(self._first_message(member, ask), seconds)
         keep = False
         try:
             while isinstance(message, Heartbeat | UnknownRoster):

@@ -16,6 +16,8 @@ from paceline.specs.runs.roster import Roster
 
 _LATE_SECONDS = 0.02
 """If a member's own timer fires later than this, received messages may still be unread."""
+_QUIET_BEATS = 2
+"""A member that is silent for longer than this many heartbeats may be lost."""
 
 
 def parent_of(roster: Roster, rank: int) -> int | None:
@@ -66,6 +68,7 @@ class Heartbeats:
         watched = [roster.members[child].name for child in children_of(roster, rank)]
         watched += [self._parent.name] if self._parent else []
         self._heard_at = dict.fromkeys(watched, self._now())
+        self._silent_since: dict[str, float] = {}
         self._channels: dict[str, Channel] = {}
         self._tasks = {asyncio.create_task(self._tick())}
         if self._parent:
@@ -91,6 +94,12 @@ class Heartbeats:
         finally:
             if self._channels.get(name) is channel:
                 del self._channels[name]
+
+    def silences(self) -> dict[str, float]:
+        """Return for how many seconds each watched member has been silent; 0 if it may be busy."""
+        now, most = self._now(), _QUIET_BEATS * self._lease / HEARTBEATS_PER_LEASE
+        heard_at = self._heard_at | self._silent_since
+        return {name: now - at if now - at > most else 0.0 for name, at in heard_at.items()}
 
     def close(self, *, finished: bool) -> None:
         """Say goodbye on all channels and close them."""
@@ -133,5 +142,9 @@ class Heartbeats:
                     self._lose(name, Absence(reason="silent", detail=f"for {now - at:.1f} s"))
 
     def _lose(self, name: str, why: Absence) -> None:
-        if self._heard_at.pop(name, None) is not None:
-            self._lost(name, why)
+        heard_at = self._heard_at.pop(name, None)
+        if heard_at is None:
+            return
+        if why.reason == "silent":
+            self._silent_since[name] = heard_at
+        self._lost(name, why)

@@ -26,8 +26,6 @@ from paceline.membership.messages import (
 from paceline.specs.runs.roster import Member, Roster
 
 _PAUSE_SECONDS, _MAX_PAUSES = 0.05, 32
-_SUSPECT_DIVISOR = 8
-"""Members on a suspect's node get a lease divided by this to answer."""
 _CLEARED_SECONDS = 20.0
 
 
@@ -63,7 +61,11 @@ class Leader:
         """Try once; return whether this leader is done."""
         state = self._state
         leave = Leave(
-            begun=state.generation, lost=state.lost, unreachable=self._unreachable, why=state.why
+            begun=state.generation,
+            lost=state.lost,
+            unreachable=self._unreachable,
+            quiet=state.silences.report(),
+            why=state.why,
         )
         known = tuple(self._known.values())
         asked = tuple(each for each in known if self._is_asked(each.name))
@@ -74,8 +76,7 @@ class Leader:
             return True
         left = {name: reply for name, reply in replies.items() if isinstance(reply, Left)}
         left[state.me.name] = state.report(leave)
-        whole_lease = self._now() - asked_at >= state.faults.lease_seconds
-        self._note_answers(left, known, whole_lease=whole_lease)
+        self._note_answers(left, known, self._now() - asked_at)
         room = state.hooks.planned - len(left)
         admitted = state.join_queue.current[: max(0, room)]
         roster = self._proposed(left, admitted)
@@ -149,40 +150,23 @@ class Leader:
         await self._ask(begin, roster.members, digest)
 
     async def _ask_to_leave(self, leave: Leave, members: tuple[Member, ...]) -> dict[str, Reply]:
-        """Ask members to leave; do not wait long for a node that is probably lost as a whole.
+        """Ask members to leave; do not wait long for nodes that are probably lost as a whole.
 
-        A member that was silent for a lease is probably lost, and with it its node, whose other
-        members only that one watches. If any of them answers, the node lives, and they get the
-        whole lease. This member's own node lives.
+        If any member of such a node answers, the node lives, and the others get the whole lease.
         """
         state = self._state
-        silent = {name for name, why in state.lost.items() if why.reason == "silent"}
-        suspect_nodes = {each.node for each in members if each.name in silent} - {state.me.node}
-        suspects = [each for each in members if each.node in suspect_nodes]
-        others = [each for each in members if each.node not in suspect_nodes]
-        short_seconds = state.faults.lease_seconds / _SUSPECT_DIVISOR
         roster = state.control.book.add(state.roster)
-        replies, found = await asyncio.gather(
-            self._ask(leave, others, roster), self._ask(leave, suspects, roster, short_seconds)
-        )
-        living_nodes = {each.node for each in suspects if each.name in found}
-        late = [
-            each
-            for each in suspects
-            if each.node in living_nodes and each.name not in found and each.name not in silent
-        ]
-        return replies | found | await self._ask(leave, late, roster)
+        replies = await self._ask(leave, members, roster)
+        missing = [each for each in members if each.name not in replies]
+        late = [each for each in missing if state.silences.is_spared(each)]
+        return replies | await self._ask(leave, late, roster)
 
     async def _ask(
-        self,
-        question: Question,
-        members: Sequence[Member],
-        roster: str,
-        timeout_seconds: float | None = None,
+        self, question: Question, members: Sequence[Member], roster: str
     ) -> dict[str, Reply]:
         state = self._state
         others = [each for each in members if each.name != state.me.name]
-        return await state.control.gather(question, others, timeout_seconds, roster=roster)
+        return await state.control.gather(question, others, roster=roster)
 
     def _is_asked(self, name: str) -> bool:
         """Return whether to ask a member.
@@ -195,9 +179,9 @@ class Leader:
         return not (recently and name in self._state.lost)
 
     def _note_answers(
-        self, left: dict[str, Left], known: tuple[Member, ...], *, whole_lease: bool
+        self, left: dict[str, Left], known: tuple[Member, ...], waited_seconds: float
     ) -> None:
-        """Note the members that answered, and those that did not, after a whole lease or less."""
+        """Note the members that answered, and those that did not within these seconds."""
         state = self._state
         for name in left:
             if state.lost.pop(name, None) is not None:
@@ -210,8 +194,11 @@ class Leader:
         # Exclude members that these replies were the first to name: they have not been asked yet.
         self._unreachable = [each.name for each in known if each.name not in left]
         # A process that is gone refuses connections at once: that says nothing about its node.
-        reason: Literal["silent", "unreachable"] = "silent" if whole_lease else "unreachable"
+        if waited_seconds >= state.faults.lease_seconds:
+            state.silences.note(state.roster, dict.fromkeys(self._unreachable, waited_seconds))
         for name in self._unreachable:
+            suspect = state.silences.is_suspect(self._known[name])
+            reason: Literal["silent", "unreachable"] = "silent" if suspect else "unreachable"
             state.lost.setdefault(name, Absence(reason=reason))
 
     def _wait_for_more(self, left: int) -> None:

@@ -1,7 +1,8 @@
 """A member's state across generations, shared by its roles: participant, leader, newcomer."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import math
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -9,11 +10,22 @@ from paceline.membership.consensus import Acceptor
 from paceline.membership.control import Control
 from paceline.membership.deaths.last_votes import LastVotes
 from paceline.membership.deaths.process_death import is_dead
+from paceline.membership.deaths.silences import Silences
 from paceline.membership.heartbeats import Heartbeats
 from paceline.membership.hooks import Begun, Ended, Hooks
 from paceline.membership.interruption import interrupt_until
 from paceline.membership.join_queue import JoinQueue
-from paceline.membership.messages import Absence, Absences, Begin, End, LastVote, Leave, Left
+from paceline.membership.messages import (
+    Absence,
+    Absences,
+    Begin,
+    End,
+    LastVote,
+    Leave,
+    Left,
+    Quiet,
+    Reply,
+)
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Member, Roster
 
@@ -41,6 +53,9 @@ class MemberState:
         self._regroup = regroup
         self.acceptor = Acceptor.of_newcomer(me)
         self.lost: Absences = {}
+        self.silences = self._no_silences()
+        self.quiet: Quiet = {}
+        """Members whose heartbeats this one has missed: seconds of silence when it stopped."""
         self.cleared: dict[str, float] = {}
         """When members that had been reported as lost answered after all."""
         self._join_expiry = 4 * JOIN_SECONDS + faults.lease_seconds
@@ -51,6 +66,8 @@ class MemberState:
         """Set while the training is outside all collectives."""
         self.ended = False
         self.ended_at = 0.0
+        self.led_at = -math.inf
+        """When a leader asked this member last."""
         self.why = ""
         self.end: End | None = None
         """Why the whole training has ended."""
@@ -129,6 +146,14 @@ class MemberState:
             self.next.set_result(Begun(roster, begin))
         return True
 
+    def note_reply(self, name: str, reply: Reply) -> None:
+        """Note what a member's reply says about living and silent members."""
+        rank = self.roster.rank(name)
+        if rank is not None:
+            self.silences.note_life(self.roster.members[rank])
+        if isinstance(reply, Left):
+            self.silences.note(self.roster, reply.quiet)
+
     def leave(self, facts: dict[str, Any], why: str | None) -> None:
         """Record that the training has left its collectives; with `why`, end the generation."""
         self.facts = facts
@@ -178,6 +203,10 @@ class MemberState:
                 if is_dead(each, kill=each.name in leave.unreachable)
                 and (vote := self._last_vote(each.name, leave)) is not None
             ],
+            # Others' reports would make the replies of all members different.
+            quiet={
+                name: each for name, each in self.silences.report().items() if name in self.quiet
+            },
         )
 
     def _last_vote(self, name: str, leave: Leave) -> LastVote | None:
@@ -219,6 +248,8 @@ class MemberState:
     def stop_heartbeats(self, *, finished: bool) -> None:
         """Stop the heartbeats; `finished` tells whether the training is over."""
         if self.heartbeats is not None:
+            self.silences = self._no_silences()  # replies to the last start were signs of life, too
+            self._note_watched(self.heartbeats.silences())
             self.heartbeats.close(finished=finished)
             self.heartbeats = None
 
@@ -226,6 +257,16 @@ class MemberState:
         self.lost[name] = why
         self.found_loss = True
         self.end_generation(f"worker {self.roster.rank(name)} is lost: {why}", detected=True)
+
+    def _note_watched(self, silent_seconds: Mapping[str, float]) -> None:
+        self.quiet = {name: each for name, each in silent_seconds.items() if each}
+        for member in self.roster.members:
+            if silent_seconds.get(member.name) == 0:
+                self.silences.note_life(member)
+        self.silences.note(self.roster, self.quiet)
+
+    def _no_silences(self) -> Silences:
+        return Silences(self.me, self.faults.lease_seconds, asyncio.get_running_loop().time)
 
     def _neighbors(self) -> list[Member]:
         """Return the other members on this node."""

@@ -32,6 +32,9 @@ class Absence(Spec):
 Absences = dict[str, Absence]
 """Lost members, by name."""
 
+Quiet = dict[str, float]
+"""Members that missed heartbeats: for how many seconds each has been silent, by name."""
+
 
 class Hello(Spec):
     """The first message of a connection: the caller's name and purpose."""
@@ -66,6 +69,7 @@ class Leave(Spec):
     """Members reported as lost; the leader asks them, too."""
     unreachable: list[str]
     """Members that the leader failed to reach: a member on the same node kills them."""
+    quiet: Quiet
     why: str
 
 
@@ -90,6 +94,7 @@ class Left(Spec):
     """Facts about the member's training: its step, the peer copies that it holds."""
     dead: list[LastVote]
     """Members on the same node whose processes this member has verified to be dead."""
+    quiet: Quiet
 
 
 class Outdated(Spec):
@@ -168,6 +173,7 @@ class Notice(Spec):
     kind: Literal["notice"] = "notice"
     begun: int
     lost: Absences
+    quiet: Quiet
     why: str
 
 

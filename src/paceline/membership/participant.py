@@ -36,9 +36,13 @@ from paceline.membership.messages import (
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Member
 
-_LEADERS_ASKED, _NOTICES = 8, 256
-"""Number of possible leaders that a member notifies at once, since a network partition takes away
-many at a time; and notices that all members together send to one member in half a lease."""
+_LEADERS_ASKED = 4
+"""Number of possible leaders, on different nodes, that a member notifies at once; twice as many
+each time that none answers."""
+_LED_LEASES = 2
+"""How long members wait at most for the leaders that ask them."""
+_NOTICED_LEASES = 0.35
+"""How long a possible leader waits for the next generation before it answers a notice."""
 _NOTIFIERS = 64
 """Number of members that notify possible leaders at once. Of more members, chance selects so many,
 and twice as many after each pause: a collective fails on all of them at the same time, and a leader
@@ -56,8 +60,14 @@ class Participant:
             reply=self._reply,
             watched=self._watched,
             generation=lambda: self.state.generation,
+            is_suspect=self._is_suspect,
+            patience_seconds=self._patience_seconds,
+            answered=self._answered,
         )
         self.state = MemberState(me, control, LastVotes(secret), faults, hooks, self._regroup)
+
+        self._silent_nodes: set[str] = set()
+        """Nodes whose possible leaders did not answer this member's notices."""
 
     async def listen(self, address: str) -> None:
         """Start listening; the port becomes part of this member's identity."""
@@ -94,6 +104,15 @@ class Participant:
         if state.heartbeats is not None and generation == state.generation:
             await state.heartbeats.watch(name, channel)
 
+    def _is_suspect(self, member: Member) -> bool:
+        return self.state.silences.is_suspect(member)
+
+    def _patience_seconds(self, member: Member, since: float) -> float:
+        return self.state.silences.patience_seconds(member, since)
+
+    def _answered(self, name: str, reply: Reply) -> None:
+        self.state.note_reply(name, reply)
+
     async def _reply(self, question: Question) -> Reply:
         state = self.state
         if (
@@ -123,6 +142,8 @@ class Participant:
     async def _reply_to_leave(self, leave: Leave) -> Left:
         state = self.state
         state.lost = leave.lost | state.lost
+        state.led_at = asyncio.get_running_loop().time()
+        state.silences.note(state.roster, leave.quiet)
         state.end_generation(leave.why, detected=False)
         await state.left.wait()
         return state.report(leave)
@@ -132,20 +153,23 @@ class Participant:
         state = self.state
         state.lost = notice.lost | state.lost
         state.lost.pop(state.me.name, None)
+        state.silences.note(state.roster, notice.quiet)
         state.end_generation(notice.why, detected=True)
         state.noticed.set()
-        await state.until_changed(0.7 * self._leader_timeout())
+        await state.until_changed(_NOTICED_LEASES * state.faults.lease_seconds)
 
     async def _regroup(self, delay: float) -> None:
         """Lead, or notify the possible leaders, until another generation has begun."""
         state = self.state
         ended = state.generation
         await self._pause(delay)
-        pauses = 0
+        pauses, at_once = 0, _LEADERS_ASKED
+        self._silent_nodes = set()
         while state.generation == ended and state.end is None:
-            before = state.roster.members[: state.roster.names.index(state.me.name)]
-            at_once = max(1, min(_LEADERS_ASKED, _NOTICES // len(state.roster.members)))
-            leaders = [each for each in before if each.name not in state.lost][:at_once]
+            if self._is_led():
+                await self._pause(state.faults.lease_seconds / 8)
+                continue
+            leaders = self._possible_leaders(at_once)
             if not leaders:
                 await Leader(state).lead()
                 continue
@@ -153,14 +177,56 @@ class Participant:
                 await self._pause(state.faults.lease_seconds / 5)
                 pauses += 1
                 continue
-            notice = Notice(begun=state.generation, lost=state.lost, why=state.why)
-            replies = await state.control.gather(notice, leaders, self._leader_timeout())
-            if state.generation == ended:
-                silent = [each.name for each in leaders if each.name not in replies]
-                # Not "silent": that is for those who had a whole lease.
-                state.lost |= dict.fromkeys(silent, Absence(reason="unreachable"))
-                if any(isinstance(reply, Outdated) for reply in replies.values()):
-                    await rejoin(state, replies.values())
+            replies = await self._notify(leaders)
+            if replies:
+                at_once = _LEADERS_ASKED
+            else:  # where a network partition has taken many nodes away, nobody receives notices
+                at_once *= 2
+            if state.generation == ended and any(
+                isinstance(reply, Outdated) for reply in replies.values()
+            ):
+                await rejoin(state, replies.values())
+
+    def _is_led(self) -> bool:
+        """Return whether to wait for a leader that asks: more leaders would only slow it down.
+
+        Not for long: it may have been lost, or reach too few members.
+        """
+        state, now = self.state, asyncio.get_running_loop().time()
+        lease = state.faults.lease_seconds
+        return now - state.led_at < lease / 2 and now - state.ended_at < _LED_LEASES * lease
+
+    def _possible_leaders(self, count: int) -> list[Member]:
+        """Return members that should lead rather than this one: the first of each living node."""
+        state = self.state
+        before = state.roster.members[: state.roster.names.index(state.me.name)]
+        silent = {each.node for each in state.roster.members if each.name in state.quiet}
+        silent |= self._silent_nodes
+        found: dict[str, Member] = {}
+        for each in before:
+            if each.name not in state.lost and each.node not in silent - {state.me.node}:
+                found.setdefault(each.node, each)
+        return list(found.values())[:count]
+
+    async def _notify(self, leaders: list[Member]) -> dict[str, Reply]:
+        """Notify possible leaders, and note which of them do not answer."""
+        state = self.state
+        ended, asked_at = state.generation, asyncio.get_running_loop().time()
+        notice = Notice(begun=ended, lost=state.lost, quiet=state.silences.report(), why=state.why)
+        timeout_seconds = state.faults.lease_seconds / 2
+        replies = await state.control.gather(notice, leaders, timeout_seconds)
+        waited_seconds = asyncio.get_running_loop().time() - asked_at
+        if state.generation == ended:
+            absent = [each for each in leaders if each.name not in replies]
+            # Not "silent": that is for those who had a whole lease.
+            unreachable = Absence(reason="unreachable")
+            state.lost |= dict.fromkeys((each.name for each in absent), unreachable)
+            # A process that is gone refuses connections at once: its node lives.
+            if waited_seconds >= timeout_seconds:
+                self._silent_nodes |= {each.node for each in absent}
+                names = (each.name for each in absent)
+                state.silences.note(state.roster, dict.fromkeys(names, waited_seconds))
+        return replies
 
     def _notifies(self, pauses: int) -> bool:
         state = self.state
@@ -172,7 +238,3 @@ class Participant:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.state.noticed.wait(), seconds)
         self.state.noticed.clear()
-
-    def _leader_timeout(self) -> float:
-        state = self.state
-        return state.faults.lease_seconds / 2 * max(1.0, len(state.roster.members) / _NOTICES)

@@ -1,0 +1,109 @@
+"""Nobody waits another lease for each worker of nodes that were lost at the same time."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from benchmarks.control_plane.crew import PER_NODE, member
+from membership.test_participant import begun, one
+from paceline.membership.deaths.silences import Silences
+from paceline.membership.hooks import Begun
+from paceline.membership.participant import Participant
+from paceline.specs import Faults
+from paceline.specs.runs.roster import Roster
+
+pytestmark = pytest.mark.usefixtures("kept_votes")
+
+LEASE_SECONDS, LIVING = 2.0, 5
+ROSTER = Roster(generation=0, members=tuple(member(rank) for rank in range(3 * PER_NODE)))
+ME, NEIGHBOR, FIRST, SECOND = (ROSTER.members[rank] for rank in (0, 1, PER_NODE, PER_NODE + 1))
+
+
+@pytest.fixture
+def silences() -> Silences:
+    return Silences(ME, LEASE_SECONDS, lambda: 100.0)
+
+
+def test_a_whole_node_is_suspected_for_the_silence_of_one(silences: Silences) -> None:
+    assert silences.patience_seconds(SECOND, 100.0) == LEASE_SECONDS
+    silences.note(ROSTER, {FIRST.name: 0.75 * LEASE_SECONDS, "nobody": 1.0})
+    assert silences.is_suspect(FIRST)
+    assert silences.is_suspect(SECOND)
+    assert silences.report() == {FIRST.name: 1.5}
+    assert silences.patience_seconds(SECOND, 100.0) == LEASE_SECONDS / 4
+    silences.note(ROSTER, {FIRST.name: 5 * LEASE_SECONDS})  # an older report: it was heard since
+    assert silences.patience_seconds(FIRST, 100.0) == LEASE_SECONDS / 4
+    assert silences.patience_seconds(FIRST, 120.0) == LEASE_SECONDS / 8
+
+
+def test_if_another_answers_the_node_lives(silences: Silences) -> None:
+    silences.note(ROSTER, {FIRST.name: LEASE_SECONDS})
+    silences.note_life(SECOND)
+    third = ROSTER.members[PER_NODE + 2]
+    assert silences.is_suspect(FIRST)
+    assert not silences.is_suspect(third)
+    assert silences.is_spared(third)
+    assert silences.patience_seconds(third, 100.0) == LEASE_SECONDS
+
+
+def test_whom_this_member_hears_is_not_suspected(silences: Silences) -> None:
+    """Another member was cut off, and reports its own isolation as the silence of all others."""
+    silences.note_life(FIRST)
+    silences.note(ROSTER, {each.name: LEASE_SECONDS for each in ROSTER.members})
+    assert not silences.is_suspect(FIRST)
+    assert silences.is_suspect(NEIGHBOR)
+    assert silences.is_suspect(ROSTER.members[2 * PER_NODE])
+
+
+def test_the_own_node_lives(silences: Silences) -> None:
+    silences.note(ROSTER, {NEIGHBOR.name: LEASE_SECONDS})
+    assert silences.is_suspect(NEIGHBOR)
+    assert not silences.is_suspect(ROSTER.members[2])
+
+
+def _silence(lost: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut a member's power: it says and answers nothing, and nothing closes its connections."""
+
+    async def never(channel: Any) -> Any:
+        del channel
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(lost.state.control, "_received_question", never)
+    assert lost.state.heartbeats is not None
+    for channel in lost.state.heartbeats._channels.values():
+        monkeypatch.setattr(channel, "send", lambda message: None)
+
+
+async def _after_a_rack(monkeypatch: pytest.MonkeyPatch) -> tuple[float, list[Begun]]:
+    faults = Faults(lease_seconds=LEASE_SECONDS)
+    ranks = [*range(LIVING), PER_NODE, PER_NODE + 1, 2 * PER_NODE, 2 * PER_NODE + 1]
+    crew = [await one(rank, planned=len(ranks), faults=faults) for rank in ranks]
+    living, lost = crew[:LIVING], crew[LIVING:]
+    roster = Roster(generation=0, members=tuple(each.state.me for each in crew))
+    for each in crew:
+        each.state.start(roster)
+        each.state.left.set()  # their trainings leave at once
+    await asyncio.sleep(LEASE_SECONDS / 2)
+    for each in lost:
+        _silence(each, monkeypatch)
+    began = time.monotonic()
+    try:
+        begins = await begun(living)
+    finally:
+        for each in lost:
+            await each.state.close()
+    return time.monotonic() - began, begins
+
+
+@pytest.mark.alone
+def test_two_nodes_lost_together_cost_one_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They cost up to three: one for the first, and one for each level of the second's workers."""
+    seconds, begins = asyncio.run(_after_a_rack(monkeypatch))
+    assert {each.roster.names for each in begins} == {tuple(map(_name, range(LIVING)))}
+    assert LEASE_SECONDS / 2 < seconds < 1.7 * LEASE_SECONDS
+
+
+def _name(rank: int) -> str:
+    return member(rank).name
