@@ -1,14 +1,14 @@
-"""BERT-Large, as it is pre-trained: masked words, LAMB for large batches, warm-up and decay.
+"""BERT-Large, as it is pre-trained: masked tokens, LAMB for large batches, warm-up and decay.
 
-The text is the source of Python's standard library, in bytes. In small, in about a minute:
+The text is the help that comes with Python, a token for each letter. In small, in minutes:
     paceline run examples/recipes/bert.py -n 2 -- --small
 """
 
 import argparse
-import sysconfig
+import string
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any
 
 import torch
@@ -19,8 +19,13 @@ from torch.utils.data import Dataset
 
 import paceline
 
-MASK, BYTES = 256, 256
+SYMBOLS = string.ascii_lowercase + string.digits + " .,:;()[]\"'_-*=|"
+OTHER, MASK = len(SYMBOLS), len(SYMBOLS) + 1
+TOKENS = len(SYMBOLS) + 2
 MASKED = 0.15
+HELD_OUT = 0.05
+STRIDE = 8
+"""Pieces of the training's text overlap: each begins this many tokens after the last."""
 NOT_MASKED = -100
 RATE_AT_32768 = 0.005
 """You et al. 2019, LAMB: the square-root rule for other batches."""
@@ -57,27 +62,45 @@ def bert_large() -> nn.Module:
     return Bert(vocab=30_522, length=512, layers=24, width=1024, heads=16)
 
 
-class MaskedText(Dataset[Any]):
-    """Pieces of text; of each, as many bytes are hidden, and the others have no target."""
+def split_text() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the training's text and the held-out rest: a token for each letter, no capitals."""
+    places = {symbol: place for place, symbol in enumerate(SYMBOLS)}
+    paragraphs = [" ".join(each.split()) for each in "\n\n".join(topics.values()).split("\n\n")]
+    text = " ".join(dict.fromkeys(paragraphs)).lower()  # many are in several topics
+    tokens = torch.tensor([places.get(each, OTHER) for each in text])
+    cut = round((1 - HELD_OUT) * len(tokens))
+    return tokens[:cut], tokens[cut:]
 
-    def __init__(self, length: int, size_bytes: int) -> None:
-        files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
-        text = b"".join(each.read_bytes() for each in files)[:size_bytes]
-        self.pieces = torch.frombuffer(bytearray(text), dtype=torch.uint8).unfold(0, length, length)
+
+class MaskedText(Dataset[Any]):
+    """Pieces of text; of each, as many tokens have to be told, and the others have no target."""
+
+    def __init__(self, length: int, *, held_out: bool = False) -> None:
+        training, rest = split_text()
+        self.held_out = held_out
+        self.pieces = (
+            rest.unfold(0, length, length) if held_out else training.unfold(0, length, STRIDE)
+        )
 
     def __len__(self) -> int:
         return len(self.pieces)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        words = self.pieces[index].long()
-        chosen = torch.randperm(len(words))[: round(MASKED * len(words))]
-        target = torch.full_like(words, NOT_MASKED)
-        target[chosen] = words[chosen]
-        masked, other = torch.tensor_split(chosen, [round(0.8 * len(chosen))])
-        words[masked] = MASK
-        changed = other[: len(other) // 2]  # the rest stays as it is
-        words[changed] = torch.randint(BYTES, changed.shape)
-        return words, target
+        """Hide the chosen tokens; in training, replace a tenth of them and keep a tenth.
+
+        Held-out pieces hide all of them, and always the same, so that a model that ignores the
+        other tokens can only know how frequent each token is.
+        """
+        tokens = self.pieces[index].clone()
+        generator = torch.Generator().manual_seed(index) if self.held_out else None
+        chosen = torch.randperm(len(tokens), generator=generator)[: round(MASKED * len(tokens))]
+        target = torch.full_like(tokens, NOT_MASKED)
+        target[chosen] = tokens[chosen]
+        hidden = len(chosen) if self.held_out else round(0.8 * len(chosen))
+        tokens[chosen[:hidden]] = MASK
+        changed = chosen[hidden : (hidden + len(chosen)) // 2]  # the rest stays as it is
+        tokens[changed] = torch.randint(OTHER, changed.shape)
+        return tokens, target
 
 
 def masked_loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -91,13 +114,14 @@ def training() -> paceline.Training:
     parser.add_argument("--batch", type=int, default=32_768)
     parser.add_argument("--steps", type=int, default=1563)
     given = parser.parse_args()
-    length, size_bytes, rate = 512, 1_000_000_000, RATE_AT_32768 * (given.batch / 32_768) ** 0.5
+    length, rate = 512, RATE_AT_32768 * (given.batch / 32_768) ** 0.5
     model: Callable[[], nn.Module] = bert_large
+    warm_up_part = 5
     if given.small:
-        length, size_bytes, rate = 64, 1_000_000, 0.01
-        given.batch, given.steps = 64, 150
-        model = partial(Bert, vocab=BYTES + 1, length=64, layers=2, width=64, heads=4)
-    steps, warm_up = given.steps, max(1, given.steps // 5)
+        length, rate, warm_up_part = 32, 0.02, 10
+        given.batch, given.steps = 96, 1000
+        model = partial(Bert, vocab=TOKENS, length=length, layers=2, width=96, heads=4)
+    steps, warm_up = given.steps, max(1, given.steps // warm_up_part)
 
     def schedule(optimizer: torch.optim.Optimizer) -> LRScheduler:
         return LambdaLR(
@@ -107,12 +131,15 @@ def training() -> paceline.Training:
     return paceline.Training(
         model=model,
         loss=masked_loss,
-        data=MaskedText(length, size_bytes),
+        data=MaskedText(length),
         optimizer=lambda parameters: paceline.LAMB(parameters, lr=rate, weight_decay=0.01),
         schedule=schedule,
         batch=given.batch,
         steps=steps,
         clip=1.0,
+        validation=paceline.Validation(
+            MaskedText(length, held_out=True), every_steps=max(1, steps // 5)
+        ),
     )
 
 
