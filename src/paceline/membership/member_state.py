@@ -166,7 +166,7 @@ class MemberState:
         if self.ended or self.generation < 0:
             return
         self.noticed.clear()
-        self.ended, self.why = True, self.why or why
+        self.ended, self.why, self.led_at = True, self.why or why, -math.inf
         self.ended_at = asyncio.get_running_loop().time()
         self.stop_heartbeats(finished=False)
         self.interrupt()

@@ -142,9 +142,9 @@ class Participant:
     async def _reply_to_leave(self, leave: Leave) -> Left:
         state = self.state
         state.lost = leave.lost | state.lost
-        state.led_at = asyncio.get_running_loop().time()
         state.silences.note(state.roster, leave.quiet)
         state.end_generation(leave.why, detected=False)
+        state.led_at = asyncio.get_running_loop().time()
         await state.left.wait()
         return state.report(leave)
 
