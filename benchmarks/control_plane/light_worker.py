@@ -24,7 +24,8 @@ from paceline.specs import Faults
 from paceline.specs.errors import RunOver
 from paceline.specs.runs.roster import Member, Roster
 
-POLL_SECONDS = 0.02
+_POLL_SECONDS, _POLLS_PER_SECOND = 0.02, 5_000
+"""How often a worker that has not started looks again, and all of them together at most."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Crew:
     step_seconds: float
     folder: Path
     """A STAND-IN for the run folder: the leader's address, the first roster, the workers' logs."""
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often a worker that has not started looks again."""
+        return max(_POLL_SECONDS, self.planned / _POLLS_PER_SECOND)
 
     @property
     def first_roster(self) -> Path:
@@ -94,7 +100,7 @@ class LightWorker:
 
     def _first(self) -> Begun | Roster:
         while not self._crew.first_roster.exists():
-            time.sleep(POLL_SECONDS)
+            time.sleep(self._crew.poll_seconds)
         roster = Roster.model_validate_json(self._crew.first_roster.read_bytes())
         self._membership.begin(roster)
         return roster
@@ -185,7 +191,7 @@ def run_worker(crew: Crew, board: Board, row: int, node: str, address: str, *, j
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
         while not joins and not board.get(row, Field.ASKED):
-            time.sleep(POLL_SECONDS)
+            time.sleep(crew.poll_seconds)
         LightWorker(crew, board, row, node, address).run(joins=joins)
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
