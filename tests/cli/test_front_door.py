@@ -16,7 +16,7 @@ from hypothesis import event, given, settings
 
 import json_form
 from command import SMALL
-from front_door import PROFILE, Question, questions
+from front_door import LINKED, PROFILE, SITE, Question, questions
 from paceline.cli.app import main
 from paceline.plan.answer import ABOVE_ALL
 from paceline.plan.training_profiles import TrainingProfiles
@@ -25,6 +25,8 @@ from paceline.specs.error_topics import TOPICS
 from paceline.specs.plans.site_comparison import SiteComparison
 
 FEW, MANY, PARTS = 120, 1000, 10
+EXTREMES = ("5e-324", "1e-30", "1e30", "1e308", "9" * 40, "9" * 400)
+DESCRIBED = ("--model", "gpt: layers=4 width=64 heads=1 seq=512 vocab=50k", "--batch", "64")
 SLACK = 1.0 + 1e-9
 
 
@@ -69,13 +71,15 @@ def counted() -> Profile:
     return written.precisions["bf16"].model_copy(update={"measured_on": None})
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @settings(max_examples=FEW)
 @given(questions())
 def test_some_questions(folder: Path, question: Question) -> None:
-    ask(folder, question)
+    event(ask(folder, question))
 
 
 @pytest.mark.nightly
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_ten_thousand_questions(folder: Path, part: int) -> None:
@@ -84,13 +88,38 @@ def test_ten_thousand_questions(folder: Path, part: int) -> None:
     @settings(max_examples=MANY)
     @given(questions())
     def any_question(question: Question) -> None:
-        ask(folder, question)
+        event(ask(folder, question))
 
     any_question()
 
 
-def ask(folder: Path, question: Question) -> None:
-    """Ask, and check what comes: an answer, or a message that says what to do."""
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cluster.toml", (*DESCRIBED, "--steps", "100")),
+        ("profile.toml", ("train.py", "--profile", "profile.toml")),
+        ("site.toml", (*DESCRIBED, "--site", "site.toml")),
+    ],
+)
+def test_every_number_of_every_file_may_be_extreme(
+    folder: Path, name: str, words: tuple[str, ...]
+) -> None:
+    files = {"cluster.toml": LINKED, "profile.toml": PROFILE, "site.toml": SITE}
+    lines = files[name].splitlines()
+    for at, line in enumerate(lines):
+        key, _, value = line.partition(" = ")
+        if value[:1].isdigit():
+            for extreme in EXTREMES:
+                text = "\n".join([*lines[:at], f"{key} = {extreme}", *lines[at + 1 :]])
+                written = {each: text if each == name else files[each] for each in files}
+                contents = {each: text.encode() for each, text in written.items()}
+                ask(folder, Question((*words, "--json"), contents))
+
+
+def ask(folder: Path, question: Question) -> str:
+    """Ask, check what comes, and return which it is: an answer, or a message with a fix."""
     for file in folder.iterdir():
         if file.is_file() and file.suffix != ".py":
             file.unlink()
@@ -99,13 +128,11 @@ def ask(folder: Path, question: Question) -> None:
         (folder / name).chmod(0o600)
     said = Said(question)
     if said.code == 0:
-        event("answer")
         check_answer(folder, question, said)
-        return
+        return "answer"
     assert said.code == 2, said.err
-    event("message")
     if "Usage:" in said.err:  # as click says it
-        return
+        return "message"
     problem, arrow, rest = said.err[said.err.index("error: ") :].partition("\n  -> ")
     fix, see, topic = rest.partition("\nSee: paceline help ")
     assert problem
@@ -115,6 +142,7 @@ def ask(folder: Path, question: Question) -> None:
     assert topic.strip() in TOPICS
     if question.json:
         assert set(json_form.checked(json.loads(said.out))) == {"error", "fix", "topic"}
+    return "message"
 
 
 def check_answer(folder: Path, question: Question, said: Said) -> None:

@@ -43,7 +43,7 @@ NAMES = {
 """Scripts lean on these; add to the list, take nothing away without a new version."""
 
 
-def form(*words: str | Path, folder: Path, expect: int = 0, **environment: str) -> str:
+def form(*words: str | Path, folder: Path, expect: int = 0, **environment: Any) -> str:
     """The name of the form that a command prints, after checking what it printed."""
     done = paceline(*words, "--json", folder=folder, expect=expect, **environment)
     printed = json.loads(done.stdout)
@@ -89,7 +89,7 @@ def test_short_commands(tmp_path: Path) -> None:
     assert form("plan", *MODEL, "--cluster", "cluster.toml", folder=tmp_path) == "plan"
     assert form(*compared, folder=tmp_path) == "plan.compare"
     # Other tests of this session may have testbeds up; here is none.
-    alone = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    alone: dict[str, Any] = {"XDG_RUNTIME_DIR": str(tmp_path)}
     assert form("doctor", "--site", folder=tmp_path, **alone) == "doctor.site"
 
 

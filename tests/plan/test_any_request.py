@@ -247,7 +247,8 @@ def plan_or_explain(request: PlanRequest) -> None:
     for choice in nearest:
         if request.cluster is not None:
             there = Cluster.read(request.cluster)
-            there.model_copy(update={"nodes": choice.nodes}).write(request.cluster)
+            nodes = max(there.nodes, choice.nodes)
+            there.model_copy(update={"nodes": nodes}).write(request.cluster)
         suggested = PlanRequest(
             model=request.model,
             train=request.train,

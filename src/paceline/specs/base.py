@@ -1,17 +1,21 @@
 """The base of every spec: frozen, strict about unknown keys, readable and writable as TOML."""
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from paceline.specs.errors import PacelineError
 from paceline.specs.owned_files import read_bounded
 
 MOST_BYTES = 4 << 20
 """Maximum size of a spec's file: a study of ten thousand points has less."""
+LEAST_FIGURE, MOST_FIGURE, MOST_COUNT = 1e-30, 1e30, 10**18
+"""Smallest and largest figure, and largest integer, to compute with: products of several stay
+finite, and NumPy has the integers."""
 
 
 class WrongValue(ValueError):
@@ -87,6 +91,28 @@ class Spec(BaseModel):
 
 
 class FiniteSpec(Spec):
-    """A spec in which no number is infinite or undefined: figures to compute with."""
+    """A spec in which no number is infinite, undefined or out of all bounds: figures to compute
+    with."""
 
     model_config = ConfigDict(allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _can_be_computed_with(self) -> Self:
+        for name, value in self:
+            for number in _numbers(value):
+                most = MOST_COUNT if isinstance(number, int) else MOST_FIGURE
+                if number and not LEAST_FIGURE <= abs(number) <= most:
+                    size = "large" if abs(number) > most else "small"
+                    raise ValueError(f"{name} is too {size} to compute with")
+        return self
+
+
+def _numbers(value: object) -> Iterator[int | float]:
+    """Yield the numbers in a field's value, but not those of specs in it."""
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, dict):
+        yield from _numbers(tuple(value.values()))
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _numbers(each)
