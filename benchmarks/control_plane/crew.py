@@ -20,9 +20,24 @@ FACTS: dict[str, Any] = {
         "loss": 3.141592653589793,
         "window_steps": 5,
     },
-    "inventory": {},
+    "held": {
+        "held": [
+            {
+                "moment": {"generation": 3, "step": step, "workers": 1024},
+                "own": 0,
+                "copies": [1024 - PER_NODE],
+                "rows": [],
+            }
+            for step in (9_980, 9_990)
+        ]
+    },
 }
-"""Of a training that keeps no copies for peers: who does has more to say."""
+"""Of a training with shards, whose workers hold copies for peers on the next node."""
+
+
+def facts(rank: int) -> dict[str, Any]:
+    """Return the facts about the training of a worker that had this rank."""
+    return FACTS | {"held_from": [rank, rank]}
 
 
 def member(rank: int, port: int = 40_000) -> Member:

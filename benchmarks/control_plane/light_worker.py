@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.control_plane.board import Board, Field
 from benchmarks.control_plane.chaos.history import next_digest
 from benchmarks.control_plane.counting import count_traffic
-from benchmarks.control_plane.crew import FACTS
+from benchmarks.control_plane.crew import facts
 from benchmarks.control_plane.step_barrier import Client, Server, StepBroken
 from paceline.membership.hooks import Begun, Ended, Hooks
 from paceline.membership.service import Membership
@@ -90,9 +90,10 @@ class LightWorker:
         self._write(Field.STORE_PORT, self._server.port)
         self._write(Field.PORT, me.port)
         try:
-            begun = self._membership.join(FACTS) if joins else self._first()
+            begun = self._membership.join(facts(self._row)) if joins else self._first()
             while True:
-                begun = self._membership.leave(FACTS | {"step": self._step}, self._train(begun))
+                why = self._train(begun)
+                begun = self._membership.leave(facts(self._row) | {"step": self._step}, why)
         except (Ended, RunOver) as error:
             self._note({"ended": str(error)})
         self._write(Field.ENDED, 1)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from benchmarks.control_plane.board import Board, Field
 from benchmarks.control_plane.counting import count_traffic
-from benchmarks.control_plane.crew import FACTS, PER_NODE, RACK_NODES, hooks, member
+from benchmarks.control_plane.crew import PER_NODE, RACK_NODES, facts, hooks, member
 from benchmarks.control_plane.measurement import Measurement
 from paceline.cluster.open_files import allow_most_files
 from paceline.membership import participant
@@ -237,7 +237,7 @@ class _Crew:
     def _leave(self, row: int) -> None:
         state = self._own[row].state
         if state.generation == 0 and not state.left.is_set():
-            state.leave(FACTS, "a collective was interrupted")
+            state.leave(facts(row), "a collective was interrupted")
 
     def _begun(self, row: int, begun: "asyncio.Future[Any]") -> None:
         if not begun.cancelled() and begun.exception() is None:

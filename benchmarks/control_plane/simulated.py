@@ -246,6 +246,7 @@ def _sizes(roster: Roster, spread: Spread) -> dict[str, dict[int, int] | int]:
     facts: Facts = {
         name: (EqualFacts(value=value, who=everybody),) for name, value in FACTS.items()
     }
+    facts["held_from"] = (EqualFacts(value=[0, 0], who=everybody, less_rank=True),)
     begin = {"lost": lost, "why": why, "address": "127.0.0.1", "port": 40_000}
     left = Left(begun=None, accepted=None, version=0, facts={}, dead=[], quiet={})
     yes = Vote(yes=True)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from benchmarks.control_plane.crew import member
 from paceline.membership.channel import parse
-from paceline.membership.compact.answers import grouped, ungrouped
+from paceline.membership.compact.answers import grouped, grouped_facts, ungrouped, ungrouped_facts
 from paceline.membership.compact.roster_book import RosterBook
-from paceline.membership.messages import Ask, Left, Message, Proposal, Reply, Vote
+from paceline.membership.hooks import Begun
+from paceline.membership.messages import Ask, Begin, Left, Message, Proposal, Reply, Vote
 from paceline.specs.runs.roster import Roster
 
 RANKS = st.sets(st.integers(0, 19))
@@ -21,7 +22,10 @@ REPLIES = st.one_of(
             begun=None, accepted=None, version=version, facts=facts, dead=[], quiet={}
         ),
         st.integers(0, 1),
-        st.dictionaries(st.sampled_from("abc"), st.one_of(st.integers(0, 1), st.none())),
+        st.dictionaries(
+            st.sampled_from("abc"),
+            st.one_of(st.integers(0, 1), st.none(), st.lists(st.integers(0, 20), max_size=2)),
+        ),
     ),
 )
 
@@ -61,6 +65,35 @@ def test_answers_of_subtrees_add_up(data: st.DataObject, first: int, second: int
     merged = ungrouped(below, book, digest, names[:first])
     merged |= {name: votes[name] for name in names[first:]}
     assert ungrouped(grouped(merged, book, digest), book, digest, names) == votes
+
+
+@given(st.sets(st.integers(0, 999), max_size=3), st.sets(st.integers(0, 999), max_size=3))
+def test_ranks_of_thousands_are_said_once(lost: set[int], lost_before: set[int]) -> None:
+    """Each worker says which rank it had when it copied its state: not one value each."""
+    book = RosterBook()
+    left = [rank for rank in range(1000) if rank not in lost_before]
+    digest = book.add(roster_of(left))
+    had = {
+        member(rank).name: {"held_from": [rank, left.index(rank)]}
+        for rank in left
+        if rank not in lost
+    }
+    facts = grouped_facts(had, book, digest)
+    assert ungrouped_facts(facts, book, digest) == had
+    assert len(facts["held_from"]) <= 1 + len(lost_before)
+    newer = roster_of([rank for rank in left if rank not in lost], generation=1)
+    begun = Begun(
+        newer,
+        Begin(
+            roster=book.add(newer),
+            facts=grouped_facts(had, book, book.add(newer)),
+            lost={},
+            why="",
+            address="",
+            port=1,
+        ),
+    )
+    assert begun.fact("held_from") == [had[name]["held_from"] for name in newer.names]
 
 
 @given(RANKS, RANKS)

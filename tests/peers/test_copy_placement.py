@@ -70,6 +70,24 @@ def test_as_many_as_there_is_parity_may_be_lost(
         assert newest_whole(left) == (moment if number <= may_go else None)
 
 
+@given(SOME_NODES, st.integers(0, 6), st.integers(1, 3))
+def test_a_relative_inventory_says_the_same(nodes: list[str], size: int, parity: int) -> None:
+    if size == 1 or (size and parity >= size):
+        return
+    moment = Moment(generation=0, step=10, workers=len(nodes))
+    for inventory in holdings_of(nodes, moment, size, parity).values():
+        assert inventory.relative().absolute(inventory.origins) == inventory
+
+
+@pytest.mark.parametrize(("size", "parity", "most"), [(0, 1, 1), (8, 1, 16), (16, 2, 32)])
+def test_inventories_of_thousands_are_alike(size: int, parity: int, most: int) -> None:
+    """So that a regroup sends a few of them, not one of each worker."""
+    nodes = [f"node{rank // 8}" for rank in range(512)]
+    moment = Moment(generation=0, step=10, workers=len(nodes))
+    found = holdings_of(nodes, moment, size, parity).values()
+    assert len({each.relative().model_dump_json() for each in found}) <= most
+
+
 @given(st.data())
 def test_the_newest_whole_moment_is_found(data: st.DataObject) -> None:
     """Against what follows directly from the definition of parity."""

@@ -61,7 +61,7 @@ class Begun:
         found: list[Any] = [None] * len(self.roster.members)
         for each in self._begin.facts.get(name, ()):
             for rank in ranks_in(each.who.ranks, len(found)):
-                found[rank] = each.value
+                found[rank] = each.of(rank)
         return found
 
 

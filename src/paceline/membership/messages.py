@@ -142,6 +142,12 @@ class EqualFacts(Spec):
 
     value: Any
     who: Who
+    less_rank: bool = False
+    """Whether the value is a list of integers, each less the member's rank in the roster."""
+
+    def of(self, rank: int) -> Any:
+        """Return the fact of the member with this rank."""
+        return [each + rank for each in self.value] if self.less_rank else self.value
 
 
 Facts = dict[str, tuple[EqualFacts, ...]]

@@ -76,4 +76,9 @@ def _rows(members: int, parity: int) -> int:
 
 
 def _node_by_node(nodes: Sequence[str]) -> list[int]:
-    return sorted(range(len(nodes)), key=lambda rank: (nodes[rank], rank))
+    """Return the ranks node by node, in the order of ranks where that is node by node already.
+
+    Then each worker holds the copy of the same distance, and all inventories are alike.
+    """
+    order = {node: place for place, node in enumerate(dict.fromkeys(nodes))}
+    return sorted(range(len(nodes)), key=lambda rank: (order[nodes[rank]], rank))

@@ -1,7 +1,7 @@
 """Inventories of peer copies and parity, and the newest state the survivors can restore."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Self
 
@@ -89,11 +89,45 @@ class HeldMoment(Spec):
     """Other ranks whose parts this member holds."""
     rows: tuple[Row, ...] = ()
 
+    def moved(self, by: int) -> Self:
+        """Return this with all ranks moved around the ring of the moment's workers."""
+
+        def to(rank: int) -> int:
+            return (rank + by) % self.moment.workers
+
+        return self.model_copy(
+            update={
+                "own": None if self.own is None else to(self.own),
+                "copies": tuple(sorted(map(to, self.copies))),
+                "rows": tuple(
+                    row.model_copy(update={"group": tuple(map(to, row.group))}) for row in self.rows
+                ),
+            }
+        )
+
 
 class Inventory(Spec):
     """Everything that a member holds."""
 
     held: tuple[HeldMoment, ...] = ()
+
+    @property
+    def origins(self) -> list[int]:
+        """The ranks that this member had: one per moment."""
+        return [each.own or 0 for each in self.held]
+
+    def relative(self) -> Self:
+        """Return this inventory with ranks counted from `origins`.
+
+        Members of thousands of workers then hold the same, and say so once.
+        """
+        moved = (each.moved(-at) for each, at in zip(self.held, self.origins, strict=True))
+        return self.model_copy(update={"held": tuple(moved)})
+
+    def absolute(self, origins: Sequence[int]) -> Self:
+        """Return the inventory of which this is the relative one."""
+        moved = (each.moved(at) for each, at in zip(self.held, origins, strict=True))
+        return self.model_copy(update={"held": tuple(moved)})
 
 
 class Sources:

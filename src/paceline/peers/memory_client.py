@@ -12,7 +12,7 @@ from paceline.comm.signing import Forged
 from paceline.peers.inventory import Moment, Row
 from paceline.peers.memory_file import MemoryFile, Pool
 from paceline.peers.part_files import PartDescription, PartFiles
-from paceline.peers.protocol import Answer, AskBytes, AskPart, Refusal, Wire
+from paceline.peers.protocol import Answer, AskBytes, AskPage, AskPart, Refusal, Wire
 
 _MOST_DESCRIPTION_BYTES = 1 << 30
 _CONNECT_SECONDS = 5.0
@@ -69,18 +69,27 @@ class Source:
             self._wire.send_message(
                 AskPart(generation=self._generation, moment=moment, rank=rank, wait_seconds=seconds)
             )
-            answer = self._heard()
-            if answer.bytes > _MOST_DESCRIPTION_BYTES:
-                raise Forged(f"a description of {answer.bytes} bytes exceeds the limit")
-            body = bytearray(answer.bytes)
-            self._receive(answer, memoryview(body))
+            body = self._body()
             try:
-                found, _ = unpacked(PartDescription, bytes(body), _MOST_DESCRIPTION_BYTES)
+                found, _ = unpacked(PartDescription, body, _MOST_DESCRIPTION_BYTES)
             except ValueError:
                 raise Forged("received no description of a part") from None
             if found.head.step != moment.step:
                 raise Forged(f"received a part of step {found.head.step}, not {moment.step}")
             return found
+
+    def page(self, moment: Moment, number: int) -> bytes:
+        """Return a page that this member makes for a restore; empty if it is not there yet."""
+        with self._told_of():
+            self._wire.send_message(
+                AskPage(
+                    generation=self._generation,
+                    moment=moment,
+                    number=number,
+                    wait_seconds=self._patience_seconds,
+                )
+            )
+            return self._body()
 
     def copied(self, moment: Moment, rank: int, part: PartDescription, pool: Pool) -> PartFiles:
         """Read all files of a rank's part and verify their hashes."""
@@ -123,6 +132,14 @@ class Source:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def _body(self) -> bytes:
+        answer = self._heard()
+        if answer.bytes > _MOST_DESCRIPTION_BYTES:
+            raise Forged(f"a description of {answer.bytes} bytes exceeds the limit")
+        body = bytearray(answer.bytes)
+        self._receive(answer, memoryview(body))
+        return bytes(body)
 
     def _taken(self, into: memoryview) -> str:
         answer = self._heard()

@@ -11,7 +11,8 @@ from blake3 import blake3
 from paceline.comm.signing import Forged
 from paceline.comm.strangers import PROOF_SECONDS, Strangers
 from paceline.peers.held_copies import HeldCopies
-from paceline.peers.protocol import Answer, AskBytes, AskPart, Question, Refusal, Wire
+from paceline.peers.protocol import Answer, AskPage, AskPart, Question, Refusal, Wire
+from paceline.peers.shared_pages import PublishedPages
 
 _IDLE_SECONDS = 60.0
 _BREATH_SECONDS = 0.05
@@ -24,8 +25,10 @@ class Server:
     The threads mostly wait for the network or compute hashes, both without holding the GIL.
     """
 
-    def __init__(self, address: str, secret: bytes, copies: HeldCopies) -> None:
-        self._secret, self._copies = secret, copies
+    def __init__(
+        self, address: str, secret: bytes, copies: HeldCopies, pages: PublishedPages
+    ) -> None:
+        self._secret, self._copies, self._pages = secret, copies, pages
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listener = socket.create_server((address, 0), family=family, backlog=128)
         self.port: int = self._listener.getsockname()[1]
@@ -79,7 +82,7 @@ class Server:
                     known = True
                     self._strangers.remove(connection)
                     wire.trust(_IDLE_SECONDS)
-                if not isinstance(question, AskPart | AskBytes):
+                if not isinstance(question, Question):
                     raise Forged(f"received {question.kind} instead of a question")
                 self._answer(wire, question)
         except OSError:
@@ -118,6 +121,11 @@ class Server:
             body = part.packed
             digest = blake3(body).hexdigest()
             return Answer(bytes=len(body), blake3=digest), [memoryview(body)]
+        if isinstance(question, AskPage):
+            page = self._pages.find(question.generation, question.number, question.wait_seconds)
+            if page is None:
+                return None
+            return Answer(bytes=len(page), blake3=blake3(page).hexdigest()), [memoryview(page)]
         begin, count = question.begin, question.bytes
         stored = self._copies.stored(moment, question.of)
         if stored is None or begin + count > stored.size:

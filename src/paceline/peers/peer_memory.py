@@ -23,6 +23,7 @@ from paceline.peers.memory_file import Pool
 from paceline.peers.memory_server import Server
 from paceline.peers.parity import computed_row
 from paceline.peers.part_files import laid_out
+from paceline.peers.shared_pages import PublishedPages
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ class PeerMemory:
         self._secret, self._patience_seconds = secret, patience_seconds
         self.copies = HeldCopies()
         self._on_copied = on_copied
-        self._server = Server(address, secret, self.copies)
+        self.pages = PublishedPages()
+        self._server = Server(address, secret, self.copies, self.pages)
         self._place: _Place | None = None
         self._thread: threading.Thread | None = None
         self._calls: Calls | None = None
@@ -103,6 +105,7 @@ class PeerMemory:
         self._leave()
         self._thread = None
         self.copies.begin(generation, step)
+        self.pages.withdraw(generation)
         if rank is not None:
             nodes = [peer.node for peer in peers]
             mine = duties(rank, nodes, parity_group=parity_group, parity=parity)
@@ -169,6 +172,7 @@ class PeerMemory:
         self._leave()
         self.wait()
         self.copies.close()
+        self.pages.close()
         self._server.close()
 
     def _leave(self) -> None:

@@ -48,6 +48,14 @@ class AskBytes(_Ask):
     bytes: NonNegativeInt
 
 
+class AskPage(_Ask):
+    """Request for a page that the receiver makes for a restore; an empty answer means not yet."""
+
+    kind: Literal["page"] = "page"
+    number: int
+    wait_seconds: float = Field(ge=0, le=600)
+
+
 class Answer(Spec):
     """Announcement that `bytes` bytes follow."""
 
@@ -63,7 +71,7 @@ class Refusal(Spec):
     why: str
 
 
-Question = AskPart | AskBytes
+Question = AskPart | AskBytes | AskPage
 _Message = Annotated[Question | Answer | Refusal, Field(discriminator="kind")]
 _ADAPTER: TypeAdapter[Question | Answer | Refusal] = TypeAdapter(_Message)
 

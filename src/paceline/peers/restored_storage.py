@@ -1,26 +1,29 @@
 """Read a state from the survivors' memory with the interface of checkpoint storage."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from paceline.checkpoints.manifest import FileRecord
-from paceline.checkpoints.pages.page import Page, PageEntry, tensors_of
 from paceline.checkpoints.pages.page_index import PageIndex
+from paceline.checkpoints.pages.structure import worker_of
 from paceline.checkpoints.saved_state import SavedState
-from paceline.checkpoints.storage import Damaged
 from paceline.peers.inventory import Inventory, Moment, Row, Sources
 from paceline.peers.memory_client import ByteRange, Calls, Peer, PeerFailed, Source
 from paceline.peers.memory_file import MemoryFile
 from paceline.peers.parity import rebuild
 from paceline.peers.part_files import PartDescription, PartFiles
 from paceline.peers.peer_memory import PeerMemory
+from paceline.peers.shared_pages import SharedPages
 
 Found = TypeVar("Found")
 
 _PATIENCE_SECONDS = 5.0
 """Short: requested data either exists already or never will."""
+_PAGE_SECONDS = 30.0
+"""How long to wait for a page of a member that may still build its model."""
 
 
 class PartLost(OSError):
@@ -36,17 +39,23 @@ def restored_storage(
     *,
     name: str,
     generation: int,
+    together: Sequence[str] = (),
 ) -> Iterator[SavedState]:
     """Open the state of a moment for reading from the members in `inventories`.
 
     `name` is this member's name; its own memory is read without the network. `generation` is the
-    one about to begin; members in a newer generation refuse to answer. Members that fail are
-    excluded. Raises PartLost if too few members remain, or if the peer memory is interrupted.
+    one about to begin; members in a newer generation refuse to answer. `together`: all members that
+    restore it at this time, in order. Members that fail are excluded. Raises PartLost if too few
+    members remain, or if the peer memory is interrupted.
     """
     calls = memory.calls(generation, _PATIENCE_SECONDS)
     try:
-        state = _PeersState(memory, moment, inventories, peers, name, calls)
-        yield state.saved()
+        yield _PeersState(
+            memory, moment, inventories, peers, name, calls, generation, together
+        ).saved()
+    except BaseException:
+        memory.pages.withdraw(generation)
+        raise
     finally:
         calls.close()
 
@@ -60,30 +69,29 @@ class _PeersState:
         peers: Mapping[str, Peer],
         me: str,
         calls: Calls,
+        generation: int,
+        together: Sequence[str],
     ) -> None:
         self._copies, self._moment, self._peers = memory.copies, moment, peers
         self._me, self._calls = me, calls
         self._holdings = dict(inventories)
         self._sources = Sources(moment, inventories)
         self._described: dict[int, PartDescription] = {}
-        for rank in range(moment.workers):
-            self._described[rank] = self._from_those_left(self._description, rank)
-        self._owners = {
-            file: rank for rank, each in self._described.items() for file, _, _ in each.spans()
-        }
+        self._pages = SharedPages(
+            memory.pages,
+            moment,
+            generation,
+            me=me,
+            together=together,
+            ask=self._page,
+            describe=lambda rank: self._from_those_left(self._description, rank),
+        )
 
     def saved(self) -> SavedState:
         """Return the state with the manifest that a checkpoint of it would have."""
-        described = self._described.values()
-        structures = {each.part.structure: each.structure for each in described}
-        manifest = self._described[0].head.model_copy(
-            update={
-                "tensors": tensors_of(structures.values()),
-                "scalars": {name: one for each in described for name, one in each.scalars.items()},
-            }
-        )
-        page = Page(workers=tuple(each.part for each in described))
-        return SavedState(manifest, PageIndex(structures, page, _no_page), self)
+        root = self._pages.root()
+        index = PageIndex(root.structures, root.page, self._pages.read)
+        return SavedState(root.manifest, index, self)
 
     @contextmanager
     def reading(self, step: int, name: str, most_bytes: int) -> Iterator[Path]:
@@ -91,7 +99,7 @@ class _PeersState:
         del most_bytes  # a file is received into memory of the size that its owner recorded
         if step != self._moment.step:
             raise FileNotFoundError(f"this is the state of step {self._moment.step}, not {step}")
-        file = self._from_those_left(self._file, self._owners[name], name)
+        file = self._from_those_left(self._file, worker_of(name), name)
         yield file.path
 
     def _from_those_left(self, get: Callable[..., Found], *arguments: int | str) -> Found:
@@ -110,6 +118,23 @@ class _PeersState:
                         f"too few peers are left to restore step {self._moment.step}: {failed}"
                     ) from failed
 
+    def _part(self, rank: int) -> PartDescription:
+        if rank not in self._described:
+            self._described |= self._pages.page_of(rank).descriptions()
+        return self._described[rank]
+
+    def _page(self, name: str, number: int) -> bytes:
+        """Return a page that another member makes."""
+        deadline = time.monotonic() + _PAGE_SECONDS
+        try:
+            while True:
+                body = self._calls.source(self._peers[name]).page(self._moment, number)
+                if body or time.monotonic() > deadline:
+                    return body
+        except PeerFailed:
+            self._calls.close()  # its answer may still be in transit
+            raise
+
     def _description(self, rank: int) -> PartDescription:
         names = list(self._sources.parts.get(rank, ()))
         for row in self._sources.rows_about(rank):
@@ -121,7 +146,7 @@ class _PeersState:
         return self._source(names).description(self._moment, rank)
 
     def _file(self, rank: int, name: str) -> MemoryFile:
-        spans = self._described[rank].spans()
+        spans = self._part(rank).spans()
         begin, record = next((begin, record) for each, begin, record in spans if each == name)
         if self._me in self._sources.parts.get(rank, ()):
             here = self._copies.stored(self._moment, rank)
@@ -141,7 +166,7 @@ class _PeersState:
             rank,
             group,
             parity,
-            {each: self._described[each].size for each in group},
+            {each: self._part(each).size for each in group},
             at_hand=lambda of: (
                 of in (self._sources.rows if isinstance(of, Row) else self._sources.parts)
             ),
@@ -192,10 +217,6 @@ class _PeersState:
         if not others:
             raise PartLost(f"this worker no longer holds its part of step {self._moment.step}")
         return self._calls.source(self._peers[others[0]])
-
-
-def _no_page(entry: PageEntry) -> Page:
-    raise Damaged(f"{entry.name} is nowhere")
 
 
 def _is(file: MemoryFile, record: FileRecord) -> bool:

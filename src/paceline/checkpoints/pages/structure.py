@@ -101,6 +101,11 @@ def file_name(section: str, worker: int, number: int) -> str:
     return f"{section}-{worker:05d}-{number:03d}.safetensors"
 
 
+def worker_of(name: str) -> int:
+    """Return the worker that wrote a file of this name."""
+    return int(name.split("-")[1])
+
+
 def key_of(name: str, whole: tuple[int, ...], box: Box) -> str:
     """Return a piece's name in its file."""
     return name if box.shape == whole else f"{name}[{','.join(map(str, box.offset))}]"

@@ -56,28 +56,66 @@ def ungrouped(
 
 
 def grouped_facts(facts: Mapping[str, Mapping[str, Any]], book: RosterBook, digest: str) -> Facts:
-    """Return facts by name as groups of members with equal values, for each fact."""
-    values: dict[str, dict[str, tuple[Any, list[str]]]] = {}
-    written: dict[int, str] = {}
+    """Return facts by name as groups of members with equal values, for each fact.
+
+    Lists of integers, such as the ranks that members once had, are compared less the member's own
+    rank where that gives fewer groups.
+    """
+    by_fact: dict[str, dict[str, Any]] = {}
     for name, own in facts.items():
         for fact, value in own.items():
-            if id(value) not in written:
-                written[id(value)] = json.dumps(value, sort_keys=True)
-            group = values.setdefault(fact, {}).setdefault(written[id(value)], (value, []))
-            group[1].append(name)
-    return {
-        fact: tuple(
-            EqualFacts(value=value, who=book.who(names, digest)) for value, names in groups.values()
-        )
-        for fact, groups in values.items()
-    }
+            by_fact.setdefault(fact, {})[name] = value
+    written: dict[int, str] = {}
+    ranks = book.ranks(digest)
+    found: Facts = {}
+    for fact, values in by_fact.items():
+        groups = _equal(values, written)
+        if len(groups) > 1 and all(_can_be_less(value) for value, _ in groups):
+            less = {
+                name: [each - ranks[name] for each in value]
+                for name, value in values.items()
+                if name in ranks
+            }
+            others = {name: value for name, value in values.items() if name not in ranks}
+            fewer, rest = _equal(less, {}), _equal(others, {})
+            if len(fewer) + len(rest) < len(groups):
+                found[fact] = (
+                    *(_fact(group, book, digest, less_rank=True) for group in fewer),
+                    *(_fact(group, book, digest) for group in rest),
+                )
+                continue
+        found[fact] = tuple(_fact(group, book, digest) for group in groups)
+    return found
 
 
 def ungrouped_facts(facts: Facts, book: RosterBook, digest: str) -> dict[str, dict[str, Any]]:
     """Return facts by name."""
     found: dict[str, dict[str, Any]] = {}
+    ranks = book.ranks(digest)
     for fact, groups in facts.items():
         for each in groups:
             for name in book.names(each.who, digest):
-                found.setdefault(name, {})[fact] = each.value
+                if not each.less_rank or name in ranks:
+                    found.setdefault(name, {})[fact] = each.of(ranks.get(name, 0))
     return found
+
+
+def _equal(values: Mapping[str, Any], written: dict[int, str]) -> list[tuple[Any, list[str]]]:
+    """Return each value with the names that have it; `written` remembers a value's JSON."""
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    for name, value in values.items():
+        if id(value) not in written:
+            written[id(value)] = json.dumps(value, sort_keys=True)
+        groups.setdefault(written[id(value)], (value, []))[1].append(name)
+    return list(groups.values())
+
+
+def _can_be_less(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(type(each) is int for each in value)
+
+
+def _fact(
+    group: tuple[Any, list[str]], book: RosterBook, digest: str, *, less_rank: bool = False
+) -> EqualFacts:
+    value, names = group
+    return EqualFacts(value=value, who=book.who(names, digest), less_rank=less_rank)

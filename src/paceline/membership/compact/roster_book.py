@@ -5,7 +5,7 @@ they are sent the difference, and a digest that tells whether they derived the s
 that does not know the roster says so, and is sent everything in full.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -52,7 +52,7 @@ class RosterBook:
 
     def select(self, members: Sequence[Member], digest: str) -> Selection:
         """Return a short description of members for a receiver that may know this roster."""
-        ranks = self._ranks(digest)
+        ranks = self.ranks(digest)
         return Selection(
             roster=digest if ranks else "",
             ranks=ranges_of(ranks[each.name] for each in members if each.name in ranks),
@@ -71,7 +71,7 @@ class RosterBook:
 
     def who(self, names: Iterable[str], digest: str) -> Who:
         """Return a short description of names for a receiver that knows this roster."""
-        ranks = self._ranks(digest)
+        ranks = self.ranks(digest)
         names = list(names)
         return Who(
             ranks=ranges_of(ranks[name] for name in names if name in ranks),
@@ -86,7 +86,7 @@ class RosterBook:
 
     def change(self, base: str, roster: Roster) -> RosterChange:
         """Return a roster as its difference to a known one."""
-        ranks, names = self._ranks(base), set(roster.names)
+        ranks, names = self.ranks(base), set(roster.names)
         kept = [name for name in ranks if name in names]
         if kept != list(roster.names[: len(kept)]):  # the order differs
             base, ranks, kept = "", {}, []
@@ -134,6 +134,7 @@ class RosterBook:
         )
         return self.add(roster) == change.digest
 
-    def _ranks(self, digest: str) -> dict[str, int]:
+    def ranks(self, digest: str) -> Mapping[str, int]:
+        """Return the rank of each name in a roster; nothing if the roster is not known."""
         entry = self._entries.get(digest)
         return {} if entry is None else entry.ranks

@@ -1,5 +1,6 @@
 """The elastic agent, which moves a worker from one generation's process groups to the next."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -181,9 +182,10 @@ class ElasticAgent:
 
 
 def _kill_process() -> None:
-    """Kill this process; its launcher starts another one in its place."""
-    print("this worker is stuck in a broken collective and kills itself", file=sys.stderr)
+    """Kill this process, after writing where it is stuck; its launcher starts another one."""
+    print("this worker is stuck in a broken collective and kills itself:", file=sys.stderr)
     sys.stderr.flush()
+    faulthandler.dump_traceback(sys.stderr)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -170,12 +170,11 @@ class Checkpointing:
         All workers call this together.
         """
         if self._copies and self._agent:
-            held = dict(zip(begin.roster.names, begin.fact("inventory"), strict=True))
             manifest = self._copies.restore(
                 stepper.state().restore,
                 begin.roster,
                 self._agent.name,
-                held,
+                begin.fact,
                 self._all_agree,
                 oldest_step=self._newest_saved_step(),
             )

@@ -1,7 +1,7 @@
 """Peer copies of a training's state: made every few steps, restored after a loss."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.checkpoints.manifest import Manifest
@@ -60,9 +60,10 @@ class PeerCopies:
         self._interrupted = True
         self._memory.interrupt()
 
-    def inventory(self) -> dict[str, Any]:
-        """Return the inventory of this worker, as JSON values."""
-        return self._memory.inventory().model_dump(mode="json")
+    def facts(self) -> dict[str, Any]:
+        """Return facts about what this worker holds, as JSON values that most workers share."""
+        held = self._memory.inventory()
+        return {"held": held.relative().model_dump(mode="json"), "held_from": held.origins}
 
     def begin(self, roster: Roster, name: str, step: int, *, regrouped: bool) -> None:
         """Begin a generation after a step; after a regroup, which may lose copies, copy soon."""
@@ -83,18 +84,18 @@ class PeerCopies:
         restore_state: Callable[[SavedState], None],
         roster: Roster,
         name: str,
-        held: dict[str, Any],
+        fact: Callable[[str], list[Any]],
         all_agree: Callable[[bool], bool],
         *,
         oldest_step: int,
     ) -> Manifest | None:
         """Restore the newest state that the survivors hold together, if there is one.
 
-        `held`: each member's inventory. `oldest_step`: ignore older states; continuing from before
-        a checkpoint, and later from that checkpoint, would disagree on the steps taken. All workers
-        call this together.
+        `fact` returns one of the members' `facts`, by rank. `oldest_step`: ignore older states;
+        continuing from before a checkpoint, and later from that checkpoint, would disagree on the
+        steps taken. All workers call this together.
         """
-        inventories = {each: Inventory.model_validate(words) for each, words in held.items()}
+        inventories = _inventories(roster, fact("held"), fact("held_from"))
         moment = newest_whole(inventories)
         if moment is None or moment.step < oldest_step:
             return None
@@ -104,7 +105,13 @@ class PeerCopies:
         found: Manifest | None = None
         try:
             with restored_storage(
-                self._memory, moment, inventories, peers, name=name, generation=roster.generation
+                self._memory,
+                moment,
+                inventories,
+                peers,
+                name=name,
+                generation=roster.generation,
+                together=roster.names[: roster.training],
             ) as saved:
                 restore_state(saved)
                 found = saved.manifest
@@ -122,3 +129,17 @@ class PeerCopies:
             print(f"could not copy the state of step {step} to peers: {why}", file=sys.stderr)
         if not self._interrupted:  # by a regroup, after which the state is copied again
             self._report(step, why)
+
+
+def _inventories(
+    roster: Roster, held: Sequence[Any], origins: Sequence[Any]
+) -> dict[str, Inventory]:
+    """Return each member's inventory by its name; most members share one value in `held`."""
+    read: dict[int, Inventory] = {}
+    for value in held:
+        if id(value) not in read:
+            read[id(value)] = Inventory.model_validate(value)
+    return {
+        name: read[id(value)].absolute(at)
+        for name, value, at in zip(roster.names, held, origins, strict=True)
+    }

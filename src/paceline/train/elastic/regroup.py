@@ -8,6 +8,7 @@ restored from peer copies or from a checkpoint.
 import gc
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from paceline.comm.group_errors import CommunicationError, drop_frames
@@ -120,6 +121,8 @@ class Regroup:
         """
         if why is None:
             wait_for_queued(self._groups.device)  # or the steps on their way would be cut off
+            with suppress(RuntimeError):  # a worker is lost meanwhile
+                stepper.monitor.close()  # all have queued the same sums, and cut none of them off
             why = "a worker joins"
         updates = done * len(stepper.updates) + stepper.updates_done
         self._whole = updates if stepper.keeps_state else -1
@@ -161,8 +164,7 @@ class Regroup:
                 "updates": self._whole,
                 "reached": self._reached,
                 "reported": self._telemetry.reported(),
-                "inventory": copies.inventory() if copies else {},
-            }
+            } | (copies.facts() if copies else {})
             begin = agent.regroup(self._groups, facts, why)
             layout = fitted(self._layout, begin.roster.training)
             assert layout is not None
