@@ -19,6 +19,10 @@ from paceline.specs import Faults, Job, Layout, Plan, Run, Saving, SyncSettings
 _PRELOADED = ["torch._dynamo", "torch.distributed.tensor", "paceline.train.fit"]
 
 
+PATIENT = Faults(lease_seconds=20.0)
+"""Ranks wait for a core on a busy machine; whoever does so for a lease is ended as if it hung."""
+
+
 class RankFailed(AssertionError):
     """A rank raised, died, or did not end in time; the message holds its traceback."""
 
@@ -64,7 +68,7 @@ def new_run(
     workers: int,
     layout: Layout | None = None,
     saving: Saving | None = None,
-    faults: Faults | None = None,
+    faults: Faults = PATIENT,
     sync: SyncSettings | None = None,
 ) -> Run:
     """A run's folder for a job of this many local workers, replicated if nothing else is said."""
@@ -79,7 +83,7 @@ def new_run(
     plan = Plan(
         layout=layout or Layout(replicas=workers),
         saving=saving or Saving(every_steps=0),
-        faults=faults or Faults(),
+        faults=faults,
         **({} if sync is None else {"sync": sync}),
     )
     return Run.create(folder, job, plan)
@@ -98,11 +102,18 @@ def _collect(ranks: list[tuple[ForkServerProcess, Connection]], deadline: float)
             try:
                 succeeded, value = receiver.recv()
             except EOFError:
-                raise RankFailed(f"rank {rank} died without a word") from None
+                raise RankFailed(
+                    f"rank {rank} died without a word: {_end(ranks[rank][0])}"
+                ) from None
             if not succeeded:
                 raise RankFailed(f"rank {rank} raised:\n{value}")
             results[rank] = value
     return [results[rank] for rank in range(len(ranks))]
+
+
+def _end(process: ForkServerProcess) -> str:
+    process.join(5)
+    return f"exit code {process.exitcode}"
 
 
 def _rank_main(

@@ -32,12 +32,10 @@ def _abort(folder: Path) -> None:
     if _without_watchdog(folder) == 1:
         return  # never comes to the collective
     values = torch.full((4,), 1.0, device="sim")
-    began = time.monotonic()
     work = dist.all_reduce(values, async_op=True)
     assert work is not None
-    work.wait()
+    work.wait()  # of the stream: a host that waited would do so for ever
     values += 1  # queued behind the collective
-    assert time.monotonic() - began < 5
     assert stays_open(work)
     dist.group.WORLD.abort()  # type: ignore[union-attr]
     assert ends(work.is_completed)

@@ -9,7 +9,7 @@ from torch import nn
 from paceline.data.batches import Batches
 from paceline.data.collation.form import BatchForm
 from paceline.data.loader import load
-from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
+from paceline.specs import Layout, Run, Saving, SyncSettings
 from paceline.user.parameters import Parameters
 from ranks import new_run, run_ranks
 from train.trainings import classification, fit_and_read
@@ -113,7 +113,4 @@ def planned(
     saving: Saving | None = None,
 ) -> Run:
     """The folder of a run that agrees in some way."""
-    run = new_run(folder, workers, layout, saving)
-    plan = Plan(layout=run.plan.layout, saving=run.plan.saving, sync=sync)
-    plan.write(run.plan_file)
-    return run
+    return new_run(folder, workers, layout, saving, sync=sync)

@@ -266,7 +266,9 @@ def test_every_byte_is_counted(tmp_path: Path) -> None:
     # One answers, each time with a number more, and says at the end what all have; the other sends
     # gradients and says goodbye.
     run = planned(tmp_path, 2, sync)
-    run.plan.model_copy(update={"faults": Faults(copy_every=0)}).write(run.plan_file)
+    run.plan.model_copy(update={"faults": Faults(copy_every=0, lease_seconds=20.0)}).write(
+        run.plan_file
+    )
     assert run_ranks(sent_bytes, 2, tmp_path, RECIPE, run=run) == [
         STEPS * (weights + 4) + weights,
         (STEPS + 1) * (weights + step_and_settings),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline.comm.dtensor import local_tensor
-from paceline.specs import Faults, Layout, PacelineError
+from paceline.specs import Layout, PacelineError
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.local import Local
 from paceline.train.monitor import replica_check
@@ -21,7 +21,7 @@ from paceline.train.monitor.replica_check import (
     digest,
     odd_ones_out,
 )
-from ranks import RankFailed, run_ranks
+from ranks import PATIENT, RankFailed, run_ranks
 from train.trainings import classification
 from train.watched import found, rank, watched_run
 
@@ -57,7 +57,8 @@ def train(flipped_on: int | None, flipped_in: int, what: str) -> list[int]:
 
 
 def checked_run(folder: Path, layout: Layout) -> Any:
-    return watched_run(folder, layout, faults=Faults(check_every=CHECK_EVERY))
+    faults = PATIENT.model_copy(update={"check_every": CHECK_EVERY})
+    return watched_run(folder, layout, faults=faults)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 from paceline.specs import Faults, Layout, Plan, Refused, Run, Slow, SyncSettings, event_adapter
 from paceline.sync.modes.allreduce import AllReduce
-from ranks import new_run
+from ranks import PATIENT, new_run
 
 FOUND = (Slow, Refused)
 
@@ -15,7 +15,7 @@ def watched_run(
     folder: Path,
     layout: Layout,
     sync: SyncSettings = AllReduce(),  # noqa: B008 -- frozen
-    faults: Faults = Faults(),  # noqa: B008 -- frozen
+    faults: Faults = PATIENT,
 ) -> Run:
     """A new run, which saves nothing."""
     run = new_run(folder, layout.workers, layout)
