@@ -34,7 +34,9 @@ from paceline.peers.restored_storage import restored_storage
 from paceline.specs.runs.roster import Member, Roster
 
 PER_NODE, STEP = 8, 10
-TENSORS, ROWS, WIDTH = 300, 4096, 2
+COPY_SECONDS = 300.0
+"""Patience with copies: all members share this process."""
+TENSORS, ROWS, WIDTH = 30, 4096, 2
 SECTIONS = {"model": [""], "optimizer": ["/exp_avg", "/exp_avg_sq"]}
 
 
@@ -81,7 +83,12 @@ def measured(size: int) -> Row:
     """Copy, lose one member, restore, and return what the others did."""
     told: list[Copied | str] = []
     memories = {
-        f"member {rank}": PeerMemory(b"benchmark", "127.0.0.1", lambda _, how: told.append(how))
+        f"member {rank}": PeerMemory(
+            b"benchmark",
+            "127.0.0.1",
+            lambda _, how: told.append(how),
+            patience_seconds=COPY_SECONDS,
+        )
         for rank in range(size)
     }
     nodes = [f"node {rank // PER_NODE}" for rank in range(size)]
