@@ -43,6 +43,10 @@ def address_of(node: int) -> str:
     return f"10.77.{node // 250}.{node % 250 + 2}"
 
 
+def _hardware_address_of(node: int) -> str:
+    return f"02:00:00:00:{node // 256:02x}:{node % 256:02x}"
+
+
 @dataclass
 class Node:
     """A node: its first process, which forks workers, and the rig's end of a socket to it."""
@@ -73,7 +77,8 @@ class Network:
         lines = []
         for each in nodes:
             lines += [
-                f"link add {each.port} type veth peer name eth0 netns {each.pid}",
+                f"link add {each.port} type veth peer name eth0"
+                f" address {_hardware_address_of(each.number)} netns {each.pid}",
                 f"link set {each.port} master {SWITCH} up",
             ]
         _batch(lines)
@@ -104,14 +109,17 @@ class Network:
         _batch([*lines, f"link delete {OTHER_SWITCH}"])
 
 
-def fork_node(number: int, run_worker: Callable[[int, str, str, bool], None]) -> Node:
-    """Fork a node's first process; `run_worker(row, node, address, joins)` runs in its workers."""
+def fork_node(number: int, nodes: int, run_worker: Callable[[int, str, str, bool], None]) -> Node:
+    """Fork the first process of one of so many nodes.
+
+    `run_worker(row, node, address, joins)` runs in its workers.
+    """
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         ours.close()
         try:
-            _be_node(number, theirs, run_worker)
+            _be_node(number, nodes, theirs, run_worker)
         finally:
             os._exit(1)
     theirs.close()
@@ -120,7 +128,10 @@ def fork_node(number: int, run_worker: Callable[[int, str, str, bool], None]) ->
 
 
 def _be_node(
-    number: int, control: socket.socket, run_worker: Callable[[int, str, str, bool], None]
+    number: int,
+    nodes: int,
+    control: socket.socket,
+    run_worker: Callable[[int, str, str, bool], None],
 ) -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET | _CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "no network namespace for a node")
@@ -129,7 +140,14 @@ def _be_node(
     lines = control.makefile()
     assert lines.readline() == "connected\n"
     address = address_of(number)
-    _batch(["link set lo up", f"address add {address}/16 dev eth0", "link set eth0 up"])
+    # All nodes share one kernel, whose table has room for 1,024 neighbors found by asking.
+    neighbors = [
+        f"neigh add {address_of(each)} lladdr {_hardware_address_of(each)} dev eth0 nud permanent"
+        for each in range(nodes)
+        if each != number
+    ]
+    up = ["link set lo up", f"address add {address}/16 dev eth0", "link set eth0 up"]
+    _batch(up + neighbors)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended workers leave no zombies
     control.sendall(b".")
     for line in lines:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.control_plane.board import Board, Field
 from benchmarks.control_plane.light_worker import Crew, run_worker
-from benchmarks.control_plane.nodes import Network, address_of, fork_node
+from benchmarks.control_plane.nodes import Network, Node, address_of, fork_node
 from paceline.cluster.open_files import allow_most_files
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Member, Roster
@@ -67,9 +67,8 @@ class Rig:
         gc.collect()
         gc.freeze()  # what is loaded stays shared with the forked processes
         self.network = Network()
-        self.nodes = [
-            fork_node(number, self._run_worker) for number in range(-(-members // per_node))
-        ]
+        self._node_count = -(-members // per_node)
+        self.nodes = [self._fork_node(number) for number in range(self._node_count)]
         self.network.add(self.nodes)
 
     def start(self, timeout_seconds: float) -> float:
@@ -119,7 +118,7 @@ class Rig:
         """Start a node again, without workers."""
         with suppress(ChildProcessError):
             os.waitpid(self.nodes[number].pid, 0)
-        self.nodes[number] = fork_node(number, self._run_worker)
+        self.nodes[number] = self._fork_node(number)
         self.network.add([self.nodes[number]])
 
     def signal(self, rows: Iterable[int], number: signal.Signals) -> None:
@@ -219,6 +218,9 @@ class Rig:
         for node in self.nodes:
             node.control.close()
         self.network.close()
+
+    def _fork_node(self, number: int) -> Node:
+        return fork_node(number, self._node_count, self._run_worker)
 
     def _places(self) -> list[int]:
         return [rank // self.per_node for rank in range(self.members)]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 60.0
 _TRY_SECONDS, _PAUSE_SECONDS = 0.5, 0.02
 _LARGEST_LINE = 1 << 20
 

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.control_plane.crew import PER_NODE, member
 from membership.test_participant import begun, one
+from paceline.membership import control, heartbeats
 from paceline.membership.deaths.silences import Silences
 from paceline.membership.hooks import Begun
 from paceline.membership.participant import Participant
@@ -76,32 +77,49 @@ def _silence(lost: Participant, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(channel, "send", lambda message: None)
 
 
-async def _after_a_rack(monkeypatch: pytest.MonkeyPatch) -> tuple[float, list[Begun]]:
+async def _after_a_rack(
+    living: list[int], lost: list[int], monkeypatch: pytest.MonkeyPatch
+) -> tuple[float, list[Begun]]:
     faults = Faults(lease_seconds=LEASE_SECONDS)
-    ranks = [*range(LIVING), PER_NODE, PER_NODE + 1, 2 * PER_NODE, 2 * PER_NODE + 1]
-    crew = [await one(rank, planned=len(ranks), faults=faults) for rank in ranks]
-    living, lost = crew[:LIVING], crew[LIVING:]
-    roster = Roster(generation=0, members=tuple(each.state.me for each in crew))
-    for each in crew:
+    ranks = sorted(living + lost)
+    crew = {rank: await one(rank, planned=len(ranks), faults=faults) for rank in ranks}
+    roster = Roster(generation=0, members=tuple(each.state.me for each in crew.values()))
+    for each in crew.values():
         each.state.start(roster)
         each.state.left.set()  # their trainings leave at once
     await asyncio.sleep(LEASE_SECONDS / 2)
-    for each in lost:
-        _silence(each, monkeypatch)
+    for rank in lost:
+        _silence(crew[rank], monkeypatch)
     began = time.monotonic()
     try:
-        begins = await begun(living)
+        begins = await begun([crew[rank] for rank in living])
     finally:
-        for each in lost:
-            await each.state.close()
+        for rank in lost:
+            await crew[rank].state.close()
     return time.monotonic() - began, begins
 
 
 @pytest.mark.alone
 def test_two_nodes_lost_together_cost_one_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """They cost up to three: one for the first, and one for each level of the second's workers."""
-    seconds, begins = asyncio.run(_after_a_rack(monkeypatch))
-    assert {each.roster.names for each in begins} == {tuple(map(_name, range(LIVING)))}
+    lost = [PER_NODE, PER_NODE + 1, 2 * PER_NODE, 2 * PER_NODE + 1]
+    living = list(range(5))
+    seconds, begins = asyncio.run(_after_a_rack(living, lost, monkeypatch))
+    assert {each.roster.names for each in begins} == {tuple(map(_name, living))}
+    assert LEASE_SECONDS / 2 < seconds < 1.7 * LEASE_SECONDS
+
+
+@pytest.mark.alone
+def test_nodes_with_different_watchers_cost_one_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The members that ask the workers of a lost node did not know that it is silent."""
+    for module in (control, heartbeats):
+        monkeypatch.setattr(module, "FAN_OUT", 2)
+    living, lost = [0, 1, 2, 3, 4], []
+    for node in (2, 3):  # node 0 watches node 2, and node 1 watches node 3
+        lost += [node * PER_NODE, node * PER_NODE + 1]
+    living += [PER_NODE, PER_NODE + 1, PER_NODE + 2]
+    seconds, begins = asyncio.run(_after_a_rack(living, lost, monkeypatch))
+    assert {each.roster.names for each in begins} == {tuple(map(_name, living))}
     assert LEASE_SECONDS / 2 < seconds < 1.7 * LEASE_SECONDS
 
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from paceline.membership.control import FAN_OUT
-from paceline.membership.heartbeats import children_of, parent_of
+from paceline.membership.heartbeats import children_of, parent_of, watchers_of_nodes
 from paceline.specs.runs.roster import Member, Roster
 
 
@@ -21,6 +21,10 @@ def roster_of(sizes: list[int]) -> Roster:
             for worker in range(workers)
         ),
     )
+
+
+def _is_first(roster: Roster, rank: int) -> bool:
+    return roster.nodes[roster.members[rank].node][0] == rank
 
 
 def depth(parents: list[int | None], rank: int) -> int:
@@ -42,5 +46,9 @@ def test_everybody_is_watched_by_one_other_and_nobody_watches_many(sizes: list[i
     for rank in ranks:
         on_its_node = sizes[int(roster.members[rank].node)] - 1
         assert len(children[rank]) <= FAN_OUT + on_its_node
+    of_other_nodes = {
+        rank for rank in ranks if any(_is_first(roster, each) for each in children[rank])
+    }
+    assert set(watchers_of_nodes(roster)) == of_other_nodes
     levels = ceil(log(len(sizes), FAN_OUT)) if len(sizes) > 1 else 0
     assert max(depth(parents, rank) for rank in ranks) <= levels + 1

@@ -43,6 +43,12 @@ def children_of(roster: Roster, rank: int) -> list[int]:
     return [*own[1:], *firsts[FAN_OUT * number + 1 : FAN_OUT * (number + 1) + 1]]
 
 
+def watchers_of_nodes(roster: Roster) -> list[int]:
+    """Return the ranks that watch other nodes than their own."""
+    firsts = [ranks[0] for ranks in roster.nodes.values()]
+    return firsts[: -(-(len(firsts) - 1) // FAN_OUT)]
+
+
 class Heartbeats:
     """One member's heartbeats with its parent and children in one generation.
 

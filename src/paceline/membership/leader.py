@@ -8,6 +8,7 @@ from typing import Literal
 
 from paceline.membership.compact.answers import grouped_facts
 from paceline.membership.consensus import AcceptorState, next_roster
+from paceline.membership.heartbeats import watchers_of_nodes
 from paceline.membership.joining import TOO_FEW_SECONDS, rejoin
 from paceline.membership.member_state import MemberState
 from paceline.membership.messages import (
@@ -27,6 +28,8 @@ from paceline.specs.runs.roster import Member, Roster
 
 _PAUSE_SECONDS, _MAX_PAUSES = 0.05, 32
 _CLEARED_SECONDS = 20.0
+_WATCHERS_DIVISOR = 8
+"""Members that watch nodes are asked before the others for a lease divided by this, at most."""
 
 
 class Leader:
@@ -153,20 +156,35 @@ class Leader:
         """Ask members to leave; do not wait long for nodes that are probably lost as a whole.
 
         If any member of such a node answers, the node lives, and the others get the whole lease.
+        Where a node is silent, others may be, too: whoever watches nodes is asked first, so that
+        all who ask further members know of every silence.
         """
         state = self._state
         roster = state.control.book.add(state.roster)
-        replies = await self._ask(leave, members, roster)
+        replies: dict[str, Reply] = {}
+        if leave.quiet:
+            ranks = watchers_of_nodes(state.roster)
+            watchers = {state.roster.members[rank].name for rank in ranks}
+            first = [each for each in members if each.name in watchers]
+            seconds = state.faults.lease_seconds / _WATCHERS_DIVISOR
+            replies = await self._ask(leave, first, roster, seconds)
+            leave = leave.model_copy(update={"quiet": state.silences.report()})
+            members = tuple(each for each in members if each.name not in replies)
+        replies |= await self._ask(leave, members, roster)
         missing = [each for each in members if each.name not in replies]
         late = [each for each in missing if state.silences.is_spared(each)]
         return replies | await self._ask(leave, late, roster)
 
     async def _ask(
-        self, question: Question, members: Sequence[Member], roster: str
+        self,
+        question: Question,
+        members: Sequence[Member],
+        roster: str,
+        timeout_seconds: float | None = None,
     ) -> dict[str, Reply]:
         state = self._state
         others = [each for each in members if each.name != state.me.name]
-        return await state.control.gather(question, others, roster=roster)
+        return await state.control.gather(question, others, timeout_seconds, roster=roster)
 
     def _is_asked(self, name: str) -> bool:
         """Return whether to ask a member.

@@ -45,8 +45,8 @@ _NOTICED_LEASES = 0.35
 """How long a possible leader waits for the next generation before it answers a notice."""
 _NOTIFIERS = 64
 """Number of members that notify possible leaders at once. Of more members, chance selects so many,
-and twice as many after each pause: a collective fails on all of them at the same time, and a leader
-with 1,000 connections is slow."""
+anew after each pause: a collective fails on all of them at the same time, and a leader with 1,000
+connections is slow. Not more of them with time, since a slow leader would only become slower."""
 
 
 class Participant:
@@ -163,7 +163,7 @@ class Participant:
         state = self.state
         ended = state.generation
         await self._pause(delay)
-        pauses, at_once = 0, _LEADERS_ASKED
+        at_once = _LEADERS_ASKED
         self._silent_nodes = set()
         while state.generation == ended and state.end is None:
             if self._is_led():
@@ -173,9 +173,8 @@ class Participant:
             if not leaders:
                 await Leader(state).lead()
                 continue
-            if not self._notifies(pauses):
+            if not self._notifies():
                 await self._pause(state.faults.lease_seconds / 5)
-                pauses += 1
                 continue
             replies = await self._notify(leaders)
             if replies:
@@ -228,9 +227,9 @@ class Participant:
                 state.silences.note(state.roster, dict.fromkeys(names, waited_seconds))
         return replies
 
-    def _notifies(self, pauses: int) -> bool:
+    def _notifies(self) -> bool:
         state = self.state
-        chance = 2**pauses * _NOTIFIERS / len(state.roster.members)
+        chance = _NOTIFIERS / len(state.roster.members)
         return state.found_loss or random.random() < chance  # noqa: S311 -- no secret
 
     async def _pause(self, seconds: float) -> None:
