@@ -38,9 +38,8 @@ GROWTH_FROM = 64
 """Smaller crews are on one node or a few, without a tree."""
 LOOP_EVENTS = ("worker killed", "leader killed", "rack killed")
 LEASE_SECONDS, LOOP_LEASE_SECONDS = 1.5, 120.0
-LARGE_LEASE_SECONDS = 10.0
-LARGE = 200
-"""With more processes than this, two cores cannot send all heartbeats of the usual lease."""
+LEASES_FROM = {200: 10.0, 500: 30.0}
+"""With so many processes, two cores need longer to send all heartbeats and answers of a lease."""
 START_GOAL_SECONDS, REGROUP_GOAL_SECONDS = 5.0, 1.0
 
 
@@ -84,7 +83,8 @@ def _measured(
     for size in _sizes(options.members):
         if time.monotonic() > until:
             return
-        lease = options.lease or (LARGE_LEASE_SECONDS if size > LARGE else LEASE_SECONDS)
+        longer = [seconds for least, seconds in LEASES_FROM.items() if size >= least]
+        lease = options.lease or max(longer, default=LEASE_SECONDS)
         step_seconds = max(0.02, size / 500)
         try:
             yield from scenarios(size, folder / f"p{size}", lease, step_seconds, options.kills)

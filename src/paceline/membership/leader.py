@@ -27,6 +27,7 @@ from paceline.membership.messages import (
 from paceline.specs.runs.roster import Member, Roster
 
 _PAUSE_SECONDS, _MAX_PAUSES = 0.05, 32
+_LONGEST_PAUSE_DIVISOR = 4
 _CLEARED_SECONDS = 20.0
 _WATCHERS_DIVISOR = 8
 """Members that watch nodes are asked before the others for a lease divided by this, at most."""
@@ -41,6 +42,8 @@ class Leader:
         self._known = {each.name: each for each in state.roster.members}
         self._unreachable: list[str] = []
         self._refused = 0
+        self._too_few = 0
+        """Number of attempts that reached too few members for the next generation."""
         self._announced = False
 
     async def lead(self) -> None:
@@ -56,9 +59,12 @@ class Leader:
         """Return a random, growing pause.
 
         Two simultaneous leaders refuse each other's proposals, forever if they retry in lockstep.
+        And the smaller side of a cut asks for as long as the cut lasts.
         """
         longest = _PAUSE_SECONDS * min(2**self._refused - 1, _MAX_PAUSES)
-        return random.uniform(0, longest)  # noqa: S311 -- nobody is to be kept from guessing it
+        pause = random.uniform(0, longest)  # noqa: S311 -- nobody is to be kept from guessing it
+        most = self._state.faults.lease_seconds / _LONGEST_PAUSE_DIVISOR
+        return pause + min(_PAUSE_SECONDS * self._too_few, most)
 
     async def _attempt(self) -> bool:
         """Try once; return whether this leader is done."""
@@ -84,6 +90,7 @@ class Leader:
         admitted = state.join_queue.current[: max(0, room)]
         roster = self._proposed(left, admitted)
         if roster is None:
+            self._too_few += 1
             self._wait_for_more(len(left))
             return False
         if not await self._is_accepted(roster, left, admitted):

@@ -37,9 +37,13 @@ from paceline.specs import Faults
 from paceline.specs.runs.roster import Member
 
 _LEADERS_ASKED = 4
-"""Number of possible leaders, on different nodes, that a member notifies at once; twice as many
-each time that none answers."""
-_LED_LEASES = 2
+"""Number of possible leaders, on different nodes, that a member notifies at once; so many times as
+many each time that none answers."""
+_LED_LEASES = 0.5
+_LED_LEASES_IF_SILENT = 1.25
+"""How long members wait for a leader after it has asked them, and if members are silent, for each
+of which it may have to wait a lease. Who notified it meanwhile would take it for lost, and lead."""
+_ALL_LED_LEASES = 3
 """How long members wait at most for the leaders that ask them."""
 _NOTICED_LEASES = 0.35
 """How long a possible leader waits for the next generation before it answers a notice."""
@@ -180,7 +184,7 @@ class Participant:
             if replies:
                 at_once = _LEADERS_ASKED
             else:  # where a network partition has taken many nodes away, nobody receives notices
-                at_once *= 2
+                at_once *= _LEADERS_ASKED
             if state.generation == ended and any(
                 isinstance(reply, Outdated) for reply in replies.values()
             ):
@@ -193,7 +197,10 @@ class Participant:
         """
         state, now = self.state, asyncio.get_running_loop().time()
         lease = state.faults.lease_seconds
-        return now - state.led_at < lease / 2 and now - state.ended_at < _LED_LEASES * lease
+        leases = _LED_LEASES_IF_SILENT if state.silences.report() else _LED_LEASES
+        return (
+            now - state.led_at < leases * lease and now - state.ended_at < _ALL_LED_LEASES * lease
+        )
 
     def _possible_leaders(self, count: int) -> list[Member]:
         """Return members that should lead rather than this one: the first of each living node."""
