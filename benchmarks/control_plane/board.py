@@ -1,7 +1,6 @@
 """A table in memory that the rig shares with all processes it forks: one row per worker.
 
-It only carries what the rig measures and the addresses for the first roster; workers speak to each
-other over their sockets.
+It only carries what the rig measures; workers speak to each other over their sockets.
 """
 
 import mmap
@@ -12,30 +11,27 @@ class Field(IntEnum):
     """The columns of the table; times are monotonic nanoseconds."""
 
     PID = 0
-    NODE = 1
-    PORT = 2
+    PORT = 1
     """Of the control listener, once it listens."""
-    STORE_PORT = 3
-    START_TICKS = 4
-    GENERATION = 5
+    GENERATION = 2
     """Of the last generation that began for this worker, plus 1."""
-    BEGUN_AT = 6
-    MEMBERS = 7
+    BEGUN_AT = 3
+    MEMBERS = 4
     """Size of that generation's roster."""
-    STEP = 8
+    STEP = 5
     """Last committed step."""
-    STEPPED_AT = 9
-    SENT_MESSAGES = 10
-    SENT_BYTES = 11
-    RECEIVED_BYTES = 12
-    SENT_HEARTBEATS = 13
-    RENAMED = 14
+    STEPPED_AT = 6
+    SENT_MESSAGES = 7
+    SENT_BYTES = 8
+    RECEIVED_BYTES = 9
+    SENT_HEARTBEATS = 10
+    RENAMED = 11
     """How often the others went on without this worker while it lived."""
-    ENDED = 15
+    ENDED = 12
     """1 if its membership has ended."""
-    ASKED = 16
+    ASKED = 13
     """What the rig asks of this worker; 0: to wait."""
-    DIVERGED = 17
+    DIVERGED = 14
     """1 if the members of a generation had different histories."""
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,14 @@ from benchmarks.control_plane.chaos.history import next_digest
 from benchmarks.control_plane.counting import count_traffic
 from benchmarks.control_plane.crew import facts
 from benchmarks.control_plane.step_barrier import Client, Server, StepBroken
+from paceline.cluster.interfaces import Interface, Kind
 from paceline.membership.hooks import Begun, Ended, Hooks
+from paceline.membership.rendezvous.address_files import announce_leader, found_leader, secret_of
+from paceline.membership.rendezvous.node_rendezvous import NodeRendezvous
 from paceline.membership.service import Membership
-from paceline.specs import Faults
+from paceline.specs import Faults, Placement, Run
 from paceline.specs.errors import RunOver
-from paceline.specs.runs.roster import Member, Roster
+from paceline.specs.runs.roster import JOINS, Member, Roster
 
 _POLL_SECONDS, _POLLS_PER_SECOND = 0.02, 5_000
 """How often a worker that has not started looks again, and all of them together at most."""
@@ -32,35 +36,41 @@ _POLL_SECONDS, _POLLS_PER_SECOND = 0.02, 5_000
 class Crew:
     """What all workers of a rig know."""
 
-    secret: bytes
+    run: Run
+    """A real run's folder: where workers find each other, and the leaders that are announced."""
     faults: Faults
     planned: int
+    per_node: int
     step_seconds: float
     folder: Path
-    """A STAND-IN for the run folder: the leader's address, the first roster, the workers' logs."""
+    """The workers' logs."""
 
     @property
     def poll_seconds(self) -> float:
         """How often a worker that has not started looks again."""
         return max(_POLL_SECONDS, self.planned / _POLLS_PER_SECOND)
 
-    @property
-    def first_roster(self) -> Path:
-        """The first generation's roster."""
-        return self.folder / "roster.json"
-
-    @property
-    def leader(self) -> Path:
-        """The leader that was announced last."""
-        return self.folder / "leader.json"
+    def placement(self, rank: int, node: str) -> Placement:
+        """Return the placement that a launcher would give a worker."""
+        local = JOINS if rank == JOINS else rank % self.per_node
+        return Placement(
+            rank=rank,
+            workers=self.planned,
+            local_rank=local,
+            local_workers=self.per_node,
+            node=node,
+        )
 
 
 class LightWorker:
     """One worker, in a process of its own."""
 
-    def __init__(self, crew: Crew, board: Board, row: int, node: str, address: str) -> None:
+    def __init__(
+        self, crew: Crew, board: Board, row: int, placement: Placement, address: str
+    ) -> None:
         self._crew, self._board, self._row = crew, board, row
-        self._address = address
+        self._placement, self._address = placement, address
+        self._secret = secret_of(crew.run)
         self._log = (crew.folder / f"steps-{row}.jsonl").open("a", buffering=1)
         self._step, self._trained = 0, -1
         """Steps of this worker's state, and the generation that took the last of them."""
@@ -74,21 +84,24 @@ class LightWorker:
             work_done=lambda: 0.0,
             open_store=self._open_store,
             announce=self._announce,
-            find_leader=self._find_leader,
+            find_leader=lambda: found_leader(crew.run, self._secret),
             fitting=lambda members: members,
             run_ended=lambda: False,
             planned=crew.planned,
         )
         self._membership = Membership(
-            crew.secret, address, node, crew.faults, hooks, memory_port=self._server.port
+            self._secret,
+            address,
+            placement.node,
+            crew.faults,
+            hooks,
+            memory_port=self._server.port,
         )
 
-    def run(self, *, joins: bool) -> None:
+    def run(self) -> None:
         """Take steps until the training ends for this worker."""
-        me = self._membership.member
-        self._write(Field.START_TICKS, me.start_ticks)
-        self._write(Field.STORE_PORT, self._server.port)
-        self._write(Field.PORT, me.port)
+        self._write(Field.PORT, self._membership.member.port)
+        joins = self._placement.joins
         try:
             begun = self._membership.join(facts(self._row)) if joins else self._first()
             while True:
@@ -100,9 +113,12 @@ class LightWorker:
         self._membership.close()
 
     def _first(self) -> Begun | Roster:
-        while not self._crew.first_roster.exists():
-            time.sleep(self._crew.poll_seconds)
-        roster = Roster.model_validate_json(self._crew.first_roster.read_bytes())
+        """Meet the other workers; begin the first generation."""
+        interface = Interface("eth0", self._address, Kind.ETHERNET)
+        with NodeRendezvous(self._crew.run, self._placement, interface=interface) as meeting:
+            meeting.find_interface()
+            said = meeting.exchange(self._membership.member.model_dump_json(), _first_roster)
+        roster = Roster.model_validate_json(said)
         self._membership.begin(roster)
         return roster
 
@@ -161,22 +177,7 @@ class LightWorker:
         return self._server.port
 
     def _announce(self, roster: Roster, leader: Member) -> None:
-        written = self._crew.leader.with_suffix(f".{os.getpid()}")
-        written.write_text(f"{roster.generation:09d}{leader.model_dump_json()}")
-        before = self._announced()
-        if before is None or before[0] <= roster.generation:
-            written.replace(self._crew.leader)
-
-    def _find_leader(self) -> Member | None:
-        found = self._announced()
-        return None if found is None else found[1]
-
-    def _announced(self) -> tuple[int, Member] | None:
-        try:
-            text = self._crew.leader.read_text()
-        except FileNotFoundError:
-            return None
-        return int(text[:9]), Member.model_validate_json(text[9:])
+        announce_leader(self._crew.run, self._secret, roster.generation, leader)
 
     def _note(self, what: dict[str, Any]) -> None:
         self._log.write(json.dumps({"at": time.monotonic_ns(), **what}) + "\n")
@@ -185,15 +186,20 @@ class LightWorker:
         self._board.set(self._row, field, value)
 
 
-def run_worker(crew: Crew, board: Board, row: int, node: str, address: str, *, joins: bool) -> None:
+def _first_roster(arrivals: Sequence[str]) -> str:
+    members = tuple(Member.model_validate_json(each) for each in arrivals)
+    return Roster(generation=0, members=members, training=len(members)).model_dump_json()
+
+
+def run_worker(crew: Crew, board: Board, row: int, placement: Placement, address: str) -> None:
     """Be a worker in a process that was just forked; does not return."""
     try:
         with (crew.folder / f"log-{row}").open("w", buffering=1) as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-        while not joins and not board.get(row, Field.ASKED):
+        while not placement.joins and not board.get(row, Field.ASKED):
             time.sleep(crew.poll_seconds)
-        LightWorker(crew, board, row, node, address).run(joins=joins)
+        LightWorker(crew, board, row, placement, address).run()
     except BaseException as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         raise

@@ -1,10 +1,9 @@
 """The scale rig: up to 1,000 real worker processes on nodes that are network namespaces."""
 
 import gc
-import json
 import os
-import secrets
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -16,8 +15,9 @@ from benchmarks.control_plane.board import Board, Field
 from benchmarks.control_plane.light_worker import Crew, run_worker
 from benchmarks.control_plane.nodes import Network, Node, address_of, fork_node
 from paceline.cluster.open_files import allow_most_files
-from paceline.specs import Faults
-from paceline.specs.runs.roster import Member, Roster
+from paceline.membership.rendezvous.address_files import found_leader, secret_of
+from paceline.specs import Faults, Job, Layout, Plan, Run
+from paceline.specs.runs.roster import JOINS
 
 _POLL_SECONDS = 0.005
 
@@ -53,12 +53,10 @@ class Rig:
         allow_most_files()
         folder.mkdir(parents=True)
         self.members, self.per_node = members, per_node
+        run = _new_run(folder / "runs", members, per_node)
+        self._secret = secret_of(run)
         self.crew = Crew(
-            secrets.token_bytes(32),
-            Faults(lease_seconds=lease_seconds),
-            members,
-            step_seconds,
-            folder,
+            run, Faults(lease_seconds=lease_seconds), members, per_node, step_seconds, folder
         )
         self.board = Board(members + spare_rows)
         self._next_row = 0
@@ -72,14 +70,12 @@ class Rig:
         self.network.add(self.nodes)
 
     def start(self, timeout_seconds: float) -> float:
-        """Start all workers; return the seconds from the last fork to the first generation."""
+        """Start all workers; return the seconds until all have met and begun to train."""
         rows = [self.fork(node, joins=False) for node in self._places()]
         self.wait(lambda: all(self.board.get(row, Field.PID) for row in rows), timeout_seconds)
         began = time.monotonic()
         for row in rows:
             self.board.set(row, Field.ASKED, 1)
-        self.wait(lambda: all(self.board.get(row, Field.PORT) for row in rows), timeout_seconds)
-        self._write_roster(rows)
         self.wait(lambda: all(self.board.get(row, Field.STEP) for row in rows), timeout_seconds)
         return max(self.board.get(row, Field.BEGUN_AT) for row in rows) / 1e9 - began
 
@@ -150,12 +146,13 @@ class Rig:
 
     def leader(self) -> int:
         """Return the row of the first member of the last generation."""
-        said = json.loads((self.crew.leader).read_text()[9:])
+        found = found_leader(self.crew.run, self._secret)
+        assert found is not None
         return next(
             row
             for row in self.node_of
-            if address_of(self.node_of[row]) == said["address"]
-            and self.board.get(row, Field.PORT) == said["port"]
+            if address_of(self.node_of[row]) == found.address
+            and self.board.get(row, Field.PORT) == found.port
         )
 
     def generation(self) -> int:
@@ -227,28 +224,21 @@ class Rig:
 
     def _run_worker(self, row: int, node: str, address: str, joins: bool) -> None:
         self.board.set(row, Field.PID, os.getpid())
-        run_worker(self.crew, self.board, row, node, address, joins=joins)
+        placement = self.crew.placement(JOINS if joins else row, node)
+        run_worker(self.crew, self.board, row, placement, address)
 
-    def _write_roster(self, rows: list[int]) -> None:
-        members = []
-        for row in rows:
-            pid, since = (self.board.get(row, field) for field in (Field.PID, Field.START_TICKS))
-            node = f"node{self.node_of[row]:05d}"
-            members.append(
-                Member(
-                    name=f"{node}:{pid}:{since}",
-                    node=node,
-                    pid=pid,
-                    start_ticks=since,
-                    address=address_of(self.node_of[row]),
-                    port=self.board.get(row, Field.PORT),
-                    memory_port=self.board.get(row, Field.STORE_PORT),
-                )
-            )
-        roster = Roster(generation=0, members=tuple(members), training=len(members))
-        written = self.crew.first_roster.with_suffix(".new")
-        written.write_text(roster.model_dump_json())
-        written.replace(self.crew.first_roster)
+
+def _new_run(folder: Path, members: int, per_node: int) -> Run:
+    folder.mkdir()
+    job = Job(
+        name="rig",
+        train=Path(__file__),
+        nodes=-(-members // per_node),
+        devices_per_node=per_node,
+        folder=folder,
+        python=Path(sys.executable),
+    )
+    return Run.create(folder, job, Plan(layout=Layout(replicas=members)))
 
 
 def _cpu_seconds(pid: int) -> float:
