@@ -20,6 +20,7 @@ from paceline.specs import (
     Traced,
     event_adapter,
 )
+from paceline.specs.measurements.learning import Learning
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1)
 
@@ -116,3 +117,12 @@ def test_a_parent_that_cannot_be_written(tmp_path: Path) -> None:
     job = Job(name="a", train=tmp_path / "t.py", folder=tmp_path, python=Path("/bin/python"))
     with pytest.raises(PacelineError, match="--runs"):
         Run.create(tmp_path / "file", job, Plan())
+
+
+def test_a_critical_batch_has_its_ends_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "learning.toml"
+    path.write_text(
+        'training = "a.py:b"\nbatch = 64\nsteps = 9\nlow = 300\nhigh = 0\ngrowth = []\n'
+    )
+    with pytest.raises(PacelineError, match="high is 0, below low, 300"):
+        Learning.read(path)

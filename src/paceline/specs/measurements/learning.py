@@ -1,6 +1,8 @@
 """How large a batch a training can use, as measured: `learning.toml`."""
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from typing import Self
+
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from paceline.specs.base import Spec
 
@@ -53,6 +55,12 @@ class Learning(Spec):
     high: NonNegativeFloat | None = None
     """Mean of the noise scales' lower and upper ends; None where they are not bounded."""
     growth: tuple[NoisePoint, ...]
+
+    @model_validator(mode="after")
+    def _has_ordered_ends(self) -> Self:
+        if self.high is not None and self.high < self.low:
+            raise ValueError(f"high is {self.high:g}, below low, {self.low:g}")
+        return self
 
     @property
     def critical_batch(self) -> CriticalBatch | None:
