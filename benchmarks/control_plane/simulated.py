@@ -247,15 +247,16 @@ def _sizes(roster: Roster, spread: Spread) -> dict[str, dict[int, int] | int]:
         name: (EqualFacts(value=value, who=everybody),) for name, value in FACTS.items()
     }
     facts["held_from"] = (EqualFacts(value=[0, 0], who=everybody, less_rank=True),)
-    begin = {"lost": lost, "why": why, "address": "127.0.0.1", "port": 40_000}
+    missing = book.missing(change.base, lost, {}, ())
+    begin = {"missing": missing, "why": why, "address": "127.0.0.1", "port": 40_000}
     left = Left(begun=None, accepted=None, version=0, facts={}, dead=[], quiet={})
     yes = Vote(yes=True)
     rounds: Sequence[tuple[str, Leave | Proposal | Begin, Reply, Facts]] = (
-        ("leave", Leave(begun=0, lost=lost, unreachable=[], quiet={}, why=why), left, facts),
+        ("leave", Leave(begun=0, missing=missing, why=why), left, facts),
         ("proposal", Proposal(change=change, version=0, versions={}), yes, {}),
         ("begin", Begin(roster=change.digest, facts=facts, **begin), yes, {}),
     )
-    notice = Notice(begun=0, lost=lost, quiet={}, why=why)
+    notice = Notice(begun=0, missing=missing, why=why)
     sizes: dict[str, dict[int, int] | int] = {
         "notice": _size(Ask(question=notice)) + _HELLO_BYTES + WIRE_BYTES + 60
     }

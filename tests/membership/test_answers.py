@@ -11,7 +11,18 @@ from paceline.membership.channel import parse
 from paceline.membership.compact.answers import grouped, grouped_facts, ungrouped, ungrouped_facts
 from paceline.membership.compact.roster_book import RosterBook
 from paceline.membership.hooks import Begun
-from paceline.membership.messages import Ask, Begin, Left, Message, Proposal, Reply, Vote
+from paceline.membership.messages import (
+    Absence,
+    Ask,
+    Begin,
+    Leave,
+    Left,
+    Message,
+    Missing,
+    Proposal,
+    Reply,
+    Vote,
+)
 from paceline.specs.runs.roster import Roster
 
 RANKS = st.sets(st.integers(0, 19))
@@ -87,13 +98,49 @@ def test_ranks_of_thousands_are_said_once(lost: set[int], lost_before: set[int])
         Begin(
             roster=book.add(newer),
             facts=grouped_facts(had, book, book.add(newer)),
-            lost={},
+            missing=Missing(),
             why="",
             address="",
             port=1,
         ),
+        lost={},
     )
     assert begun.fact("held_from") == [had[name]["held_from"] for name in newer.names]
+
+
+@given(RANKS, RANKS, RANKS, st.booleans())
+def test_missing_members_arrive_by_name(
+    lost: set[int], quiet: set[int], unreachable: set[int], knows_roster: bool
+) -> None:
+    ours, theirs = RosterBook(), RosterBook()
+    roster = roster_of(list(range(15)))  # a newcomer that was lost has no rank yet
+    digest = ours.add(roster)
+    if knows_roster:
+        theirs.add(roster)
+    reasons = (Absence(reason="silent"), Absence(reason="process ended", detail="reset"))
+    absences = {member(rank).name: reasons[rank % 2] for rank in lost}
+    seconds = {member(rank).name: float(rank // 4) for rank in quiet}
+    names = {member(rank).name for rank in unreachable}
+    missing = ours.missing(digest, absences, seconds, names)
+    ask = sent(Ask(question=Leave(begun=0, missing=missing, why="")))
+    assert isinstance(ask, Ask)
+    if not theirs.learn(ask):
+        assert not knows_roster
+        ask = ours.in_full(ask)
+        assert theirs.learn(ask)
+    assert isinstance(ask.question, Leave)
+    told = ask.question.missing
+    assert theirs.lost(told) == absences
+    assert theirs.quiet(told) == seconds
+    assert theirs.unreachable(told) == names
+
+
+def test_a_lost_rack_is_told_in_few_bytes() -> None:
+    book, silent = RosterBook(), Absence(reason="silent")
+    digest = book.add(roster_of(list(range(1000))))
+    names = [member(rank).name for rank in range(376, 632)]
+    missing = book.missing(digest, dict.fromkeys(names, silent), {}, names)
+    assert len(missing.model_dump_json()) < 250
 
 
 @given(RANKS, RANKS)

@@ -52,6 +52,7 @@ def test_processes_event_loops_and_simulation_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 def test_they_agree_in_larger_crews(tmp_path: Path) -> None:
     sizes = ("--members", "64,256", "--loops", "64,256,1000", "--simulated", "64,256,1000")
     check(run(tmp_path, *sizes, "--kills", "5"))

@@ -11,7 +11,7 @@ from membership.test_participant import begun, one
 from paceline.membership import control
 from paceline.membership.channel import MAX_FIRST_BYTES, Channel
 from paceline.membership.hooks import Begun
-from paceline.membership.messages import Absence, Ask, Notice
+from paceline.membership.messages import Absence, Ask, Missing, Notice
 from paceline.membership.participant import Participant
 from paceline.membership.patience import patiently
 from paceline.specs.runs.roster import Roster
@@ -49,7 +49,7 @@ def test_a_burst_of_questions_to_one_member_is_answered(monkeypatch: pytest.Monk
         leader = await one(0, planned=2)
         crew = [await one(rank, planned=2) for rank in range(1, 41)]
         leader.state.start(Roster(generation=0, members=(leader.state.me,)))
-        notice = Notice(begun=-1, lost={}, quiet={}, why="all at the same time")
+        notice = Notice(begun=-1, missing=Missing(), why="all at the same time")
         try:
             return await asyncio.gather(
                 *(each.state.control.gather(notice, [leader.state.me]) for each in crew)

@@ -40,11 +40,8 @@ class Begun:
 
     roster: Roster
     _begin: Begin
-
-    @property
-    def lost(self) -> Absences:
-        """Members of the previous generation that are not in this one."""
-        return self._begin.lost
+    lost: Absences
+    """Members of the previous generation that are not in this one."""
 
     @property
     def why(self) -> str:

@@ -71,9 +71,7 @@ class Leader:
         state = self._state
         leave = Leave(
             begun=state.generation,
-            lost=state.lost,
-            unreachable=self._unreachable,
-            quiet=state.silences.report(),
+            missing=state.missing(self._unreachable),
             why=state.why,
         )
         known = tuple(self._known.values())
@@ -143,13 +141,14 @@ class Leader:
         state = self._state
         facts = {name: reply.facts for name, reply in left.items()}
         facts |= {join.member.name: join.facts for join in admitted}
+        lost = {name: why for name, why in state.lost.items() if roster.rank(name) is None}
         book = state.control.book
         digest = book.add(roster)
         begin = Begin(
             roster=digest,
             # A member of a roster that never began may have replied without a place in this roster.
             facts=grouped_facts({name: facts[name] for name in roster.names}, book, digest),
-            lost={name: why for name, why in state.lost.items() if roster.rank(name) is None},
+            missing=book.missing(book.add(state.roster), lost, {}, ()),
             why=state.why,
             address=state.me.address,
             port=state.hooks.open_store(),
@@ -169,13 +168,13 @@ class Leader:
         state = self._state
         roster = state.control.book.add(state.roster)
         replies: dict[str, Reply] = {}
-        if leave.quiet:
+        if leave.missing.quiet:
             ranks = watchers_of_nodes(state.roster)
             watchers = {state.roster.members[rank].name for rank in ranks}
             first = [each for each in members if each.name in watchers]
             seconds = state.faults.lease_seconds / _WATCHERS_DIVISOR
             replies = await self._ask(leave, first, roster, seconds)
-            leave = leave.model_copy(update={"quiet": state.silences.report()})
+            leave = leave.model_copy(update={"missing": state.missing(self._unreachable)})
             members = tuple(each for each in members if each.name not in replies)
         replies |= await self._ask(leave, members, roster)
         missing = [each for each in members if each.name not in replies]

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +23,7 @@ from paceline.membership.messages import (
     LastVote,
     Leave,
     Left,
+    Missing,
     Quiet,
     Reply,
 )
@@ -137,13 +138,14 @@ class MemberState:
         if roster is None or not self.acceptor.begin(roster):
             return False
         self._votes.record(self.me, self.acceptor.state)
+        lost = self.control.book.lost(begin.missing)
         for each in neighbors:
-            if each.name in begin.lost:  # a hung process would occupy its device forever
+            if each.name in lost:  # a hung process would occupy its device forever
                 is_dead(each, kill=True)
         self.start(roster)
         self._votes.forget_before(roster.generation)
         if not self.next.done():
-            self.next.set_result(Begun(roster, begin))
+            self.next.set_result(Begun(roster, begin, lost))
         return True
 
     def note_reply(self, name: str, reply: Reply) -> None:
@@ -153,6 +155,17 @@ class MemberState:
             self.silences.note_life(self.roster.members[rank])
         if isinstance(reply, Left):
             self.silences.note(self.roster, reply.quiet)
+
+    def missing(self, unreachable: Collection[str] = ()) -> Missing:
+        """Return what this member knows about members that do not answer."""
+        book = self.control.book
+        return book.missing(book.add(self.roster), self.lost, self.silences.report(), unreachable)
+
+    def note_missing(self, missing: Missing) -> None:
+        """Note what another member knows about members that do not answer."""
+        book = self.control.book
+        self.lost = book.lost(missing) | self.lost
+        self.silences.note(self.roster, book.quiet(missing))
 
     def leave(self, facts: dict[str, Any], why: str | None) -> None:
         """Record that the training has left its collectives; with `why`, end the generation."""
@@ -190,8 +203,9 @@ class MemberState:
 
     def report(self, leave: Leave) -> Left:
         """Return this member's state for a leader."""
-        now = self.acceptor.state
-        suspects = [each for each in self._neighbors() if each.name in leave.lost]
+        now, book = self.acceptor.state, self.control.book
+        lost, unreachable = book.lost(leave.missing), book.unreachable(leave.missing)
+        suspects = [each for each in self._neighbors() if each.name in lost]
         return Left(
             begun=None if now.begun.generation == leave.begun else now.begun,
             accepted=now.accepted,
@@ -200,7 +214,7 @@ class MemberState:
             dead=[
                 vote
                 for each in suspects
-                if is_dead(each, kill=each.name in leave.unreachable)
+                if is_dead(each, kill=each.name in unreachable)
                 and (vote := self._last_vote(each.name, leave)) is not None
             ],
             # Others' reports would make the replies of all members different.

@@ -59,17 +59,46 @@ class Goodbye(Spec):
     finished: bool
 
 
+class Who(Spec):
+    """Members, by their ranks in a roster that both ends know, or by name."""
+
+    ranks: RankRanges = ()
+    names: tuple[str, ...] = ()
+
+
+class EqualAbsences(Spec):
+    """Members that are lost for the same reason."""
+
+    why: Absence
+    who: Who
+
+
+class EqualSilences(Spec):
+    """Members that have been silent for equally long."""
+
+    seconds: float
+    who: Who
+
+
+class Missing(Spec):
+    """Members that do not answer: of a rack there are many, with few reasons."""
+
+    roster: str = ""
+    """Digest of the roster in which they have their ranks."""
+    lost: tuple[EqualAbsences, ...] = ()
+    """Members reported as lost; the leader asks them, too."""
+    quiet: tuple[EqualSilences, ...] = ()
+    unreachable: Who = Who()
+    """Members that the leader failed to reach: a member on the same node kills them."""
+
+
 class Leave(Spec):
     """The leader's request to leave the generation's collectives and report one's state."""
 
     kind: Literal["leave"] = "leave"
     begun: int
     """The last generation that the leader knows to have begun."""
-    lost: Absences
-    """Members reported as lost; the leader asks them, too."""
-    unreachable: list[str]
-    """Members that the leader failed to reach: a member on the same node kills them."""
-    quiet: Quiet
+    missing: Missing
     why: str
 
 
@@ -102,13 +131,6 @@ class Outdated(Spec):
 
     kind: Literal["outdated"] = "outdated"
     generation: int
-
-
-class Who(Spec):
-    """Members, by their ranks in a roster that both ends know, or by name."""
-
-    ranks: RankRanges = ()
-    names: tuple[str, ...] = ()
 
 
 class RosterChange(Spec):
@@ -162,7 +184,7 @@ class Begin(Spec):
     """Digest of the roster."""
     facts: Facts
     """Facts about the members' trainings, by their ranks in the roster."""
-    lost: Absences
+    missing: Missing
     """Members of the previous generation that are not in this one."""
     why: str
     address: str
@@ -178,8 +200,7 @@ class Notice(Spec):
 
     kind: Literal["notice"] = "notice"
     begun: int
-    lost: Absences
-    quiet: Quiet
+    missing: Missing
     why: str
 
 

@@ -145,8 +145,7 @@ class Participant:
 
     async def _reply_to_leave(self, leave: Leave) -> Left:
         state = self.state
-        state.lost = leave.lost | state.lost
-        state.silences.note(state.roster, leave.quiet)
+        state.note_missing(leave.missing)
         state.end_generation(leave.why, detected=False)
         state.led_at = asyncio.get_running_loop().time()
         await state.left.wait()
@@ -155,9 +154,8 @@ class Participant:
     async def _reply_to_notice(self, notice: Notice) -> None:
         """End the generation and wait for the next one, but return before the caller gives up."""
         state = self.state
-        state.lost = notice.lost | state.lost
+        state.note_missing(notice.missing)
         state.lost.pop(state.me.name, None)
-        state.silences.note(state.roster, notice.quiet)
         state.end_generation(notice.why, detected=True)
         state.noticed.set()
         await state.until_changed(_NOTICED_LEASES * state.faults.lease_seconds)
@@ -218,7 +216,7 @@ class Participant:
         """Notify possible leaders, and note which of them do not answer."""
         state = self.state
         ended, asked_at = state.generation, asyncio.get_running_loop().time()
-        notice = Notice(begun=ended, lost=state.lost, quiet=state.silences.report(), why=state.why)
+        notice = Notice(begun=ended, missing=state.missing(), why=state.why)
         timeout_seconds = state.faults.lease_seconds / 2
         replies = await state.control.gather(notice, leaders, timeout_seconds)
         waited_seconds = asyncio.get_running_loop().time() - asked_at

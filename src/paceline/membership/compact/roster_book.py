@@ -5,12 +5,28 @@ they are sent the difference, and a digest that tells whether they derived the s
 that does not know the roster says so, and is sent everything in full.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
 from paceline.membership.compact.rank_ranges import ranges_of, ranks_in
-from paceline.membership.messages import Ask, Proposal, RosterChange, Selection, Who
+from paceline.membership.messages import (
+    Absence,
+    Absences,
+    Ask,
+    Begin,
+    EqualAbsences,
+    EqualSilences,
+    Leave,
+    Missing,
+    Notice,
+    Proposal,
+    Question,
+    Quiet,
+    RosterChange,
+    Selection,
+    Who,
+)
 from paceline.specs.runs.roster import Member, Roster
 
 _KEPT = 16
@@ -26,6 +42,10 @@ def digest_of(roster: Roster) -> str:
 class _Entry:
     roster: Roster
     ranks: dict[str, int]
+
+
+def _missing_in(question: Question) -> Missing:
+    return question.missing if isinstance(question, Leave | Notice | Begin) else Missing()
 
 
 class RosterBook:
@@ -84,6 +104,47 @@ class RosterBook:
         members = () if roster is None else roster.members
         return [*(members[rank].name for rank in ranks_in(who.ranks, len(members))), *who.names]
 
+    def missing(
+        self, digest: str, lost: Absences, quiet: Quiet, unreachable: Collection[str]
+    ) -> Missing:
+        """Return a short description of missing members for a receiver that knows this roster."""
+        by_reason: dict[Absence, list[str]] = {}
+        for name, why in lost.items():
+            by_reason.setdefault(why, []).append(name)
+        by_seconds: dict[float, list[str]] = {}
+        for name, seconds in quiet.items():
+            by_seconds.setdefault(round(seconds, 1), []).append(name)
+        return Missing(
+            roster=digest,
+            lost=tuple(
+                EqualAbsences(why=why, who=self.who(names, digest))
+                for why, names in by_reason.items()
+            ),
+            quiet=tuple(
+                EqualSilences(seconds=seconds, who=self.who(names, digest))
+                for seconds, names in by_seconds.items()
+            ),
+            unreachable=self.who(unreachable, digest),
+        )
+
+    def lost(self, missing: Missing) -> Absences:
+        """Return the lost members, by name."""
+        return {
+            name: each.why for each in missing.lost for name in self.names(each.who, missing.roster)
+        }
+
+    def quiet(self, missing: Missing) -> Quiet:
+        """Return the silent members, by name."""
+        return {
+            name: each.seconds
+            for each in missing.quiet
+            for name in self.names(each.who, missing.roster)
+        }
+
+    def unreachable(self, missing: Missing) -> set[str]:
+        """Return the names of the members that the leader failed to reach."""
+        return set(self.names(missing.unreachable, missing.roster))
+
     def change(self, base: str, roster: Roster) -> RosterChange:
         """Return a roster as its difference to a known one."""
         ranks, names = self.ranks(base), set(roster.names)
@@ -104,6 +165,9 @@ class RosterBook:
         question = ask.question
         if isinstance(question, Proposal) and not self._apply(question.change):
             return False
+        missing = _missing_in(question)
+        if missing.roster and self.roster(missing.roster) is None:
+            return False
         return self.selected(ask.rest) is not None
 
     def in_full(self, ask: Ask) -> Ask:
@@ -116,6 +180,11 @@ class RosterBook:
             assert roster is not None
             full = self.change("", roster)
             question = question.model_copy(update={"change": full})
+        elif (missing := _missing_in(question)).roster:
+            named = self.missing(
+                "", self.lost(missing), self.quiet(missing), self.unreachable(missing)
+            )
+            question = question.model_copy(update={"missing": named})
         return Ask(question=question, rest=Selection(roster=ask.rest.roster, members=tuple(rest)))
 
     def _apply(self, change: RosterChange) -> bool:
