@@ -203,3 +203,22 @@ def test_what_a_member_keeps_does_not_grow(
         mine = duties(rank, nodes, parity_group=group, parity=1)
         assert (len(mine.copies), len(mine.rows)) == (copies, rows)
         assert all(len(row.data_ranks) == 7 for row in mine.rows)
+
+
+def test_looking_for_the_rows_about_each_worker_reads_each_row_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = [f"node {rank // 4}" for rank in range(64)]
+    moment = Moment(generation=0, step=10, workers=len(nodes))
+    sources = Sources(moment, holdings_of(nodes, moment, 8, 2))
+    expected = [[row for row in sources.rows if rank in row.data_ranks] for rank in range(64)]
+    whose, read = Row.__dict__["data_ranks"].fget, Counter[Row]()
+
+    def counted(row: Row) -> tuple[int, ...]:
+        read[row] += 1
+        ranks: tuple[int, ...] = whose(row)
+        return ranks
+
+    monkeypatch.setattr(Row, "data_ranks", property(counted))
+    assert [sources.rows_about(rank) for rank in range(64)] == expected
+    assert set(read.values()) == {1}

@@ -159,9 +159,17 @@ class Sources:
                 found[rank].add((row.group, row.parity))
         return found
 
+    @cached_property
+    def _rows_about(self) -> dict[int, list[Row]]:
+        found: dict[int, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            for rank in row.data_ranks:
+                found[rank].append(row)
+        return found
+
     def rows_about(self, rank: int) -> list[Row]:
         """Return the rows that cover this rank's bytes."""
-        return [row for row in self.rows if rank in row.data_ranks]
+        return self._rows_about.get(rank, [])
 
     def rebuilding_group(self, rank: int) -> tuple[tuple[int, ...], int] | None:
         """Return a group and its parity with enough data left to rebuild a rank's part, or None."""
