@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.peers import memory_client, memory_server
+from paceline.peers.inventory import Moment
 from paceline.peers.memory_client import Peer
 from paceline.peers.memory_file import MemoryFile
 from paceline.peers.part_files import PartFiles
@@ -235,3 +237,32 @@ def _in_use() -> tuple[int, int, int]:
     assert shared is not None
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     return descriptors, threading.active_count(), int(shared[1]) << 10
+
+
+def test_a_late_worker_does_not_cost_the_connections_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A parity row needs the parts of several workers, of which one has its part later."""
+    monkeypatch.setattr(memory_server, "PROOF_SECONDS", 0.3)
+    crew = Crew("abcd", parity_group=4)
+    for name, rank in crew.ranks.items():
+        if rank == 1:
+            time.sleep(1)
+        crew.members[name].copy(snapshot_of(10, rank, 4))
+    crew.wait()
+    told = [each[10] for each in crew.told.values()]
+    crew.close()
+    assert all(isinstance(each, Copied) for each in told), told
+
+
+def test_a_peer_that_has_closed_an_idle_connection_has_not_failed(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_server, "IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(memory_client, "IDLE_SECONDS", 0.3)
+    calls = crew.members["member 0"].calls(0, patience_seconds=5)
+    moment = Moment(generation=0, step=10, workers=2)
+    for _ in range(2):
+        calls.source(crew.peers["member 1"]).description(moment, 1)
+        time.sleep(1)  # while this member reads a large file of another
+    calls.close()

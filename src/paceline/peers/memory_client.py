@@ -12,7 +12,15 @@ from paceline.comm.signing import Forged
 from paceline.peers.inventory import Moment, Row
 from paceline.peers.memory_file import MemoryFile, Pool
 from paceline.peers.part_files import PartDescription, PartFiles
-from paceline.peers.protocol import Answer, AskBytes, AskPage, AskPart, Refusal, Wire
+from paceline.peers.protocol import (
+    IDLE_SECONDS,
+    Answer,
+    AskBytes,
+    AskPage,
+    AskPart,
+    Refusal,
+    Wire,
+)
 
 _MOST_DESCRIPTION_BYTES = 1 << 30
 _CONNECT_SECONDS = 5.0
@@ -50,6 +58,7 @@ class Source:
     def __init__(self, peer: Peer, secret: bytes, generation: int, patience_seconds: float) -> None:
         self._peer, self._generation = peer, generation
         self._patience_seconds = patience_seconds
+        self._used = time.monotonic()
         with self._told_of():
             self._connection = socket.create_connection((peer.address, peer.port), _CONNECT_SECONDS)
             try:
@@ -61,6 +70,11 @@ class Source:
             except BaseException:
                 self._connection.close()
                 raise
+
+    @property
+    def may_be_closed(self) -> bool:
+        """Whether the other end may have closed the connection, because it was idle."""
+        return time.monotonic() - self._used > IDLE_SECONDS / 2
 
     def description(self, moment: Moment, rank: int, *, wait: bool = False) -> PartDescription:
         """Return the description of a rank's part; with `wait`, wait until the part exists."""
@@ -169,6 +183,8 @@ class Source:
             raise
         except OSError as error:
             raise PeerFailed(self._peer, error) from error
+        finally:
+            self._used = time.monotonic()
 
 
 class Calls:
@@ -185,8 +201,10 @@ class Calls:
         """Return the connection to a member, for use by one thread at a time."""
         with self._lock:
             known = self._open.get(peer)
-        if known is not None:
+        if known is not None and not known.may_be_closed:
             return known
+        if known is not None:
+            known.close()
         source = Source(peer, self._secret, self._generation, self._patience_seconds)
         with self._lock:
             self._open[peer] = source

@@ -11,10 +11,9 @@ from blake3 import blake3
 from paceline.comm.signing import Forged
 from paceline.comm.strangers import PROOF_SECONDS, Strangers
 from paceline.peers.held_copies import HeldCopies
-from paceline.peers.protocol import Answer, AskPage, AskPart, Question, Refusal, Wire
+from paceline.peers.protocol import IDLE_SECONDS, Answer, AskPage, AskPart, Question, Refusal, Wire
 from paceline.peers.shared_pages import PublishedPages
 
-_IDLE_SECONDS = 60.0
 _BREATH_SECONDS = 0.05
 """Pause after a failed accept: the process may have run out of file descriptors."""
 
@@ -81,7 +80,7 @@ class Server:
                 if not known:
                     known = True
                     self._strangers.remove(connection)
-                    wire.trust(_IDLE_SECONDS)
+                    wire.trust(IDLE_SECONDS)
                 if not isinstance(question, Question):
                     raise Forged(f"received {question.kind} instead of a question")
                 self._answer(wire, question)

@@ -209,10 +209,12 @@ class PeerMemory:
         return description.size
 
     def _keep_row(self, place: _Place, calls: Calls, moment: Moment, row: Row) -> int:
-        sources = {rank: calls.source(place.peers[rank]) for rank in row.data_ranks}
+        # One after the other: a peer soon closes a connection on which it is asked nothing.
         described = {
-            rank: source.description(moment, rank, wait=True) for rank, source in sources.items()
+            rank: calls.source(place.peers[rank]).description(moment, rank, wait=True)
+            for rank in row.data_ranks
         }
+        sources = {rank: calls.source(place.peers[rank]) for rank in row.data_ranks}
         received = 0
 
         def read(byte_ranges: Sequence[ByteRange]) -> list[bytearray]:

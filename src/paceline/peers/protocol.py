@@ -19,6 +19,8 @@ from paceline.peers.inventory import Moment, Row
 from paceline.specs.base import Spec
 
 MOST_MESSAGE_BYTES = 64 << 10
+IDLE_SECONDS = 60.0
+"""How long a member keeps a connection on which it is asked nothing."""
 _LENGTH_BYTES = 4
 _CHUNK_BYTES = 1 << 20
 """Small enough to hash while still in the CPU cache. The send timeout applies to each chunk."""
