@@ -93,3 +93,10 @@ def test_a_file_that_is_no_table_is_one_sentence(tmp_path: Path) -> None:
     kernel_file(file, "a100-80gb").write_text(KernelTable.model_dump_json(TABLE)[:-20])
     with pytest.raises(PacelineError, match="is not a valid table of kernels"):
         with_kernels(cluster(), file)
+
+
+def test_a_table_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    file = kernel_file(tmp_path / "here.toml", "a100-80gb")
+    file.mkdir()
+    with pytest.raises(PacelineError, match=f"{file} cannot be read"):
+        with_kernels(cluster(), tmp_path / "here.toml")

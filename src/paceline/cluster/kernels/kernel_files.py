@@ -69,6 +69,11 @@ def keep(table: KernelTable) -> None:
 def _read(path: Path) -> KernelTable:
     try:
         return KernelTable.model_validate_json(read_bounded(path, MOST_BYTES))
+    except OSError as error:
+        raise PacelineError(
+            f"{path} cannot be read: {error.strerror}",
+            fix="let its owner make it readable for you; without it, products are computed",
+        ) from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "file"
