@@ -104,3 +104,8 @@ def test_planning_a_named_model_loads_no_torch() -> None:
         " sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_model_beyond_all_bounds_is_refused() -> None:
+    with pytest.raises(PacelineError, match="parameters is too large to compute with"):
+        profile_of("gpt: layers=96 width=999999999k heads=1 seq=2k vocab=51200")

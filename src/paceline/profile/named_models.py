@@ -42,7 +42,15 @@ class KnownModel(Spec):
 def profile_of(text: str) -> Profile:
     """Return the profile of the model that `text` describes."""
     name, family, shape = parse_model(text)
-    return family.profile(shape).model_copy(update={"name": name} if name in known() else {})
+    try:
+        found = family.profile(shape)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise PacelineError(
+            f"the model {text!r} is none that a plan can be made for: {problem}",
+            fix="give dimensions that a model can have",
+        ) from None
+    return found.model_copy(update={"name": name} if name in known() else {})
 
 
 @cache
