@@ -100,3 +100,10 @@ def test_spot_nodes_are_beside_the_cost_of_others() -> None:
     often = SPOT.model_copy(update={"interruptions_per_node_hour": 1e6})
     assert make_plan(replace(REQUEST, prices=often)).answer.spot is None
     assert make_plan(REQUEST).answer.spot is None
+
+
+def test_what_needs_the_length_of_the_training_says_so() -> None:
+    asked = replace(REQUEST, steps=None, queue=(PastWait(4, 60.0),) * 10, slot_seconds=3600.0)
+    remarks = make_plan(asked).answer.remarks
+    assert any(each.startswith("--queue and --time had no effect") for each in remarks)
+    assert not any("had no effect" in each for each in make_plan(REQUEST).answer.remarks)

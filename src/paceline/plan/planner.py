@@ -105,6 +105,8 @@ def make_plan(
             search = partial(best_on, model.profiles, there, found=found, sync=sync, kind=kind)
             larger = twice_the_batch(best, model.length, there, search)
             said = said.model_copy(update={"larger_batch": larger})
+    else:
+        said = said.model_copy(update={"remarks": (*said.remarks, *_without_length(request))})
     return Planned(said, best, there, found, tuple(notes))
 
 
@@ -128,6 +130,18 @@ def _with_length(
             "remarks": (*said.remarks, *remarks),
         }
     )
+
+
+def _without_length(request: PlanRequest) -> list[str]:
+    """Return a sentence on what was asked about a whole training, if its length is not known."""
+    asked = {"--queue": request.queue, "--time": request.slot_seconds}
+    given = [name for name, value in asked.items() if value is not None]
+    if not given:
+        return []
+    return [
+        f"{' and '.join(given)} had no effect, because the length of the training is not known:"
+        " add --steps N or --tokens N"
+    ]
 
 
 class Predictor:
