@@ -197,10 +197,13 @@ class _Measurement:
         return self._clock.seconds(calls.forward), backward
 
     def _rate(self) -> float:
-        """Return the FLOP/s of the first size that is long enough to show the device's rate."""
+        """Return the FLOP/s of the first size that is long enough to show the device's rate, or of
+        the last one that fits into its memory; 0 if none does."""
         rate = 0.0
         for place in range(1, max(len(axis) for axis in self._case.axes)):
             one, two, three = (axis[min(place, len(axis) - 1)] for axis in self._case.axes)
+            if not self._fits(((one,), (two,), (three,))):
+                break
             calls = self._case.calls((one, two, three), self._device)
             seconds = self._clock.seconds(calls.forward)
             rate = calls.flops / seconds
