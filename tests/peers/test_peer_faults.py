@@ -14,7 +14,7 @@ import pytest
 
 from paceline.peers import memory_client, memory_server
 from paceline.peers.inventory import Moment
-from paceline.peers.memory_client import Peer
+from paceline.peers.memory_client import Peer, PeerFailed
 from paceline.peers.memory_file import MemoryFile
 from paceline.peers.part_files import PartFiles
 from paceline.peers.peer_memory import Copied, PeerMemory
@@ -265,4 +265,25 @@ def test_a_peer_that_has_closed_an_idle_connection_has_not_failed(
     for _ in range(2):
         calls.source(crew.peers["member 1"]).description(moment, 1)
         time.sleep(1)  # while this member reads a large file of another
+    calls.close()
+
+
+def test_a_connection_without_a_thread_does_not_cost_the_next(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the system limits the number of threads."""
+    start, refused = threading.Thread.start, list[str]()
+
+    def refuses_one(thread: threading.Thread) -> None:
+        if thread.name == "peer memory" and not refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuses_one)
+    calls = crew.members["member 0"].calls(0, patience_seconds=1)
+    peer, moment = crew.peers["member 1"], Moment(generation=0, step=10, workers=2)
+    with pytest.raises(PeerFailed):
+        calls.source(peer)
+    assert calls.source(peer).description(moment, 1).part.worker == 1
     calls.close()

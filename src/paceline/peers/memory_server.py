@@ -66,7 +66,12 @@ class Server:
                     break
                 self._connections[connection] = thread
                 self._strangers.add(connection)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:  # the system allows no further thread
+                    self._strangers.remove(connection)
+                    del self._connections[connection]
+                    connection.close()
         self._listener.close()
 
     def _serve(self, connection: socket.socket) -> None:
