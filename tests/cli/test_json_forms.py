@@ -86,6 +86,8 @@ def test_short_commands(tmp_path: Path) -> None:
     assert form("help", "batch", folder=tmp_path) == "help"
     assert form("init", folder=tmp_path) == "init"
     assert form("init", folder=tmp_path, expect=2) == "error"
+    assert form("init", "--nonsense", folder=tmp_path, expect=2) == "error"
+    assert form("nonsense", folder=tmp_path, expect=2) == "error"
     assert form("plan", *MODEL, "--cluster", "cluster.toml", folder=tmp_path) == "plan"
     assert form(*compared, folder=tmp_path) == "plan.compare"
     # Other tests of this session may have testbeds up; here is none.

@@ -74,6 +74,11 @@ def main() -> None:
     PRINTED.clear()
     try:
         app()
+    except SystemExit as ended:
+        known = _refused(ended)
+        if known is not None and "--json" in sys.argv:
+            print_error(known)
+        raise
     except Exception as error:
         known = _to_tell(error)
         if known is None:
@@ -82,6 +87,18 @@ def main() -> None:
         if "--json" in sys.argv:
             print_error(known)
         sys.exit(known.exit_code)
+
+
+def _refused(ended: SystemExit) -> "PacelineError | None":
+    """Return the error of words that are no command or option, which typer has printed."""
+    message = getattr(ended.__context__, "format_message", None)
+    if message is None:
+        return None
+    from paceline.specs import PacelineError
+
+    return PacelineError(
+        message(), fix="`paceline COMMAND --help` lists a command's options", about="options"
+    )
 
 
 def _to_tell(error: Exception) -> "PacelineError | None":
