@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from command import paceline, paceline_json
+from full_disk import at_most
+from paceline.cli.init.command import init
+from paceline.specs import PacelineError
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,3 +46,11 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
     assert "train.py cannot be written: File exists" in said
     assert (tmp_path / "train.py").read_text() == "mine"
     assert "No such file" in paceline("init", "no/train.py", folder=tmp_path, expect=2).stderr
+
+
+def test_a_full_disk_leaves_no_half_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    with pytest.raises(PacelineError, match="cannot be written: File too large"), at_most(100):
+        init(file)
+    assert not file.exists()
+    init(file, quiet=True)

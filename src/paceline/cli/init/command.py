@@ -10,9 +10,7 @@ from paceline.cli.options.grouped_command import GroupedCommand
 
 
 def init(
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="File to write.")] = Path(
-        "train.py"
-    ),
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")] = Path("train.py"),
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -20,6 +18,7 @@ def init(
 
     Example:  paceline init
     """
+    from contextlib import suppress
     from importlib.resources import files
 
     from paceline.cli.options.output_file import NO_ROOM
@@ -30,6 +29,9 @@ def init(
         with file.open("x") as created:
             created.write(text)
     except OSError as error:
+        if not isinstance(error, FileExistsError):
+            with suppress(OSError):
+                file.unlink()  # a part of it may be there
         if error.errno in NO_ROOM:
             raise
         raise PacelineError(
