@@ -119,3 +119,10 @@ def test_the_topic_of_a_workers_error_is_that_of_its_cause(tmp_path: Path) -> No
     said = said_by(tmp_path, "-m", "paceline", "run", "train.py")
     assert any(line.startswith("error: worker 0 on node") for line in said)
     assert said[-1] == "See: paceline help script"
+
+
+def test_a_command_is_no_topic_but_has_its_own_help(tmp_path: Path) -> None:
+    assert said_by(tmp_path, "-m", "paceline", "help", "run")[:2] == [
+        "error: run is a command, not a topic",
+        "  -> try `paceline run --help`",
+    ]

@@ -20,6 +20,7 @@ COMMANDS = [
 def test_help_has_an_example_and_the_common_options(command: list[str]) -> None:
     text = CliRunner().invoke(app, [*command, "--help"]).stdout
     assert f"Example:  paceline {' '.join(command)}" in text
+    assert "[[" not in text
     assert "--json" in text
     assert "--quiet" in text
 

@@ -29,7 +29,7 @@ def probe(
     *,
     train: Annotated[
         str | None,
-        typer.Argument(metavar="[TRAIN]", help="Also time this training's model on the devices."),
+        typer.Argument(metavar="TRAIN", help="Also time this training's model on the devices."),
     ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="Cluster file to write.")

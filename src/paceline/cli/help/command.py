@@ -1,6 +1,7 @@
 """`paceline help`: explain an error, or a topic of the reference, in the terminal."""
 
-from typing import Annotated
+from collections.abc import Collection
+from typing import Annotated, Any
 
 import typer
 
@@ -15,10 +16,11 @@ def _complete(incomplete: str) -> list[str]:
 
 
 def show_help(
+    context: typer.Context,
     topic: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TOPIC]",
+            metavar="TOPIC",
             autocompletion=_complete,
             help="Topic that an error names, or exit-codes, environment, json (default: list all).",
         ),
@@ -57,6 +59,10 @@ def show_help(
             print(f"{each.name:{width}}  {each.title}")
         say("next: paceline help TOPIC; paceline COMMAND --help for a command", unless=quiet)
         return
+    if topic not in known and topic in _commands(context):
+        raise PacelineError(
+            f"{topic} is a command, not a topic", fix=f"try `paceline {topic} --help`"
+        )
     if topic not in known:
         near = get_close_matches(topic, known) or ["options"]
         raise PacelineError(
@@ -68,6 +74,13 @@ def show_help(
         print_json({"topic": found.name, "title": found.title, "text": found.text}, "help")
     else:
         print(found.for_terminal())
+
+
+def _commands(context: typer.Context) -> Collection[str]:
+    """Return the names of all commands."""
+    assert context.parent is not None
+    commands: dict[str, Any] = context.parent.command.commands  # type: ignore[attr-defined]
+    return commands.keys()
 
 
 def _show_schema(name: str) -> None:
