@@ -57,6 +57,11 @@ class Roster(Spec):
         return tuple(each.name for each in self.members)
 
     @cached_property
+    def ranks(self) -> dict[str, int]:
+        """Rank of each member, by name."""
+        return {name: rank for rank, name in enumerate(self.names)}
+
+    @cached_property
     def nodes(self) -> dict[str, list[int]]:
         """Ranks on each node; nodes are in the order of their first rank."""
         found: dict[str, list[int]] = {}
@@ -67,11 +72,10 @@ class Roster(Spec):
     def __copy__(self) -> Self:
         """Return a copy that may get other members: without what is cached."""
         copied = super().__copy__()
-        for cached in ("names", "nodes"):
+        for cached in ("names", "ranks", "nodes"):
             copied.__dict__.pop(cached, None)
         return copied
 
     def rank(self, name: str) -> int | None:
         """Return a member's rank; None if it is not in the roster."""
-        names = self.names
-        return names.index(name) if name in names else None
+        return self.ranks.get(name)

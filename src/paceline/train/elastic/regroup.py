@@ -266,7 +266,7 @@ class Regroup:
                 self._telemetry.write_once(
                     Lost, generation=generation, rank=rank, lost_node=node, why=str(why)
                 )
-        known = before.names[: before.training]
+        known = dict.fromkeys(before.names[: before.training])
         self._telemetry.write_once(
             Regrouped,
             workers=roster.training,
