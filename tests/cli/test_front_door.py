@@ -131,6 +131,8 @@ def ask(folder: Path, question: Question) -> str:
         check_answer(folder, question, said)
         return "answer"
     assert said.code == 2, said.err
+    if question.json:
+        assert set(json_form.checked(json.loads(said.out))) == {"error", "fix", "topic"}
     if "Usage:" in said.err:  # as click says it
         return "message"
     problem, arrow, rest = said.err[said.err.index("error: ") :].partition("\n  -> ")
@@ -140,8 +142,6 @@ def ask(folder: Path, question: Question) -> str:
     assert fix.strip()
     assert see
     assert topic.strip() in TOPICS
-    if question.json:
-        assert set(json_form.checked(json.loads(said.out))) == {"error", "fix", "topic"}
     return "message"
 
 

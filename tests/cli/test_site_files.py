@@ -118,6 +118,10 @@ def test_sites_are_compared_by_their_files(home: Path) -> None:
     assert found["rows"][0]["break_even_per_node_hour"] == pytest.approx(30)
     shown = paceline(*words, "--compare", "own.toml,cloud.toml", folder=home)
     assert "own is the cheapest as long as its node-hour costs less than 30.00" in shown.stdout
+    for given in (("--nodes", "2"), ("--price", "5"), ("--queue",), ("--device", "h100-80gb")):
+        compared = (*words, *given, "--compare", "own.toml,cloud.toml")
+        said = paceline(*compared, folder=home, expect=2).stderr
+        assert f"{given[0]} was given with --compare" in said
     priced = paceline_json(*words, "--site", "own.toml", "--price", "20", folder=home)
     hours = priced["training"]["device_hours"] / 8
     assert priced["training"]["money"] == pytest.approx(20 * hours)

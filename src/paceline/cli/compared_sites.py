@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from paceline.cli.console import print_json
 from paceline.cli.options.number_list import number_list
 from paceline.cli.options.site_defaults import read_site
@@ -12,6 +14,18 @@ from paceline.specs import PacelineError
 if TYPE_CHECKING:
     from paceline.plan.inputs import PlanRequest
     from paceline.plan.site_comparison import OfferedSite
+
+
+def refuse_beside_compare(context: typer.Context) -> None:
+    """Refuse options on the command line that `--compare` would ignore."""
+    for name in ("cluster", "device", "nodes", "price", "queue"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":  # a site file may set them
+            raise PacelineError(
+                f"--{name} was given with --compare, which takes clusters, nodes and prices from"
+                " the sites' files, and leaves queues out",
+                fix=f"leave --{name} out, or plan for one site without --compare",
+            )
 
 
 def compare_sites(request: "PlanRequest", files: str, *, json: bool, quiet: bool) -> None:

@@ -207,7 +207,7 @@ def plan(
     Example:  paceline plan train.py --cluster cluster.toml
     """
     with loading():
-        from paceline.cli.compared_sites import compare_sites
+        from paceline.cli.compared_sites import compare_sites, refuse_beside_compare
         from paceline.cli.options.number_list import large_number, number_list
         from paceline.cli.tables.learning_table import in_words
         from paceline.cli.tables.plan_picture import scaling_picture
@@ -220,6 +220,8 @@ def plan(
 
     del queue, partition, account, scheduler, testbed  # read_queue reads them
     check_output(output, beside=PICTURE)
+    if compare is not None:
+        refuse_beside_compare(context)
     target = None if train is None else Target.parse(train, script_arguments(context))
     given = _critical_batch(critical_batch)
     runs: list[FinishedRun] = []
