@@ -14,7 +14,7 @@ from paceline.cli.options.cluster_options import (
     SchedulerName,
     Testbed,
 )
-from paceline.cli.options.output_file import check_output
+from paceline.cli.options.output_file import check_output, writing
 from paceline.cli.options.site_defaults import Site
 from paceline.cli.options.train_command import TrainCommand, script_arguments
 from paceline.jobs.user_messages import short_path
@@ -135,13 +135,16 @@ def probe(
     )
     with progress_bar("probe", show=not (quiet or json)) as advance:
         found = probe_devices(request, messages(quiet=quiet or json), advance)
-    found.cluster.write(output)
+    with writing(output):
+        found.cluster.write(output)
     if found.profile is not None:
-        found.profile.write(profile)
+        with writing(profile):
+            found.profile.write(profile)
     by_size = None
     if found.kernels is not None:
         by_size = kernel_file(output, found.cluster.device.name)
-        write_kernels(by_size, found.kernels)
+        with writing(by_size):
+            write_kernels(by_size, found.kernels)
     if json:
         print_json(
             {"file": str(output), "run": str(found.run.path), "seconds": found.seconds}
@@ -199,7 +202,8 @@ def _probe_learning(
     check_output(output)
     file = output.with_name(LEARNING_FILE)
     found = probe_learning(target, steps, workers, runs, messages(quiet=quiet or json))
-    found.learning.write(file)
+    with writing(file):
+        found.learning.write(file)
     if json:
         print_json(
             {"file": str(file), "run": str(found.run.path)}

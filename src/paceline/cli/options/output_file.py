@@ -1,6 +1,7 @@
 """Files that a command writes where its user said."""
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,10 @@ def check_output(output: Path, *, beside: str | None = None) -> None:
         raise PacelineError(
             f"there is no folder {output.parent} for {output.name}",
             fix="make it, or give another file with -o",
+        )
+    if not os.access(output if output.exists() else folder, os.W_OK):
+        raise PacelineError(
+            f"you may not write {output.absolute()}", fix="give another file with -o"
         )
     if output.suffix == beside:
         raise PacelineError(
