@@ -113,7 +113,7 @@ class Contact:
         if not isinstance(message, Arrivals) or rank not in self._expected:
             raise Forged(f"received {message.kind} from {name} instead of its arrival")
         self._arrivals[rank] = message.said
-        if not self.missing:
+        if self._arrivals.keys() == self._expected:  # compared only once as many have arrived
             self._complete.set()
         channel.send(Conclusion(said=await asyncio.shield(self._conclusion)))
         await channel.receive()  # its goodbye: without one it asks again
