@@ -2,6 +2,8 @@
 loop, with real connections."""
 
 import asyncio
+import errno
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -165,3 +167,27 @@ def test_a_newcomer_does_not_wait_for_the_dead(monkeypatch: pytest.MonkeyPatch) 
         asyncio.run(comes())
     assert "paceline resume" in error.value.fix
     assert error.value.exit_code == TOO_FEW_EXIT_CODE
+
+
+def test_a_newcomer_tries_again_where_the_folder_could_not_be_read() -> None:
+    """It used to wait for ever: the error ended what asks for its place."""
+
+    async def comes() -> list[Begun]:
+        first = await one(0, planned=2)
+        first.state.start(Roster(generation=0, members=(first.state.me,)))
+        failures = [OSError(errno.ESTALE, os.strerror(errno.ESTALE))] * 2
+
+        def found() -> Member:
+            if failures:
+                raise failures.pop()
+            return first.state.me
+
+        newcomer = await one(1, planned=2, find_leader=found)
+        newcomer.join(FACTS)
+        while not first.state.join_queue.current:
+            await asyncio.sleep(0.001)
+        first.state.leave(FACTS, "one waits to join")
+        return await begun([first, newcomer])
+
+    for begin in asyncio.run(asyncio.wait_for(comes(), 20)):
+        assert set(begin.roster.names) == {member(0).name, member(1).name}

@@ -1,11 +1,13 @@
 """Join a running training, for the first time or after the others continued without this member."""
 
 import asyncio
+import sys
 from collections.abc import Iterable
 
 from paceline.membership.member_state import JOIN_SECONDS, MemberState
 from paceline.membership.messages import Join, Outdated, Reply
 from paceline.specs.errors import RunOver
+from paceline.specs.runs.roster import Member
 
 TOO_FEW_SECONDS = 30.0
 """How long a member that cannot continue waits for others before the training ends for it."""
@@ -17,10 +19,10 @@ async def ask_to_join(state: MemberState) -> None:
     await state.left.wait()
     answered_at = now()
     while state.generation < 0 and state.end is None and state.me is me:
-        if state.hooks.run_ended() and not state.next.done():
+        ended, leader = _published(state)
+        if ended and not state.next.done():
             state.next.set_exception(RunOver)
             return
-        leader = state.hooks.find_leader()
         if leader is not None:
             join = Join(member=me, facts=state.facts or {})
             if await state.control.gather(join, [leader]):
@@ -29,6 +31,15 @@ async def ask_to_join(state: MemberState) -> None:
             state.give_up("no training worker answers: they are lost or cannot be reached")
             return
         await state.until_changed(JOIN_SECONDS)
+
+
+def _published(state: MemberState) -> tuple[bool, Member | None]:
+    """Return whether the run has ended, and its leader, as far as its folder can be read now."""
+    try:
+        return state.hooks.run_ended(), state.hooks.find_leader()
+    except OSError as error:  # a shared file system may come back
+        print(f"the run's folder cannot be read: {error}", file=sys.stderr)
+        return False, None
 
 
 async def rejoin(state: MemberState, replies: Iterable[Reply]) -> None:
