@@ -1,6 +1,7 @@
 """The workers of a run find each other along a tree of nodes."""
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -314,3 +316,20 @@ def test_a_worker_without_the_secret_gets_nothing(
         errors = [each.exception() for each in [pool.submit(start, rank) for rank in range(2)]]
     assert "workers [1] did not arrive" in str(errors[0])
     assert "cannot be reached" in str(errors[1])
+
+
+def test_a_folder_that_fails_for_a_moment_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[OSError] = []
+
+    def fails_once(run: Run, *more: Any) -> tuple[str, int] | None:
+        if not failed:
+            failed.append(OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+            raise failed[0]
+        return found_address(run, *more)
+
+    monkeypatch.setattr(node_rendezvous, "found_address", fails_once)
+    said, _ = meet(new_run(tmp_path, 3), 3, 1)
+    assert failed
+    assert said == ["from 0; from 1; from 2"] * 3

@@ -13,7 +13,6 @@ the first node's: then the contacts of all other nodes speak with its own.
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from types import TracebackType
 
 from paceline.cluster import interfaces
@@ -162,8 +161,12 @@ class NodeRendezvous:
         """Open a channel to the worker above; return an address of the interface to use."""
         pauses, problem = self._pauses(), "it has not published its address"
         while pauses.seconds_left:
-            with suppress(FileNotFoundError):  # the folder shows up late on a node
+            try:
                 self._look()
+            except PermissionError:
+                raise
+            except OSError as error:  # the folder shows up late on a node, or fails for a moment
+                problem = f"the run's folder cannot be read: {error}"
             if self._above is not None or not self._is_contact:
                 try:
                     return await patiently(self._connect(), _CONNECTING_SECONDS)
