@@ -133,8 +133,8 @@ def ask(folder: Path, question: Question) -> str:
     assert said.code == 2, said.err
     if question.json:
         assert set(json_form.checked(json.loads(said.out))) == {"error", "fix", "topic"}
-    if "Usage:" in said.err:  # as click says it
-        return "message"
+    if any(line.startswith(("Usage:", "Error:")) for line in said.err.splitlines()):
+        return "message"  # as click says it
     problem, arrow, rest = said.err[said.err.index("error: ") :].partition("\n  -> ")
     fix, see, topic = rest.partition("\nSee: paceline help ")
     assert problem
