@@ -230,7 +230,7 @@ def _named_nodes() -> tuple[str, int] | None:
     if not named:
         return None
     host, _, port = named.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise PacelineError(
             f"{LEADER_VARIABLE} is {named!r}, which names no host and port",
             fix="write HOST:PORT, with the first node's name or address",
