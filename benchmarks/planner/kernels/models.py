@@ -192,10 +192,10 @@ def _timed(
     clusters: tuple[Cluster, Cluster],
     device: torch.device,
 ) -> Iterator[_Timed]:
-    samples, layout = training.largest_batch, Layout(precision=precision)
+    layout = Layout(precision=precision)
     profile = profile_of(training, name, layout)
     times = measured(training, layout, device=device, budget_seconds=BUDGET_SECONDS)
-    parts = times.parts[times.samples.index(samples)]
+    samples, parts = times.samples[-1], times.parts[-1]  # of the largest that there was time for
     count = profile.block.count
     predicted = [_predicted(profile, each, clusters[0], precision, samples) for each in clusters]
     whole = sum(each.count * (each.forward_flops + each.backward_flops) for each in profile.layers)
