@@ -28,6 +28,7 @@ def enter_namespaces() -> None:
     """Run this command again in private namespaces, unless it already runs there."""
     if os.environ.get(_INSIDE) == "1":
         run(_OWN_MEMORY)
+        _batch(["link set lo up"])
         return
     spec = sys.modules["__main__"].__spec__
     assert spec is not None
@@ -70,7 +71,7 @@ class Network:
     """The switch, and the cables of all nodes."""
 
     def __init__(self) -> None:
-        _batch([f"link add {SWITCH} {_BRIDGE}", f"link set {SWITCH} up", "link set lo up"])
+        _batch([f"link add {SWITCH} {_BRIDGE}", f"link set {SWITCH} up"])
 
     def add(self, nodes: Sequence[Node]) -> None:
         """Connect nodes, and wait until they have their addresses."""
