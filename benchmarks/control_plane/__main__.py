@@ -36,7 +36,7 @@ KILLED = "worker killed"
 ONE_CORE_EACH = "simulated, a core each"
 GROWTH_FROM = 64
 """Smaller crews are on one node or a few, without a tree."""
-LOOP_EVENTS = ("worker killed", "leader killed", "rack killed")
+LOOP_EVENTS = ("worker killed", "leader killed")
 LEASE_SECONDS, LOOP_LEASE_SECONDS = 1.5, 120.0
 LEASES_FROM = {200: 10.0, 500: 30.0}
 """With so many processes, two cores need longer to send all heartbeats and answers of a lease."""

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from benchmarks.control_plane.board import Board, Field
 from benchmarks.control_plane.counting import count_traffic
-from benchmarks.control_plane.crew import PER_NODE, RACK_NODES, facts, hooks, member
+from benchmarks.control_plane.crew import PER_NODE, facts, hooks, member
 from benchmarks.control_plane.measurement import Measurement
 from paceline.cluster.open_files import allow_most_files
 from paceline.membership import participant
@@ -47,17 +47,13 @@ def lost_ranks(members: int, event: str) -> list[int]:
     """Return the ranks that an event takes away."""
     if event == "leader killed":
         return [0]
-    middle = members // 2 // PER_NODE * PER_NODE
-    if event == "worker killed":
-        return [middle + 1]
-    rack = min(RACK_NODES, members // PER_NODE // 4)
-    return list(range(middle, middle + rack * PER_NODE))
+    return [members // 2 // PER_NODE * PER_NODE + 1]
 
 
 def measure(
     members: int, event: str, folder: Path, lease_seconds: float, timeout_seconds: float
 ) -> Measurement:
-    """Return what an event costs: "worker killed", "leader killed" or "rack killed"."""
+    """Return what an event costs: "worker killed" or "leader killed"."""
     allow_most_files()
     folder.mkdir(parents=True)
     board = Board(members)
@@ -273,14 +269,16 @@ async def _as(row: int, work: Coroutine[Any, Any, _Result]) -> _Result:
 
 async def _lose(own: Participant) -> None:
     """All its connections end without a word, as where its process is killed."""
-    watch = own.state.heartbeats
-    assert watch is not None, "the generation ended before this member was lost"
-    watch._heard_at.clear()
-    for task in watch._tasks:
+    for task in list(own.state._tasks):  # a neighbor that was lost before may have ended its step
         task.cancel()
-    for each in watch._channels.values():
-        each._writer.transport.abort()
-    own.state.heartbeats = None
+    watch = own.state.heartbeats
+    if watch is not None:
+        watch._heard_at.clear()
+        for task in watch._tasks:
+            task.cancel()
+        for each in watch._channels.values():
+            each._writer.transport.abort()
+        own.state.heartbeats = None
     await own.state.control.close()
 
 
