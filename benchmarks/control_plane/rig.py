@@ -103,7 +103,7 @@ class Rig:
     def power_off(self, numbers: Iterable[int]) -> None:
         """Take nodes' power: no message leaves them any more."""
         nodes = [self.nodes[number] for number in numbers]
-        self.network.set_up(nodes, up=False)
+        self.network.remove(nodes)
         for node in nodes:
             self.kill(self.rows_on(node.number))
             os.kill(node.pid, signal.SIGKILL)
@@ -118,9 +118,10 @@ class Rig:
         self.network.add([self.nodes[number]])
 
     def signal(self, rows: Iterable[int], number: signal.Signals) -> None:
-        """Send workers a signal, such as SIGSTOP."""
+        """Send workers a signal, such as SIGSTOP; its neighbors may have ended one meanwhile."""
         for row in rows:
-            os.kill(self.pid(row), number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid(row), number)
 
     def forget_dead(self) -> None:
         """Forget workers whose processes have ended, as those that their neighbors ended."""
@@ -204,8 +205,9 @@ class Rig:
     def close(self) -> None:
         """End all nodes and workers."""
         for row in self.node_of:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid(row), signal.SIGKILL)
+            if pid := self.board.get(row, Field.PID):  # else its node has not forked it yet
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         for node in self.nodes:
             if node.is_up:
                 os.kill(node.pid, signal.SIGKILL)
