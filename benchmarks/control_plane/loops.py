@@ -25,7 +25,7 @@ from benchmarks.control_plane.crew import PER_NODE, facts, hooks, member
 from benchmarks.control_plane.measurement import Measurement
 from paceline.cluster.open_files import allow_most_files
 from paceline.membership import participant
-from paceline.membership.compact import roster_book
+from paceline.membership.compact.roster_book import RosterBook
 from paceline.membership.deaths.last_votes import LastVotes
 from paceline.membership.participant import Participant
 from paceline.specs import Faults
@@ -284,11 +284,10 @@ async def _lose(own: Participant) -> None:
 
 def _share_rosters() -> None:
     """Let all members of this process keep the same copy of a roster."""
-    shared: dict[str, Any] = {}
-    made = roster_book._Entry
+    shared: dict[str, Roster] = {}
+    add = RosterBook.add
 
-    def entry(roster: Roster, ranks: dict[str, int]) -> Any:
-        digest = roster_book.digest_of(roster)
-        return shared.setdefault(digest, made(roster, ranks))
+    def share(book: RosterBook, roster: Roster) -> str:
+        return add(book, shared.setdefault(roster.digest, roster))
 
-    roster_book._Entry = entry  # type: ignore[assignment,misc]
+    setattr(RosterBook, "add", share)  # noqa: B010

@@ -162,8 +162,8 @@ class Leader:
         """Ask members to leave; do not wait long for nodes that are probably lost as a whole.
 
         If any member of such a node answers, the node lives, and the others get the whole lease.
-        Where a node is silent, others may be, too: whoever watches nodes is asked first, so that
-        all who ask further members know of every silence.
+        Where one node is silent, others may be, too: the members that watch nodes are asked first,
+        so that all who ask further members know of every silence.
         """
         state = self._state
         roster = state.control.book.add(state.roster)

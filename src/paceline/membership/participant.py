@@ -37,8 +37,8 @@ from paceline.specs import Faults
 from paceline.specs.runs.roster import Member
 
 _LEADERS_ASKED = 4
-"""Number of possible leaders, on different nodes, that a member notifies at once; so many times as
-many each time that none answers."""
+"""Number of possible leaders, on different nodes, that a member notifies at once; each time that
+none answers, four times as many."""
 _LED_LEASES = 0.5
 _LED_LEASES_IF_SILENT = 1.25
 """How long members wait for a leader after it has asked them, and if members are silent, for each

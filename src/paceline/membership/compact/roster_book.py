@@ -6,8 +6,6 @@ that does not know the roster says so, and is sent everything in full.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
 
 from paceline.membership.compact.rank_ranges import ranges_of, ranks_in
 from paceline.membership.messages import (
@@ -32,18 +30,6 @@ from paceline.specs.runs.roster import Member, Roster
 _KEPT = 16
 
 
-def digest_of(roster: Roster) -> str:
-    """Return a digest of a roster: a name belongs to one process, with one address, forever."""
-    words = f"{roster.generation} {roster.training}\n" + "\n".join(roster.names)
-    return sha256(words.encode()).hexdigest()[:32]
-
-
-@dataclass(frozen=True)
-class _Entry:
-    roster: Roster
-    ranks: dict[str, int]
-
-
 def _missing_in(question: Question) -> Missing:
     return question.missing if isinstance(question, Leave | Notice | Begin) else Missing()
 
@@ -52,23 +38,19 @@ class RosterBook:
     """The last few rosters that a member has learned, by digest."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
+        self._rosters: dict[str, Roster] = {}
 
     def add(self, roster: Roster) -> str:
         """Add a roster and return its digest."""
-        digest = digest_of(roster)
-        entry = self._entries.pop(digest, None)
-        if entry is None:
-            entry = _Entry(roster, {name: rank for rank, name in enumerate(roster.names)})
-        self._entries[digest] = entry
-        while len(self._entries) > _KEPT:
-            del self._entries[next(iter(self._entries))]
+        digest = roster.digest
+        self._rosters[digest] = self._rosters.pop(digest, roster)
+        while len(self._rosters) > _KEPT:
+            del self._rosters[next(iter(self._rosters))]
         return digest
 
     def roster(self, digest: str) -> Roster | None:
         """Return the roster with this digest, if it is known."""
-        entry = self._entries.get(digest)
-        return None if entry is None else entry.roster
+        return self._rosters.get(digest)
 
     def select(self, members: Sequence[Member], digest: str) -> Selection:
         """Return a short description of members for a receiver that may know this roster."""
@@ -188,7 +170,7 @@ class RosterBook:
         return Ask(question=question, rest=Selection(roster=ask.rest.roster, members=tuple(rest)))
 
     def _apply(self, change: RosterChange) -> bool:
-        if change.digest in self._entries:
+        if change.digest in self._rosters:
             return True
         before = self.roster(change.base)
         if before is None and change.base:
@@ -205,5 +187,5 @@ class RosterBook:
 
     def ranks(self, digest: str) -> Mapping[str, int]:
         """Return the rank of each name in a roster; nothing if the roster is not known."""
-        entry = self._entries.get(digest)
-        return {} if entry is None else entry.ranks
+        roster = self.roster(digest)
+        return {} if roster is None else roster.ranks

@@ -11,7 +11,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from paceline.membership.compact.roster_book import digest_of
 from paceline.membership.consensus import AcceptorState
 from paceline.membership.deaths.process_death import is_dead
 from paceline.specs.base import Spec
@@ -98,7 +97,7 @@ class LastVotes:
     def _written(self, roster: Roster) -> str:
         """Return the name of a roster's file, which the node's first member to need it writes."""
         # Of a member that has been in no generation, the generation is -1.
-        path = self._folder / f"{roster.generation + 1:09d}-{digest_of(roster)}{_ROSTER}"
+        path = self._folder / f"{roster.generation + 1:09d}-{roster.digest}{_ROSTER}"
         if not path.exists():
             write_owned(path, roster.model_dump_json())
         return path.name

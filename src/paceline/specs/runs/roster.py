@@ -1,6 +1,7 @@
 """Membership of a run: numbered generations of workers."""
 
 from functools import cached_property
+from hashlib import sha256
 from typing import Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -62,6 +63,12 @@ class Roster(Spec):
         return {name: rank for rank, name in enumerate(self.names)}
 
     @cached_property
+    def digest(self) -> str:
+        """A digest of it: a name belongs to one process, with one address, forever."""
+        words = f"{self.generation} {self.training}\n" + "\n".join(self.names)
+        return sha256(words.encode()).hexdigest()[:32]
+
+    @cached_property
     def nodes(self) -> dict[str, list[int]]:
         """Ranks on each node; nodes are in the order of their first rank."""
         found: dict[str, list[int]] = {}
@@ -72,7 +79,7 @@ class Roster(Spec):
     def __copy__(self) -> Self:
         """Return a copy that may get other members: without what is cached."""
         copied = super().__copy__()
-        for cached in ("names", "ranks", "nodes"):
+        for cached in ("names", "ranks", "digest", "nodes"):
             copied.__dict__.pop(cached, None)
         return copied
 
