@@ -138,7 +138,6 @@ class LightWorker:
             self._server.serve(
                 members,
                 self._crew.step_seconds,
-                lambda: self._membership.wanted,
                 lambda step: self._note({"decided": step, "generation": generation}),
                 lambda: self._write(Field.DIVERGED, 1),
             )
@@ -169,7 +168,12 @@ class LightWorker:
                 return "a worker joins"
 
     def _state(self) -> dict[str, Any]:
-        return {"step": self._step, "trained": self._trained, "digest": self._digest}
+        return {
+            "step": self._step,
+            "trained": self._trained,
+            "digest": self._digest,
+            "wanted": self._membership.wanted,
+        }
 
     def _open_store(self) -> int:
         self._server.close()

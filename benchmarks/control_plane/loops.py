@@ -274,8 +274,8 @@ async def _lose(own: Participant) -> None:
     watch = own.state.heartbeats
     if watch is not None:
         watch._heard_at.clear()
-        for task in watch._tasks:
-            task.cancel()
+        watch._ticking.cancel()
+        watch._watching.cancel()
         for each in watch._channels.values():
             each._writer.transport.abort()
         own.state.heartbeats = None

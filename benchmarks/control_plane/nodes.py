@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -125,6 +126,8 @@ def fork_node(number: int, nodes: int, run_worker: Callable[[int, str, str, bool
         ours.close()
         try:
             _be_node(number, nodes, theirs, run_worker)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(1)
     theirs.close()

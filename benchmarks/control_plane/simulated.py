@@ -248,15 +248,16 @@ def _sizes(roster: Roster, spread: Spread) -> dict[str, dict[int, int] | int]:
     }
     facts["held_from"] = (EqualFacts(value=[0, 0], who=everybody, less_rank=True),)
     missing = book.missing(change.base, lost, {}, ())
+    asker = roster.members[0].name
     begin = {"missing": missing, "why": why, "address": "127.0.0.1", "port": 40_000}
     left = Left(begun=None, accepted=None, version=0, facts={}, dead=[], quiet={})
     yes = Vote(yes=True)
     rounds: Sequence[tuple[str, Leave | Proposal | Begin, Reply, Facts]] = (
-        ("leave", Leave(begun=0, missing=missing, why=why), left, facts),
-        ("proposal", Proposal(change=change, version=0, versions={}), yes, {}),
+        ("leave", Leave(asker=asker, begun=0, accepted=0, missing=missing, why=why), left, facts),
+        ("proposal", Proposal(asker=asker, change=change, version=0, versions={}), yes, {}),
         ("begin", Begin(roster=change.digest, facts=facts, **begin), yes, {}),
     )
-    notice = Notice(begun=0, missing=missing, why=why)
+    notice = Notice(asker=asker, begun=0, accepted=0, missing=missing, why=why)
     sizes: dict[str, dict[int, int] | int] = {
         "notice": _size(Ask(question=notice)) + _HELLO_BYTES + WIRE_BYTES + 60
     }

@@ -36,12 +36,11 @@ class Server:
         self,
         members: int,
         pause_seconds: float,
-        wanted: Callable[[], bool],
         decided: Callable[[int], None],
         diverged: Callable[[], None],
     ) -> None:
         """Serve a generation's steps; `decided` is called before a step is announced."""
-        work = (members, pause_seconds, wanted, decided, diverged)
+        work = (members, pause_seconds, decided, diverged)
         threading.Thread(target=self._serve, args=work, daemon=True).start()
 
     def close(self) -> None:
@@ -54,7 +53,6 @@ class Server:
         self,
         members: int,
         pause_seconds: float,
-        wanted: Callable[[], bool],
         decided: Callable[[int], None],
         diverged: Callable[[], None],
     ) -> None:
@@ -78,7 +76,7 @@ class Server:
                     if self._closed or _any_closed(connected):
                         return
                     decided(newest["step"] + 1)
-                    answer |= {"go": True, "wanted": wanted()}
+                    answer |= {"go": True, "wanted": any(each["wanted"] for each in said)}
                 first = False
                 line = json.dumps(answer).encode() + b"\n"
                 for each in connected:

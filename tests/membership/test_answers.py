@@ -21,6 +21,7 @@ from paceline.membership.messages import (
     Missing,
     Proposal,
     Reply,
+    Silence,
     Vote,
 )
 from paceline.specs.runs.roster import Roster
@@ -110,7 +111,7 @@ def test_ranks_of_thousands_are_said_once(lost: set[int], lost_before: set[int])
 
 @given(RANKS, RANKS, RANKS, st.booleans())
 def test_missing_members_arrive_by_name(
-    lost: set[int], quiet: set[int], unreachable: set[int], knows_roster: bool
+    lost: set[int], quiet: set[int], unresponsive: set[int], knows_roster: bool
 ) -> None:
     ours, theirs = RosterBook(), RosterBook()
     roster = roster_of(list(range(15)))  # a newcomer that was lost has no rank yet
@@ -119,10 +120,12 @@ def test_missing_members_arrive_by_name(
         theirs.add(roster)
     reasons = (Absence(reason="silent"), Absence(reason="process ended", detail="reset"))
     absences = {member(rank).name: reasons[rank % 2] for rank in lost}
-    seconds = {member(rank).name: float(rank // 4) for rank in quiet}
-    names = {member(rank).name for rank in unreachable}
-    missing = ours.missing(digest, absences, seconds, names)
-    ask = sent(Ask(question=Leave(begun=0, missing=missing, why="")))
+    silences = {
+        member(rank).name: Silence(seconds=float(rank // 4), hung=rank % 2 == 1) for rank in quiet
+    }
+    names = {member(rank).name for rank in unresponsive}
+    missing = ours.missing(digest, absences, silences, names)
+    ask = sent(Ask(question=Leave(asker="0", begun=0, accepted=0, missing=missing, why="")))
     assert isinstance(ask, Ask)
     if not theirs.learn(ask):
         assert not knows_roster
@@ -131,8 +134,8 @@ def test_missing_members_arrive_by_name(
     assert isinstance(ask.question, Leave)
     told = ask.question.missing
     assert theirs.lost(told) == absences
-    assert theirs.quiet(told) == seconds
-    assert theirs.unreachable(told) == names
+    assert theirs.quiet(told) == silences
+    assert theirs.unresponsive(told) == names
 
 
 def test_a_lost_rack_is_told_in_few_bytes() -> None:
@@ -151,7 +154,7 @@ def test_a_roster_arrives_as_a_difference(left: set[int], joined: set[int]) -> N
     after = roster_of([*kept, *(100 + rank for rank in sorted(joined))] or [100], generation=1)
     change = ours.change(ours.add(base), after)
     rest = ours.select(after.members, change.digest)
-    ask = sent(Ask(question=Proposal(change=change, version=0, versions={}), rest=rest))
+    ask = sent(Ask(question=Proposal(asker="0", change=change, version=0, versions={}), rest=rest))
     assert isinstance(ask, Ask)
     assert not theirs.learn(ask), "it does not know the roster that the difference is based on"
     assert theirs.learn(ours.in_full(ask))
@@ -166,7 +169,7 @@ def test_another_roster_of_the_same_generation_is_not_taken_for_the_base() -> No
     ours, theirs = RosterBook(), RosterBook()
     change = ours.change(ours.add(roster_of([0, 1, 2])), roster_of([0, 1], generation=1))
     theirs.add(roster_of([0, 1, 3]))
-    ask = Ask(question=Proposal(change=change, version=0, versions={}))
+    ask = Ask(question=Proposal(asker="0", change=change, version=0, versions={}))
     assert not theirs.learn(ask)
 
 
@@ -178,7 +181,7 @@ def test_a_question_and_its_answer_do_not_grow_with_the_members(count: int) -> N
     after = roster_of([rank for rank in range(count) if rank != 5], generation=1)
     change = book.change(book.add(base), after)
     rest = book.select(after.members, change.digest)
-    ask = Ask(question=Proposal(change=change, version=0, versions={}), rest=rest)
+    ask = Ask(question=Proposal(asker="0", change=change, version=0, versions={}), rest=rest)
     left = Left(begun=None, accepted=None, version=0, facts={"updates": 7}, dead=[], quiet={})
     answer = grouped(dict.fromkeys(after.names, left), book, change.digest)
     assert len(ask.model_dump_json()) < 500

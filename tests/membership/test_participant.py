@@ -76,9 +76,9 @@ async def lost_while_one_joins(monkeypatch: pytest.MonkeyPatch) -> list[Begun]:
     ) -> Any:
         if isinstance(
             question, Leave
-        ):  # whoever shares a node with one that is unreachable ends it
-            unreachable = first.state.control.book.unreachable(question.missing)
-            assert newcomer.state.me.name not in unreachable
+        ):  # whoever shares a node with one that is unresponsive ends it
+            unresponsive = first.state.control.book.unresponsive(question.missing)
+            assert newcomer.state.me.name not in unresponsive
         if isinstance(question, Proposal) and question.change.generation == 1:
             await third.state.close()
         return await asked(self, question, members, *args)

@@ -49,7 +49,9 @@ def test_a_burst_of_questions_to_one_member_is_answered(monkeypatch: pytest.Monk
         leader = await one(0, planned=2)
         crew = [await one(rank, planned=2) for rank in range(1, 41)]
         leader.state.start(Roster(generation=0, members=(leader.state.me,)))
-        notice = Notice(begun=-1, missing=Missing(), why="all at the same time")
+        notice = Notice(
+            asker="0", begun=-1, accepted=-1, missing=Missing(), why="all at the same time"
+        )
         try:
             return await asyncio.gather(
                 *(each.state.control.gather(notice, [leader.state.me]) for each in crew)
@@ -71,7 +73,7 @@ def test_the_neighbor_of_a_suspect_gets_the_whole_lease(monkeypatch: pytest.Monk
         for each in crew:
             each.state.start(Roster(generation=0, members=tuple(own.state.me for own in crew)))
         lease = leader.state.faults.lease_seconds
-        leader.state.silences.note(leader.state.roster, {suspect.state.me.name: lease})
+        leader.state.silences.note_unanswered(leader.state.roster, [suspect.state.me.name], lease)
         for each in crew:
             each.state.leave(FACTS, "all have left")
         return await begun(crew)
@@ -104,7 +106,7 @@ def test_a_leader_does_not_suspect_its_own_node(monkeypatch: pytest.MonkeyPatch)
         await first.state.close()
         leader.state.lost = {first.state.me.name: Absence(reason="silent")}
         lease = leader.state.faults.lease_seconds
-        leader.state.silences.note(leader.state.roster, {first.state.me.name: lease})
+        leader.state.silences.note_unanswered(leader.state.roster, [first.state.me.name], lease)
         for each in (leader, slow):
             each.state.leave(FACTS, "the first is lost")
         return await begun([leader, slow])

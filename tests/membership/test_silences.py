@@ -11,6 +11,7 @@ from membership.test_participant import begun, one
 from paceline.membership import control, heartbeats
 from paceline.membership.deaths.silences import Silences
 from paceline.membership.hooks import Begun
+from paceline.membership.messages import Silence
 from paceline.membership.participant import Participant
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Roster
@@ -29,18 +30,20 @@ def silences() -> Silences:
 
 def test_a_whole_node_is_suspected_for_the_silence_of_one(silences: Silences) -> None:
     assert silences.patience_seconds(SECOND, 100.0) == LEASE_SECONDS
-    silences.note(ROSTER, {FIRST.name: 0.75 * LEASE_SECONDS, "nobody": 1.0})
+    silences.note_unanswered(ROSTER, [FIRST.name, "nobody"], 0.75 * LEASE_SECONDS)
     assert silences.is_suspect(FIRST)
     assert silences.is_suspect(SECOND)
-    assert silences.report() == {FIRST.name: 1.5}
+    assert silences.report() == {FIRST.name: Silence(seconds=1.5)}
     assert silences.patience_seconds(SECOND, 100.0) == LEASE_SECONDS / 4
-    silences.note(ROSTER, {FIRST.name: 5 * LEASE_SECONDS})  # an older report: it was heard since
+    silences.note_unanswered(
+        ROSTER, [FIRST.name], 5 * LEASE_SECONDS
+    )  # an older report: it was heard since
     assert silences.patience_seconds(FIRST, 100.0) == LEASE_SECONDS / 4
     assert silences.patience_seconds(FIRST, 120.0) == LEASE_SECONDS / 8
 
 
 def test_if_another_answers_the_node_lives(silences: Silences) -> None:
-    silences.note(ROSTER, {FIRST.name: LEASE_SECONDS})
+    silences.note_unanswered(ROSTER, [FIRST.name], LEASE_SECONDS)
     silences.note_life(SECOND)
     third = ROSTER.members[PER_NODE + 2]
     assert silences.is_suspect(FIRST)
@@ -52,14 +55,30 @@ def test_if_another_answers_the_node_lives(silences: Silences) -> None:
 def test_whom_this_member_hears_is_not_suspected(silences: Silences) -> None:
     """Another member was cut off, and reports its own isolation as the silence of all others."""
     silences.note_life(FIRST)
-    silences.note(ROSTER, {each.name: LEASE_SECONDS for each in ROSTER.members})
+    silences.note_unanswered(ROSTER, ROSTER.names, LEASE_SECONDS)
     assert not silences.is_suspect(FIRST)
     assert silences.is_suspect(NEIGHBOR)
     assert silences.is_suspect(ROSTER.members[2 * PER_NODE])
 
 
+def test_a_node_that_accepts_a_connection_lives(silences: Silences) -> None:
+    """Behind a cut that was mended, members had an eighth of the lease on a busy machine."""
+    silences.note_unanswered(ROSTER, [FIRST.name], 5 * LEASE_SECONDS)
+    silences.note_reached(FIRST)
+    assert not silences.is_suspect(SECOND)
+    assert silences.patience_seconds(FIRST, 100.0) == LEASE_SECONDS / 2
+    assert silences.patience_seconds(FIRST, 99.5) == 0.5 + LEASE_SECONDS / 2
+
+
+def test_a_hung_member_of_a_node_that_lives_is_not_waited_for(silences: Silences) -> None:
+    silences.note(ROSTER, {FIRST.name: Silence(seconds=LEASE_SECONDS, hung=True)})
+    silences.note_reached(FIRST)
+    assert silences.is_hung(FIRST.name)
+    assert silences.patience_seconds(FIRST, 100.0) == LEASE_SECONDS / 8
+
+
 def test_the_own_node_lives(silences: Silences) -> None:
-    silences.note(ROSTER, {NEIGHBOR.name: LEASE_SECONDS})
+    silences.note_unanswered(ROSTER, [NEIGHBOR.name], LEASE_SECONDS)
     assert silences.is_suspect(NEIGHBOR)
     assert not silences.is_suspect(ROSTER.members[2])
 

@@ -95,7 +95,8 @@ def inject(rig: Rig, kind: str, chance: Random) -> Outcome:
     before, names = rig.generation(), {row: rig.board.get(row, Field.RENAMED) for row in rig.living}
     touched = FAULTS[kind](rig, chance)
     began = time.monotonic()
-    rig.wait(lambda: _is_whole(rig), _RECOVERY_SECONDS)
+    ended_at = time.monotonic_ns()
+    rig.wait(lambda: _is_whole(rig, ended_at), _RECOVERY_SECONDS)
     seconds = time.monotonic() - began
     left_out = [
         row
@@ -106,8 +107,11 @@ def inject(rig: Rig, kind: str, chance: Random) -> Outcome:
     return Outcome(kind, seconds, rig.generation() - before, len(left_out))
 
 
-def _is_whole(rig: Rig) -> bool:
-    """Replace workers that are gone; return whether all take steps in one generation."""
+def _is_whole(rig: Rig, since: int) -> bool:
+    """Replace workers that are gone; return whether all have stepped since, in one generation.
+
+    A worker that was stopped is still in the generation, whose other members may have given it up.
+    """
     rig.forget_dead()
     for node in rig.nodes:
         for _ in range(rig.per_node - len(rig.rows_on(node.number))):
@@ -117,7 +121,8 @@ def _is_whole(rig: Rig) -> bool:
     if len(rows) != rig.members or rig.board.get(rows[0], Field.MEMBERS) != rig.members:
         return False
     return all(
-        rig.board.get(row, Field.STEPPED_AT) > rig.board.get(row, Field.BEGUN_AT) for row in rows
+        rig.board.get(row, Field.STEPPED_AT) > max(since, rig.board.get(row, Field.BEGUN_AT))
+        for row in rows
     )
 
 

@@ -90,6 +90,11 @@ class Channel:
         """Wait until all sent messages have left this process."""
         await self._writer.drain()
 
+    def finish(self) -> None:
+        """Send nothing more, but receive until the other end closes the connection."""
+        if not self._writer.is_closing():
+            self._writer.write_eof()
+
     def close(self) -> None:
         """Close the connection after all sent messages have left."""
         self._writer.close()

@@ -57,12 +57,13 @@ class Control:
         generation: Callable[[], int],
         is_suspect: Callable[[Member], bool],
         patience_seconds: Callable[[Member, float], float],
+        reached: Callable[[Member], None],
         answered: Callable[[str, Reply], None],
     ) -> None:
         self._secret, self.name, self._lease = secret, name, lease_seconds
         self._reply, self._watched, self._generation = reply, watched, generation
         self._patience_seconds, self._answered = patience_seconds, answered
-        self._is_suspect = is_suspect
+        self._is_suspect, self._reached = is_suspect, reached
         self.book = RosterBook()
         self._server: asyncio.Server | None = None
         self._handshakes = Handshakes(secret, most=_MAX_STRANGERS)
@@ -105,7 +106,9 @@ class Control:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    return await asyncio.open_connection(member.address, member.port)
+                    opened = await asyncio.open_connection(member.address, member.port)
+                    self._reached(member)
+                    return opened
 
     async def gather(
         self,
@@ -184,7 +187,8 @@ class Control:
         """
         longest_pause = _REOPEN_SECONDS
         while True:
-            kept = self._kept.pop(member.name)
+            # A kept connection says nothing about a member that was silent, and may be broken.
+            kept = None if self._is_suspect(member) else self._kept.pop(member.name)
             with suppress(ConnectionResetError, BrokenPipeError):
                 channel = kept or await self._connect(member, "ask")
                 try:

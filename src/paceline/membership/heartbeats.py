@@ -76,9 +76,8 @@ class Heartbeats:
         self._heard_at = dict.fromkeys(watched, self._now())
         self._silent_since: dict[str, float] = {}
         self._channels: dict[str, Channel] = {}
-        self._tasks = {asyncio.create_task(self._tick())}
-        if self._parent:
-            self._tasks.add(asyncio.create_task(self._watch_parent(self._parent.name)))
+        self._ticking = asyncio.create_task(self._tick())
+        self._watching = asyncio.create_task(self._watch_parent())
 
     async def watch(self, name: str, channel: Channel) -> None:
         """Receive heartbeats from a member that has connected, until its channel closes."""
@@ -86,15 +85,16 @@ class Heartbeats:
             return
         self._channels[name] = channel
         try:
-            while name in self._heard_at:
+            while True:
                 message = await channel.receive()
                 if name not in self._heard_at:
-                    return
+                    continue  # this member has said goodbye, and the other one will close
                 self._heard_at[name] = self._now()
                 if isinstance(message, Goodbye):
                     del self._heard_at[name]
                     if not message.finished:
                         self._ended(f"worker {self._roster.rank(name)} has left its generation")
+                    return
         except UNREACHED as error:
             self._lose(name, Absence(reason="process ended", detail=str(error)))
         finally:
@@ -108,16 +108,24 @@ class Heartbeats:
         return {name: now - at if now - at > most else 0.0 for name, at in heard_at.items()}
 
     def close(self, *, finished: bool) -> None:
-        """Say goodbye on all channels and close them."""
+        """Say goodbye on all channels, and let the other ends close them.
+
+        A channel that is closed here answers a heartbeat under way by a reset, which can overtake
+        the goodbye: the other end would take this process for dead.
+        """
         for channel in self._channels.values():
             channel.send(Goodbye(finished=finished))
-            channel.close()
-        for task in self._tasks:
-            task.cancel()
+            channel.finish()
+            asyncio.get_running_loop().call_later(self._lease, channel.close)
+        self._ticking.cancel()
+        if self._parent is None or self._parent.name not in self._channels:
+            self._watching.cancel()
         self._heard_at.clear()
 
-    async def _watch_parent(self, name: str) -> None:
-        assert self._parent is not None
+    async def _watch_parent(self) -> None:
+        if self._parent is None:
+            return
+        name = self._parent.name
         try:
             channel = await self._control.connect(self._parent, "watch", self._lease)
         except UNREACHED as error:

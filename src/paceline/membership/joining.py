@@ -43,16 +43,17 @@ def _published(state: MemberState) -> tuple[bool, Member | None]:
 
 
 async def rejoin(state: MemberState, replies: Iterable[Reply]) -> None:
-    """Ask for a place under a new name, because the others are in a generation without this member.
+    """Ask for a place under a new name, if the others are in a generation without this member.
 
-    A member that has accepted a roster may be in that generation and about to learn that it began:
-    if the generation has that roster's number, it has a lease to learn it.
+    A member of the newer generation keeps its name: it is about to learn that it began. So may be
+    one that has accepted a later roster.
     """
-    ended, accepted = state.generation, state.acceptor.state.accepted
-    newest = max(each.generation for each in replies if isinstance(each, Outdated))
-    if accepted is not None:
-        lease = state.faults.lease_seconds
-        await state.until_changed(lease if accepted.generation == newest else lease / 5)
+    ended = state.generation
+    outdated = [each for each in replies if isinstance(each, Outdated)]
+    if state.acceptor.state.accepted is not None:
+        await state.until_changed(state.faults.lease_seconds / 5)
+    if all(each.included for each in outdated):
+        return
     if not state.generation == ended >= 0 or state.end is not None:
         return
     name, _, times = state.me.name.partition("+")

@@ -19,6 +19,7 @@ from paceline.membership.messages import (
     Leave,
     Left,
     Outdated,
+    Overtaken,
     Proposal,
     Question,
     Reply,
@@ -28,19 +29,31 @@ from paceline.specs.runs.roster import Member, Roster
 
 _PAUSE_SECONDS, _MAX_PAUSES = 0.05, 32
 _LONGEST_PAUSE_DIVISOR = 4
-_CLEARED_SECONDS = 20.0
+_CLEARED_SECONDS, _MOST_CLEARED = 20.0, 3
+_UNRESPONSIVE_LEASES = 0.75
+"""How long a member does not answer, although its node does, before a neighbor kills it: less than
+the lease for which a leader waits for its answer."""
 _WATCHERS_DIVISOR = 8
 """Members that watch nodes are asked before the others for a lease divided by this, at most."""
 
 
 class Leader:
-    """A member's role as the leader of one change of generation."""
+    """A member's role as the leader of one change of generation.
+
+    While it waits for answers, another leader may begin the next generation, or this member may
+    become a newcomer. What it has asked is then about a generation that is over: it must not act on
+    the answers.
+    """
 
     def __init__(self, state: MemberState) -> None:
         self._state = state
+        self._me, self._roster = state.me, state.roster
         self._now = asyncio.get_running_loop().time
-        self._known = {each.name: each for each in state.roster.members}
-        self._unreachable: list[str] = []
+        self._known = {each.name: each for each in self._roster.members}
+        self._absent: list[str] = []
+        """Members that did not answer the last question."""
+        self._answered_at = {state.me.node: self._now()}
+        """By node: when a member of it answered this leader first."""
         self._refused = 0
         self._too_few = 0
         """Number of attempts that reached too few members for the next generation."""
@@ -48,12 +61,15 @@ class Leader:
 
     async def lead(self) -> None:
         """Try to begin the next generation until one has begun or this member must not lead."""
-        state = self._state
-        ended = state.generation
-        while state.generation == ended and state.end is None:
+        while self._stands():
             if await self._attempt():
                 return
             await asyncio.sleep(_PAUSE_SECONDS + self._backoff_seconds())
+
+    def _stands(self) -> bool:
+        """Return whether this member is still what it was when it began to lead."""
+        state = self._state
+        return state.roster is self._roster and state.me is self._me and state.end is None
 
     def _backoff_seconds(self) -> float:
         """Return a random, growing pause.
@@ -70,17 +86,21 @@ class Leader:
         """Try once; return whether this leader is done."""
         state = self._state
         leave = Leave(
+            asker=self._me.name,
             begun=state.generation,
-            missing=state.missing(self._unreachable),
+            accepted=state.accepted_generation,
+            missing=state.missing(self._unresponsive()),
             why=state.why,
         )
         known = tuple(self._known.values())
         asked = tuple(each for each in known if self._is_asked(each.name))
         asked_at = self._now()
         (replies, _) = await asyncio.gather(self._ask_to_leave(leave, asked), state.left.wait())
-        if any(isinstance(reply, Outdated) for reply in replies.values()):
-            await rejoin(state, replies.values())
+        if not self._stands():
             return True
+        if any(isinstance(reply, Outdated) for reply in replies.values()):
+            await asyncio.gather(self._tell_excluded(replies), rejoin(state, replies.values()))
+            return False
         left = {name: reply for name, reply in replies.items() if isinstance(reply, Left)}
         left[state.me.name] = state.report(leave)
         self._note_answers(left, known, self._now() - asked_at)
@@ -97,16 +117,30 @@ class Leader:
         await self._begin(roster, left, admitted)
         return True
 
+    async def _tell_excluded(self, replies: dict[str, Reply]) -> None:
+        """Tell members that follow this leader that others have continued without them."""
+        newer = [each for each in replies.values() if isinstance(each, Outdated)]
+        newest = max(newer, key=lambda each: each.generation)
+        digest = self._state.control.book.add(self._roster)
+        names = set(self._state.control.book.names(newest.excluded, digest))
+        followers = [
+            each
+            for each in self._roster.members
+            if each.name in names and isinstance(replies.get(each.name), Left)
+        ]
+        news = Overtaken(begun=self._roster.generation, newer=newest.generation)
+        await self._ask(news, followers, digest)
+
     def _proposed(self, left: dict[str, Left], admitted: list[Join]) -> Roster | None:
         """Return the roster to propose; None if too few members are left to train."""
         state = self._state
         dead = {
-            each.name: AcceptorState(each.begun or state.roster, each.accepted, 0)
+            each.name: AcceptorState(each.begun or self._roster, each.accepted, 0)
             for reply in left.values()
             for each in reply.dead
         }
         acceptors = {
-            name: AcceptorState(reply.begun or state.roster, reply.accepted, reply.version)
+            name: AcceptorState(reply.begun or self._roster, reply.accepted, reply.version)
             for name, reply in left.items()
         }
         roster = next_roster(acceptors, [join.member for join in admitted], dead)
@@ -122,14 +156,17 @@ class Leader:
         state = self._state
         versions = dict.fromkeys(roster.names, 0)
         versions |= {name: each.version for name, each in left.items()}
-        if not state.accept(roster, versions[state.me.name]):
+        if not state.accept(roster, versions[state.me.name], self._me.name):
             return False
         book = state.control.book
-        change = book.change(book.add(state.roster), roster)
+        change = book.change(book.add(self._roster), roster)
         version = Counter(versions.values()).most_common(1)[0][0]
         others = {name: each for name, each in versions.items() if each != version}
-        proposal = Proposal(change=change, version=version, versions=others)
+        name = self._me.name
+        proposal = Proposal(asker=name, change=change, version=version, versions=others)
         votes = await self._ask(proposal, roster.members, change.digest)
+        if not self._stands():
+            return False
         if _all_yes(votes, roster.members, state.me):
             return True
         for join in admitted:
@@ -148,7 +185,7 @@ class Leader:
             roster=digest,
             # A member of a roster that never began may have replied without a place in this roster.
             facts=grouped_facts({name: facts[name] for name in roster.names}, book, digest),
-            missing=book.missing(book.add(state.roster), lost, {}, ()),
+            missing=book.missing(book.add(self._roster), lost, {}, ()),
             why=state.why,
             address=state.me.address,
             port=state.hooks.open_store(),
@@ -166,15 +203,15 @@ class Leader:
         so that all who ask further members know of every silence.
         """
         state = self._state
-        roster = state.control.book.add(state.roster)
+        roster = state.control.book.add(self._roster)
         replies: dict[str, Reply] = {}
         if leave.missing.quiet:
-            ranks = watchers_of_nodes(state.roster)
-            watchers = {state.roster.members[rank].name for rank in ranks}
+            ranks = watchers_of_nodes(self._roster)
+            watchers = {self._roster.members[rank].name for rank in ranks}
             first = [each for each in members if each.name in watchers]
             seconds = state.faults.lease_seconds / _WATCHERS_DIVISOR
             replies = await self._ask(leave, first, roster, seconds)
-            leave = leave.model_copy(update={"missing": state.missing(self._unreachable)})
+            leave = leave.model_copy(update={"missing": state.missing(self._unresponsive())})
             members = tuple(each for each in members if each.name not in replies)
         replies |= await self._ask(leave, members, roster)
         missing = [each for each in members if each.name not in replies]
@@ -196,11 +233,28 @@ class Leader:
         """Return whether to ask a member.
 
         A member reported as lost may only be cut off from the member that reported it. It is asked,
-        unless it has been cleared recently and is reported again.
+        unless it has been cleared several times recently and is reported again.
         """
-        cleared = self._state.cleared.get(name)
-        recently = cleared is not None and self._now() - cleared < _CLEARED_SECONDS
-        return not (recently and name in self._state.lost)
+        since = self._now() - _CLEARED_SECONDS
+        recently = [at for at in self._state.cleared.get(name, ()) if at > since]
+        return not (len(recently) >= _MOST_CLEARED and name in self._state.lost)
+
+    def _unresponsive(self) -> list[str]:
+        """Return absent members that are hung, as far as members of their nodes can tell.
+
+        A node that answers only now, after a network cut, has members that will do so, too.
+        """
+        silences = self._state.silences
+        longest = _UNRESPONSIVE_LEASES * self._state.faults.lease_seconds
+
+        def has_had_time(node: str) -> bool:
+            return self._now() - self._answered_at.get(node, self._now()) >= longest
+
+        return [
+            name
+            for name in self._absent
+            if silences.is_hung(name) or has_had_time(self._known[name].node)
+        ]
 
     def _note_answers(
         self, left: dict[str, Left], known: tuple[Member, ...], waited_seconds: float
@@ -209,18 +263,21 @@ class Leader:
         state = self._state
         for name in left:
             if state.lost.pop(name, None) is not None:
-                state.cleared[name] = self._now()
+                state.cleared.setdefault(name, []).append(self._now())
         states: list[Left | LastVote] = [*left.values()]
         states += [vote for reply in left.values() for vote in reply.dead]
         rosters = (roster for each in states for roster in (each.begun, each.accepted))
         for roster in {id(each): each for each in rosters if each is not None}.values():
             self._known |= {each.name: each for each in roster.members}
         # Exclude members that these replies were the first to name: they have not been asked yet.
-        self._unreachable = [each.name for each in known if each.name not in left]
+        self._absent = [each.name for each in known if each.name not in left]
+        for each in known:
+            if each.name in left:
+                self._answered_at.setdefault(each.node, self._now())
         # A process that is gone refuses connections at once: that says nothing about its node.
         if waited_seconds >= state.faults.lease_seconds:
-            state.silences.note(state.roster, dict.fromkeys(self._unreachable, waited_seconds))
-        for name in self._unreachable:
+            state.silences.note_unanswered(self._roster, self._absent, waited_seconds)
+        for name in self._absent:
             suspect = state.silences.is_suspect(self._known[name])
             reason: Literal["silent", "unreachable"] = "silent" if suspect else "unreachable"
             state.lost.setdefault(name, Absence(reason=reason))
@@ -229,11 +286,11 @@ class Leader:
         """Publish this leader, whose predecessor may be lost, and give up after a time limit."""
         state = self._state
         if not self._announced:
-            state.hooks.announce(state.roster, state.me)
+            state.hooks.announce(self._roster, state.me)
             self._announced = True
         if self._now() - state.ended_at > TOO_FEW_SECONDS:
             state.give_up(
-                f"only {left} of {len(state.roster.members)} workers are left, too few to continue;"
+                f"only {left} of {len(self._roster.members)} workers are left, too few to continue;"
                 " the others may be training without them"
             )
 

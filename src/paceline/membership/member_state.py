@@ -26,10 +26,13 @@ from paceline.membership.messages import (
     Missing,
     Quiet,
     Reply,
+    Silence,
 )
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Member, Roster
 
+_BEGUN_LEASES = 0.25
+"""How long a member that has accepted a roster makes other leaders wait: they would undo it."""
 JOIN_SECONDS = 0.5
 """Interval at which a waiting process asks for a place."""
 
@@ -53,11 +56,13 @@ class MemberState:
         self._votes = votes
         self._regroup = regroup
         self.acceptor = Acceptor.of_newcomer(me)
+        self._proposer, self._accepted_at = "", -math.inf
+        """Whose roster this member accepted last, and when."""
         self.lost: Absences = {}
         self.silences = self._no_silences()
         self.quiet: Quiet = {}
-        """Members whose heartbeats this one has missed: seconds of silence when it stopped."""
-        self.cleared: dict[str, float] = {}
+        """Members whose heartbeats this one had missed when it stopped."""
+        self.cleared: dict[str, list[float]] = {}
         """When members that had been reported as lost answered after all."""
         self._join_expiry = 4 * JOIN_SECONDS + faults.lease_seconds
         self.join_queue = JoinQueue(self._join_expiry)
@@ -90,6 +95,11 @@ class MemberState:
     def generation(self) -> int:
         """This member's generation; -1 for a process that has been in none."""
         return self.roster.generation
+
+    @property
+    def accepted_generation(self) -> int:
+        """The latest generation that this member has accepted."""
+        return self.acceptor.state.generation
 
     @property
     def others(self) -> list[Member]:
@@ -125,11 +135,18 @@ class MemberState:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def accept(self, roster: Roster, version: int) -> bool:
+    def accept(self, roster: Roster, version: int, proposer: str) -> bool:
         """Accept a roster, and record this vote for the case that this process dies."""
-        return self.acceptor.accept(roster, version) and self._votes.record(
-            self.me, self.acceptor.state
-        )
+        if not self.acceptor.accept(roster, version):
+            return False
+        self._proposer, self._accepted_at = proposer, asyncio.get_running_loop().time()
+        return self._votes.record(self.me, self.acceptor.state)
+
+    async def until_begun(self, asker: str) -> None:
+        """Give a roster that this member has just accepted from another leader time to begin."""
+        if self.acceptor.state.accepted is not None and asker != self._proposer:
+            ends_at = self._accepted_at + _BEGUN_LEASES * self.faults.lease_seconds
+            await self.until_changed(max(0.0, ends_at - asyncio.get_running_loop().time()))
 
     def begin(self, begin: Begin) -> bool:
         """Begin an accepted generation; return False if this member has accepted another since."""
@@ -156,10 +173,10 @@ class MemberState:
         if isinstance(reply, Left):
             self.silences.note(self.roster, reply.quiet)
 
-    def missing(self, unreachable: Collection[str] = ()) -> Missing:
+    def missing(self, unresponsive: Collection[str] = ()) -> Missing:
         """Return what this member knows about members that do not answer."""
         book = self.control.book
-        return book.missing(book.add(self.roster), self.lost, self.silences.report(), unreachable)
+        return book.missing(book.add(self.roster), self.lost, self.silences.report(), unresponsive)
 
     def note_missing(self, missing: Missing) -> None:
         """Note what another member knows about members that do not answer."""
@@ -204,7 +221,7 @@ class MemberState:
     def report(self, leave: Leave) -> Left:
         """Return this member's state for a leader."""
         now, book = self.acceptor.state, self.control.book
-        lost, unreachable = book.lost(leave.missing), book.unreachable(leave.missing)
+        lost, unresponsive = book.lost(leave.missing), book.unresponsive(leave.missing)
         suspects = [each for each in self._neighbors() if each.name in lost]
         return Left(
             begun=None if now.begun.generation == leave.begun else now.begun,
@@ -214,7 +231,7 @@ class MemberState:
             dead=[
                 vote
                 for each in suspects
-                if is_dead(each, kill=each.name in unreachable)
+                if is_dead(each, kill=each.name in unresponsive)
                 and (vote := self._last_vote(each.name, leave)) is not None
             ],
             # Others' reports would make the replies of all members different.
@@ -273,10 +290,14 @@ class MemberState:
         self.end_generation(f"worker {self.roster.rank(name)} is lost: {why}", detected=True)
 
     def _note_watched(self, silent_seconds: Mapping[str, float]) -> None:
-        self.quiet = {name: each for name, each in silent_seconds.items() if each}
+        self.quiet = {}
         for member in self.roster.members:
-            if silent_seconds.get(member.name) == 0:
+            seconds = silent_seconds.get(member.name)
+            if seconds == 0:
                 self.silences.note_life(member)
+            elif seconds is not None:
+                hung = member.node == self.me.node and seconds >= self.faults.lease_seconds
+                self.quiet[member.name] = Silence(seconds=seconds, hung=hung)
         self.silences.note(self.roster, self.quiet)
 
     def _no_silences(self) -> Silences:

@@ -32,8 +32,17 @@ class Absence(Spec):
 Absences = dict[str, Absence]
 """Lost members, by name."""
 
-Quiet = dict[str, float]
-"""Members that missed heartbeats: for how many seconds each has been silent, by name."""
+
+class Silence(Spec):
+    """A member's missed heartbeats."""
+
+    seconds: float
+    hung: bool = False
+    """Whether a member of its own node misses them: no network between the two can be at fault."""
+
+
+Quiet = dict[str, Silence]
+"""Members that missed heartbeats, by name."""
 
 
 class Hello(Spec):
@@ -76,7 +85,7 @@ class EqualAbsences(Spec):
 class EqualSilences(Spec):
     """Members that have been silent for equally long."""
 
-    seconds: float
+    silence: Silence
     who: Who
 
 
@@ -88,16 +97,20 @@ class Missing(Spec):
     lost: tuple[EqualAbsences, ...] = ()
     """Members reported as lost; the leader asks them, too."""
     quiet: tuple[EqualSilences, ...] = ()
-    unreachable: Who = Who()
-    """Members that the leader failed to reach: a member on the same node kills them."""
+    unresponsive: Who = Who()
+    """Members that do not answer although their nodes do: a member on the same node kills them."""
 
 
 class Leave(Spec):
     """The leader's request to leave the generation's collectives and report one's state."""
 
     kind: Literal["leave"] = "leave"
+    asker: str
+    """The leader's name."""
     begun: int
     """The last generation that the leader knows to have begun."""
+    accepted: int
+    """The last generation that it has accepted."""
     missing: Missing
     why: str
 
@@ -127,10 +140,14 @@ class Left(Spec):
 
 
 class Outdated(Spec):
-    """The caller's generation is older, and the caller is not in the newer one."""
+    """The caller's generation is older than this one, which has begun."""
 
     kind: Literal["outdated"] = "outdated"
     generation: int
+    included: bool
+    """Whether the caller is in the newer one, too, and has yet to learn that it began."""
+    excluded: Who = Who()
+    """Members of the caller's roster that are not in the newer one."""
 
 
 class RosterChange(Spec):
@@ -152,6 +169,8 @@ class Proposal(Spec):
     """The leader's roster for the next generation, with the acceptor versions it is based on."""
 
     kind: Literal["proposal"] = "proposal"
+    asker: str
+    """The leader's name."""
     change: RosterChange
     version: NonNegativeInt
     """The version of most members."""
@@ -199,7 +218,11 @@ class Notice(Spec):
     """
 
     kind: Literal["notice"] = "notice"
+    asker: str
+    """The name of the member that notifies."""
     begun: int
+    accepted: int
+    """The last generation that it has accepted."""
     missing: Missing
     why: str
 
@@ -210,6 +233,16 @@ class Join(Spec):
     kind: Literal["join"] = "join"
     member: Member
     facts: dict[str, Any]
+
+
+class Overtaken(Spec):
+    """News for members of a generation that others continue without them."""
+
+    kind: Literal["overtaken"] = "overtaken"
+    begun: int
+    """Their generation."""
+    newer: int
+    """The one of the others."""
 
 
 class End(Spec):
@@ -238,7 +271,7 @@ class Vote(Spec):
 
 
 Question = Annotated[
-    Leave | Proposal | Begin | Notice | Join | End | Retire, Field(discriminator="kind")
+    Leave | Proposal | Begin | Notice | Join | Overtaken | End | Retire, Field(discriminator="kind")
 ]
 Reply = Annotated[Left | Outdated | Vote, Field(discriminator="kind")]
 

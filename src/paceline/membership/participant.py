@@ -24,9 +24,9 @@ from paceline.membership.messages import (
     End,
     Join,
     Leave,
-    Left,
     Notice,
     Outdated,
+    Overtaken,
     Proposal,
     Question,
     Reply,
@@ -66,6 +66,7 @@ class Participant:
             generation=lambda: self.state.generation,
             is_suspect=self._is_suspect,
             patience_seconds=self._patience_seconds,
+            reached=self._reached,
             answered=self._answered,
         )
         self.state = MemberState(me, control, LastVotes(secret), faults, hooks, self._regroup)
@@ -114,51 +115,82 @@ class Participant:
     def _patience_seconds(self, member: Member, since: float) -> float:
         return self.state.silences.patience_seconds(member, since)
 
+    def _reached(self, member: Member) -> None:
+        self.state.silences.note_reached(member)
+
     def _answered(self, name: str, reply: Reply) -> None:
         self.state.note_reply(name, reply)
 
     async def _reply(self, question: Question) -> Reply:
         state = self.state
-        if (
-            isinstance(question, Leave | Notice | End | Retire)
-            and question.begun < state.generation
-        ):
-            return Outdated(generation=state.generation)
+        yes = True
         match question:
             case Leave():
                 return await self._reply_to_leave(question)
             case Notice():
-                await self._reply_to_notice(question)
+                return await self._reply_to_notice(question)
+            case End() | Retire() if question.begun < state.generation:
+                return Outdated(generation=state.generation, included=False)
             case Proposal():
                 roster = state.control.book.roster(question.change.digest)
                 version = question.versions.get(state.me.name, question.version)
-                return Vote(yes=roster is not None and state.accept(roster, version))
+                yes = roster is not None and state.accept(roster, version, question.asker)
             case Begin():
-                return Vote(yes=state.begin(question))
+                yes = state.begin(question)
             case Join():
                 state.join_queue.add(question)
+            case Overtaken(begun=begun, newer=newer) if begun == state.generation:
+                state.spawn(rejoin(state, [Outdated(generation=newer, included=False)]))
             case Retire():
-                return Vote(yes=state.join_queue.may_retire(question.name))
+                yes = state.join_queue.may_retire(question.name)
             case End():
                 state.end_training(question)
-        return Vote(yes=True)
+        return Vote(yes=yes)
 
-    async def _reply_to_leave(self, leave: Leave) -> Left:
+    def _outdated(self, question: Leave | Notice) -> Outdated | None:
+        """Return whether the asker's generation is over, but this member's is not.
+
+        A member of this generation that has accepted a later one will never follow it, and this
+        generation cannot make progress without that member.
+        """
         state = self.state
-        state.note_missing(leave.missing)
-        state.end_generation(leave.why, detected=False)
-        state.led_at = asyncio.get_running_loop().time()
-        await state.left.wait()
-        return state.report(leave)
+        if question.begun >= state.generation:
+            return None
+        included = state.roster.rank(question.asker) is not None
+        if included and (state.ended or question.accepted > state.generation):
+            return None
+        return Outdated(
+            generation=state.generation,
+            included=included,
+            excluded=state.control.book.without(question.missing.roster, state.roster),
+        )
 
-    async def _reply_to_notice(self, notice: Notice) -> None:
+    async def _reply_to_leave(self, leave: Leave) -> Reply:
+        """End the generation and report this member's state once it has left the collectives."""
+        state = self.state
+        await state.until_begun(leave.asker)
+        while (outdated := self._outdated(leave)) is None:
+            state.note_missing(leave.missing)
+            state.end_generation(leave.why, detected=False)
+            state.led_at = asyncio.get_running_loop().time()
+            ended = state.generation
+            await state.left.wait()
+            if state.generation == ended:
+                return state.report(leave)
+        return outdated
+
+    async def _reply_to_notice(self, notice: Notice) -> Reply:
         """End the generation and wait for the next one, but return before the caller gives up."""
         state = self.state
-        state.note_missing(notice.missing)
-        state.lost.pop(state.me.name, None)
-        state.end_generation(notice.why, detected=True)
-        state.noticed.set()
-        await state.until_changed(_NOTICED_LEASES * state.faults.lease_seconds)
+        outdated = self._outdated(notice)
+        if outdated is None:
+            state.note_missing(notice.missing)
+            state.lost.pop(state.me.name, None)
+            state.end_generation(notice.why, detected=True)
+            state.noticed.set()
+            await state.until_changed(_NOTICED_LEASES * state.faults.lease_seconds)
+            outdated = self._outdated(notice)
+        return outdated or Vote(yes=True)
 
     async def _regroup(self, delay: float) -> None:
         """Lead, or notify the possible leaders, until another generation has begun."""
@@ -205,10 +237,10 @@ class Participant:
         state = self.state
         before = state.roster.members[: state.roster.names.index(state.me.name)]
         silent = {each.node for each in state.roster.members if each.name in state.quiet}
-        silent |= self._silent_nodes
+        silent = {node for node in silent | self._silent_nodes if not state.silences.lives(node)}
         found: dict[str, Member] = {}
         for each in before:
-            if each.name not in state.lost and each.node not in silent - {state.me.node}:
+            if each.name not in state.lost and each.node not in silent:
                 found.setdefault(each.node, each)
         return list(found.values())[:count]
 
@@ -216,7 +248,13 @@ class Participant:
         """Notify possible leaders, and note which of them do not answer."""
         state = self.state
         ended, asked_at = state.generation, asyncio.get_running_loop().time()
-        notice = Notice(begun=ended, missing=state.missing(), why=state.why)
+        notice = Notice(
+            asker=state.me.name,
+            begun=ended,
+            accepted=state.accepted_generation,
+            missing=state.missing(),
+            why=state.why,
+        )
         timeout_seconds = state.faults.lease_seconds / 2
         replies = await state.control.gather(notice, leaders, timeout_seconds)
         waited_seconds = asyncio.get_running_loop().time() - asked_at
@@ -229,7 +267,7 @@ class Participant:
             if waited_seconds >= timeout_seconds:
                 self._silent_nodes |= {each.node for each in absent}
                 names = (each.name for each in absent)
-                state.silences.note(state.roster, dict.fromkeys(names, waited_seconds))
+                state.silences.note_unanswered(state.roster, names, waited_seconds)
         return replies
 
     def _notifies(self) -> bool:

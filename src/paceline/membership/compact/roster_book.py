@@ -23,6 +23,7 @@ from paceline.membership.messages import (
     Quiet,
     RosterChange,
     Selection,
+    Silence,
     Who,
 )
 from paceline.specs.runs.roster import Member, Roster
@@ -80,6 +81,11 @@ class RosterBook:
             names=tuple(name for name in names if name not in ranks),
         )
 
+    def without(self, digest: str, newer: Roster) -> Who:
+        """Return the members of a roster, if it is known, that are not in a newer one."""
+        names = [name for name in self.ranks(digest) if newer.rank(name) is None]
+        return self.who(names, digest)
+
     def names(self, who: Who, digest: str) -> list[str]:
         """Return the described names."""
         roster = self.roster(digest)
@@ -87,15 +93,16 @@ class RosterBook:
         return [*(members[rank].name for rank in ranks_in(who.ranks, len(members))), *who.names]
 
     def missing(
-        self, digest: str, lost: Absences, quiet: Quiet, unreachable: Collection[str]
+        self, digest: str, lost: Absences, quiet: Quiet, unresponsive: Collection[str]
     ) -> Missing:
         """Return a short description of missing members for a receiver that knows this roster."""
         by_reason: dict[Absence, list[str]] = {}
         for name, why in lost.items():
             by_reason.setdefault(why, []).append(name)
-        by_seconds: dict[float, list[str]] = {}
-        for name, seconds in quiet.items():
-            by_seconds.setdefault(round(seconds, 1), []).append(name)
+        by_silence: dict[Silence, list[str]] = {}
+        for name, silence in quiet.items():
+            rounded = silence.model_copy(update={"seconds": round(silence.seconds, 1)})
+            by_silence.setdefault(rounded, []).append(name)
         return Missing(
             roster=digest,
             lost=tuple(
@@ -103,10 +110,10 @@ class RosterBook:
                 for why, names in by_reason.items()
             ),
             quiet=tuple(
-                EqualSilences(seconds=seconds, who=self.who(names, digest))
-                for seconds, names in by_seconds.items()
+                EqualSilences(silence=silence, who=self.who(names, digest))
+                for silence, names in by_silence.items()
             ),
-            unreachable=self.who(unreachable, digest),
+            unresponsive=self.who(unresponsive, digest),
         )
 
     def lost(self, missing: Missing) -> Absences:
@@ -118,14 +125,14 @@ class RosterBook:
     def quiet(self, missing: Missing) -> Quiet:
         """Return the silent members, by name."""
         return {
-            name: each.seconds
+            name: each.silence
             for each in missing.quiet
             for name in self.names(each.who, missing.roster)
         }
 
-    def unreachable(self, missing: Missing) -> set[str]:
-        """Return the names of the members that the leader failed to reach."""
-        return set(self.names(missing.unreachable, missing.roster))
+    def unresponsive(self, missing: Missing) -> set[str]:
+        """Return the names of the members that do not answer although their nodes do."""
+        return set(self.names(missing.unresponsive, missing.roster))
 
     def change(self, base: str, roster: Roster) -> RosterChange:
         """Return a roster as its difference to a known one."""
@@ -164,7 +171,7 @@ class RosterBook:
             question = question.model_copy(update={"change": full})
         elif (missing := _missing_in(question)).roster:
             named = self.missing(
-                "", self.lost(missing), self.quiet(missing), self.unreachable(missing)
+                "", self.lost(missing), self.quiet(missing), self.unresponsive(missing)
             )
             question = question.model_copy(update={"missing": named})
         return Ask(question=question, rest=Selection(roster=ask.rest.roster, members=tuple(rest)))

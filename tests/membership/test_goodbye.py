@@ -1,0 +1,54 @@
+"""A member that says goodbye is not taken for dead."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from paceline.membership.channel import Channel
+from paceline.membership.messages import Goodbye, Heartbeat
+
+
+async def channels() -> tuple[Channel, Channel, asyncio.Server]:
+    """Two ends of a channel over a real connection."""
+    accepted: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
+    server = await asyncio.start_server(lambda *ends: accepted.put_nowait(ends), "127.0.0.1", 0)
+    ends = await asyncio.open_connection(*server.sockets[0].getsockname())
+    opened = await asyncio.gather(
+        Channel.open(*ends, b"secret", initiator=True),
+        Channel.open(*await accepted.get(), b"secret", initiator=False),
+    )
+    return *opened, server
+
+
+async def heard_by_a_busy_member(*, closes: bool) -> list[str]:
+    """Return what arrives at a member that sends heartbeats before it reads."""
+    leaving, busy, server = await channels()
+    busy._writer.transport.pause_reading()  # type: ignore[attr-defined]
+    leaving.send(Goodbye(finished=False))
+    if closes:
+        leaving.close()
+    else:
+        leaving.finish()
+    for _ in range(3):  # the first is answered by a reset, the second finds it
+        await asyncio.sleep(0.02)
+        busy.send(Heartbeat())
+    await asyncio.sleep(0.02)
+    found: list[str] = []
+    try:
+        if not busy._writer.is_closing():
+            busy._writer.transport.resume_reading()  # type: ignore[attr-defined]
+        found.append((await busy.receive()).kind)
+    except ConnectionError as error:
+        found.append(type(error).__name__)
+    finally:
+        for each in (leaving, busy):
+            each.close()
+        server.close()
+    return found
+
+
+@pytest.mark.parametrize(("closes", "heard"), [(False, "goodbye"), (True, "BrokenPipeError")])
+def test_a_goodbye_arrives_although_heartbeats_are_under_way(closes: bool, heard: str) -> None:
+    """Members were taken for dead, and left out the second time; a closed channel shows why."""
+    assert asyncio.run(heard_by_a_busy_member(closes=closes)) == [heard]
