@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from benchmarks.control_plane.crew import FACTS, member
 from benchmarks.control_plane.measurement import Measurement
 from paceline.comm.signing import MAC_BYTES
+from paceline.membership.compact.missing import Absence, Who
 from paceline.membership.compact.roster_book import RosterBook
 from paceline.membership.control import Control
 from paceline.membership.messages import (
-    Absence,
     Answer,
     Ask,
     Begin,
@@ -34,7 +34,6 @@ from paceline.membership.messages import (
     Reply,
     Selection,
     Vote,
-    Who,
 )
 from paceline.specs.runs.roster import Roster
 

@@ -9,21 +9,10 @@ from hypothesis import strategies as st
 from benchmarks.control_plane.crew import member
 from paceline.membership.channel import parse
 from paceline.membership.compact.answers import grouped, grouped_facts, ungrouped, ungrouped_facts
+from paceline.membership.compact.missing import Absence, Missing, Silence
 from paceline.membership.compact.roster_book import RosterBook
 from paceline.membership.hooks import Begun
-from paceline.membership.messages import (
-    Absence,
-    Ask,
-    Begin,
-    Leave,
-    Left,
-    Message,
-    Missing,
-    Proposal,
-    Reply,
-    Silence,
-    Vote,
-)
+from paceline.membership.messages import Ask, Begin, Leave, Left, Message, Proposal, Reply, Vote
 from paceline.specs.runs.roster import Roster
 
 RANKS = st.sets(st.integers(0, 19))

@@ -7,10 +7,11 @@ import pytest
 
 from benchmarks.control_plane.crew import FACTS, PER_NODE
 from membership.test_participant import begun, one
+from paceline.membership.compact.missing import Absence, Silence
 from paceline.membership.hooks import Begun
 from paceline.membership.joining import rejoin
 from paceline.membership.leader import Leader
-from paceline.membership.messages import Absence, Join, Leave, Outdated, Silence
+from paceline.membership.messages import Join, Leave, Outdated
 from paceline.membership.participant import Participant
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Member, Roster

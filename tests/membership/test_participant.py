@@ -11,10 +11,11 @@ import pytest
 
 from benchmarks.control_plane.crew import FACTS, PER_NODE, hooks, member
 from paceline.membership import joining
+from paceline.membership.compact.missing import Absence
 from paceline.membership.hooks import Begun, Ended
 from paceline.membership.leader import Leader
 from paceline.membership.member_state import MemberState
-from paceline.membership.messages import Absence, Leave, Proposal
+from paceline.membership.messages import Leave, Proposal
 from paceline.membership.participant import Participant
 from paceline.specs import TOO_FEW_EXIT_CODE, Faults
 from paceline.specs.runs.roster import Member, Roster

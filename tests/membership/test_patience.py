@@ -10,8 +10,9 @@ from benchmarks.control_plane.crew import FACTS, PER_NODE
 from membership.test_participant import begun, one
 from paceline.membership import control
 from paceline.membership.channel import MAX_FIRST_BYTES, Channel
+from paceline.membership.compact.missing import Absence, Missing
 from paceline.membership.hooks import Begun
-from paceline.membership.messages import Absence, Ask, Missing, Notice
+from paceline.membership.messages import Ask, Notice
 from paceline.membership.participant import Participant
 from paceline.membership.patience import patiently
 from paceline.specs.runs.roster import Roster

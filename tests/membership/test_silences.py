@@ -9,9 +9,9 @@ import pytest
 from benchmarks.control_plane.crew import PER_NODE, member
 from membership.test_participant import begun, one
 from paceline.membership import control, heartbeats
+from paceline.membership.compact.missing import Silence
 from paceline.membership.deaths.silences import Silences
 from paceline.membership.hooks import Begun
-from paceline.membership.messages import Silence
 from paceline.membership.participant import Participant
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Roster

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable
 
 from paceline.membership.channel import Channel
+from paceline.membership.compact.missing import Absence
 from paceline.membership.control import FAN_OUT, HEARTBEATS_PER_LEASE, UNREACHED, Control
-from paceline.membership.messages import Absence, Goodbye, Heartbeat
+from paceline.membership.messages import Goodbye, Heartbeat
 from paceline.specs.runs.roster import Roster
 
 _LATE_SECONDS = 0.02

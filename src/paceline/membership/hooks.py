@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.membership.compact.missing import Absences
 from paceline.membership.compact.rank_ranges import ranks_in
-from paceline.membership.messages import Absences, Begin, End
+from paceline.membership.messages import Begin, End
 from paceline.specs.errors import TOO_FEW_EXIT_CODE, PacelineError
 from paceline.specs.runs.roster import Member, Roster
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from paceline.membership.compact.answers import grouped_facts
+from paceline.membership.compact.missing import Absence
 from paceline.membership.consensus import AcceptorState, next_roster
 from paceline.membership.heartbeats import watchers_of_nodes
 from paceline.membership.joining import TOO_FEW_SECONDS, rejoin
 from paceline.membership.member_state import MemberState
 from paceline.membership.messages import (
-    Absence,
     Begin,
     Join,
     LastVote,

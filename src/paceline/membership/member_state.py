@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
+from paceline.membership.compact.missing import Absence, Absences, Missing, Quiet, Silence
 from paceline.membership.consensus import Acceptor
 from paceline.membership.control import Control
 from paceline.membership.deaths.last_votes import LastVotes
@@ -15,19 +16,7 @@ from paceline.membership.heartbeats import Heartbeats
 from paceline.membership.hooks import Begun, Ended, Hooks
 from paceline.membership.interruption import interrupt_until
 from paceline.membership.join_queue import JoinQueue
-from paceline.membership.messages import (
-    Absence,
-    Absences,
-    Begin,
-    End,
-    LastVote,
-    Leave,
-    Left,
-    Missing,
-    Quiet,
-    Reply,
-    Silence,
-)
+from paceline.membership.messages import Begin, End, LastVote, Leave, Left, Reply
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Member, Roster
 

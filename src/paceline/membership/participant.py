@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from paceline.membership.channel import Channel
+from paceline.membership.compact.missing import Absence
 from paceline.membership.control import Control
 from paceline.membership.deaths.last_votes import LastVotes
 from paceline.membership.hooks import Hooks
@@ -19,7 +20,6 @@ from paceline.membership.joining import ask_to_join, rejoin
 from paceline.membership.leader import Leader
 from paceline.membership.member_state import MemberState
 from paceline.membership.messages import (
-    Absence,
     Begin,
     End,
     Join,

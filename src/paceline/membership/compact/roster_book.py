@@ -7,24 +7,26 @@ that does not know the roster says so, and is sent everything in full.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from paceline.membership.compact.rank_ranges import ranges_of, ranks_in
-from paceline.membership.messages import (
+from paceline.membership.compact.missing import (
     Absence,
     Absences,
-    Ask,
-    Begin,
     EqualAbsences,
     EqualSilences,
-    Leave,
     Missing,
+    Quiet,
+    Silence,
+    Who,
+)
+from paceline.membership.compact.rank_ranges import ranges_of, ranks_in
+from paceline.membership.messages import (
+    Ask,
+    Begin,
+    Leave,
     Notice,
     Proposal,
     Question,
-    Quiet,
     RosterChange,
     Selection,
-    Silence,
-    Who,
 )
 from paceline.specs.runs.roster import Member, Roster
 

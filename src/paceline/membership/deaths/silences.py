@@ -11,7 +11,7 @@ either is not waited for.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from paceline.membership.messages import Quiet, Silence
+from paceline.membership.compact.missing import Quiet, Silence
 from paceline.specs.runs.roster import Member, Roster
 
 _SHORTEST_DIVISOR = 8
