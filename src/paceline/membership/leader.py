@@ -96,6 +96,7 @@ class Leader:
         asked = tuple(each for each in known if self._is_asked(each.name))
         asked_at = self._now()
         (replies, _) = await asyncio.gather(self._ask_to_leave(leave, asked), state.left.wait())
+        await state.until_begun(self._me.name)
         if not self._stands():
             return True
         if any(isinstance(reply, Outdated) for reply in replies.values()):
@@ -113,6 +114,7 @@ class Leader:
             return False
         if not await self._is_accepted(roster, left, admitted):
             self._refused += 1
+            state.note_refused()
             return False
         await self._begin(roster, left, admitted)
         return True

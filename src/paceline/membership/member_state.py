@@ -131,6 +131,14 @@ class MemberState:
         self._proposer, self._accepted_at = proposer, asyncio.get_running_loop().time()
         return self._votes.record(self.me, self.acceptor.state)
 
+    def note_refused(self) -> None:
+        """Note that the roster that this member proposed will not begin: nobody waits for that.
+
+        Two leaders that both waited would ask again at the same moment, and refuse each other again.
+        """
+        if self._proposer == self.me.name:
+            self._accepted_at = -math.inf
+
     async def until_begun(self, asker: str) -> None:
         """Give a roster that this member has just accepted from another leader time to begin."""
         if self.acceptor.state.accepted is not None and asker != self._proposer:
