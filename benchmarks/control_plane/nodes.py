@@ -148,9 +148,10 @@ def _be_node(
     lines = control.makefile()
     assert lines.readline() == "connected\n"
     address = address_of(number)
-    # All nodes share one kernel, whose table has room for 1,024 neighbors found by asking.
+    # All nodes share one kernel, whose table has room for 1,024 neighbors found by asking. One that
+    # asks for this node as it comes up is in the table already.
     neighbors = [
-        f"neigh add {address_of(each)} lladdr {_hardware_address_of(each)} dev eth0 nud permanent"
+        f"neigh replace {address_of(each)} lladdr {_hardware_address_of(each)} dev eth0 nud permanent"
         for each in range(nodes)
         if each != number
     ]
