@@ -38,6 +38,8 @@ GROWTH_FROM = 64
 """Smaller crews are on one node or a few, without a tree."""
 LOOP_EVENTS = ("worker killed", "leader killed")
 LEASE_SECONDS, LOOP_LEASE_SECONDS = 1.5, 120.0
+LOOP_LEASE_SECONDS_PER_MEMBER = 0.1
+"""Each member's own computing grows with the number of members, and two cores do all of it."""
 LEASES_FROM = {200: 10.0, 500: 30.0}
 """With so many processes, two cores need longer to send all heartbeats and answers of a lease."""
 START_GOAL_SECONDS, REGROUP_GOAL_SECONDS = 5.0, 1.0
@@ -91,12 +93,13 @@ def _measured(
         except TimeoutError as error:
             failures.append(f"{size} processes: {error}")
     for size in _sizes(options.loops):
+        lease = max(LOOP_LEASE_SECONDS, size * LOOP_LEASE_SECONDS_PER_MEMBER)
         for event in LOOP_EVENTS:
             if time.monotonic() > until:
                 return
             run = folder / f"l{size}-{event.replace(' ', '-')}"
             try:
-                yield loops.measure(size, event, run, LOOP_LEASE_SECONDS, LOOP_LEASE_SECONDS)
+                yield loops.measure(size, event, run, lease, lease)
             except TimeoutError as error:
                 failures.append(f"{size} in event loops, {event}: {error}")
 

@@ -151,7 +151,8 @@ def _be_node(
     # All nodes share one kernel, whose table has room for 1,024 neighbors found by asking. One that
     # asks for this node as it comes up is in the table already.
     neighbors = [
-        f"neigh replace {address_of(each)} lladdr {_hardware_address_of(each)} dev eth0 nud permanent"
+        f"neigh replace {address_of(each)} dev eth0 nud permanent"
+        f" lladdr {_hardware_address_of(each)}"
         for each in range(nodes)
         if each != number
     ]
