@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import sys
+import traceback
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
@@ -134,7 +136,7 @@ class MemberState:
     def note_refused(self) -> None:
         """Note that the roster that this member proposed will not begin: nobody waits for that.
 
-        Two leaders that both waited would ask again at the same moment, and refuse each other again.
+        Two leaders that both waited would ask again at the same moment, and refuse each other.
         """
         if self._proposer == self.me.name:
             self._accepted_at = -math.inf
@@ -215,6 +217,14 @@ class MemberState:
             End(begun=self.generation, name=self.me.name, message=message, too_few=True)
         )
 
+    def fail(self, error: BaseException) -> None:
+        """End the training for this member, whose control plane has failed."""
+        traceback.print_exception(error, file=sys.stderr)
+        if self.end is not None and not self.left.is_set():
+            self.hooks.kill_process()  # the training may wait in a collective for ever
+        message = f"the control plane of worker {self.roster.rank(self.me.name)} failed: {error!r}"
+        self.end_training(End(begun=self.generation, name=self.me.name, message=message))
+
     def report(self, leave: Leave) -> Left:
         """Return this member's state for a leader."""
         now, book = self.acceptor.state, self.control.book
@@ -260,10 +270,18 @@ class MemberState:
             await asyncio.wait_for(self._changed.wait(), seconds)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine until it finishes or this member closes."""
+        """Run a coroutine until it finishes or this member closes; if it fails, end the training.
+
+        asyncio would only log its exception, and those that wait for its work would hang.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
 
     async def close(self) -> None:
         """End all tasks and connections."""

@@ -122,6 +122,13 @@ class Participant:
         self.state.note_reply(name, reply)
 
     async def _reply(self, question: Question) -> Reply:
+        try:
+            return await self._reply_to(question)
+        except Exception as error:
+            self.state.fail(error)
+            raise
+
+    async def _reply_to(self, question: Question) -> Reply:
         state = self.state
         yes = True
         match question:
