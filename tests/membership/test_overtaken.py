@@ -7,11 +7,20 @@ import pytest
 
 from benchmarks.control_plane.crew import FACTS, PER_NODE
 from membership.test_participant import begun, one
-from paceline.membership.compact.missing import Absence, Silence
+from paceline.membership.compact.missing import Absence, Missing, Silence
 from paceline.membership.hooks import Begun
 from paceline.membership.joining import rejoin
 from paceline.membership.leader import Leader
-from paceline.membership.messages import Join, Leave, Outdated
+from paceline.membership.messages import (
+    Begin,
+    Join,
+    Leave,
+    Left,
+    Outdated,
+    Proposal,
+    Reply,
+    Vote,
+)
 from paceline.membership.participant import Participant
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Member, Roster
@@ -109,6 +118,66 @@ def test_a_member_of_the_next_generation_keeps_its_name() -> None:
     outdated, keeps = asyncio.run(asked_by_one_that_is_about_to_learn())
     assert outdated == Outdated(generation=1, included=True)
     assert keeps
+
+
+async def proposed_after_it_began() -> tuple[Reply, int, Reply, int]:
+    """Reply to a proposal that rests on a report from before this member's training continued."""
+    first, second = crew = await crew_of(2)
+    members, ask = first.state.roster.members, first.state.control.gather
+    me, him, book = members[0].name, members[1], first.state.control.book
+    zero, one_more, two_more = (Roster(generation=each, members=members) for each in range(3))
+    second.state.leave(FACTS, None)
+    leave = Leave(asker=me, begun=0, accepted=1, missing=Missing(), why="one is lost")
+    begin = Begin(
+        roster=one_more.digest, facts={}, missing=Missing(), why="", address="127.0.0.1", port=1
+    )
+
+    def proposal(roster: Roster, version: int) -> Proposal:
+        change = book.change(book.add(zero), roster)
+        return Proposal(asker=me, change=change, version=version, versions={})
+
+    try:
+        await ask(proposal(one_more, 0), [him])
+        left = (await ask(leave, [him]))[him.name]
+        assert isinstance(left, Left)
+        began = (await ask(begin, [him]))[him.name]
+        await second.state.next
+        late = (await ask(proposal(two_more, left.version), [him]))[him.name]
+        return began, second.state.generation, late, second.state.accepted_generation
+    finally:
+        await close(crew)
+
+
+def test_a_member_whose_training_continues_accepts_nothing_it_has_not_left_for() -> None:
+    """A later generation began beside its training, which was not interrupted or told of it."""
+    found = asyncio.run(proposed_after_it_began())
+    assert found == (Vote(yes=True), 1, Vote(yes=False), 1)
+
+
+async def begun_after_its_leader_followed_another(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    first, second = crew = await crew_of(2)
+    asked, questions = Leader._ask, []
+
+    async def overtaken(self: Leader, question: Any, *args: Any) -> Any:
+        questions.append(question.kind)
+        replies = await asked(self, question, *args)
+        state = first.state
+        if isinstance(question, Proposal) and state.accepted_generation == 1:
+            later = Roster(generation=2, members=state.roster.members)
+            assert state.accept(later, state.acceptor.state.version, second.state.me.name)
+        return replies
+
+    monkeypatch.setattr(Leader, "_ask", overtaken)
+    for each in crew:
+        each.state.leave(FACTS, "both have left")
+    assert [each.roster.generation for each in await begun(crew)] == [3, 3]
+    return questions
+
+
+def test_a_leader_that_follows_another_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others began its roster, which cannot make progress without it."""
+    questions = asyncio.run(begun_after_its_leader_followed_another(monkeypatch))
+    assert questions.count("begin") == 1
 
 
 async def overtaken_followers() -> tuple[list[str], float]:

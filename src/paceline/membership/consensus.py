@@ -16,8 +16,10 @@ dead member may have voted just before, and the roster with its vote may have be
 to be dead only together with its last state (`deaths/last_votes.py`), which counts like the report
 of a member that will accept nothing any more: a roster that it accepted may have begun.
 
-A member's state is valid until it accepts something: it refuses a proposal that is based on an
-older version of its state. This module does not communicate or wait.
+A member's state is valid until it accepts or begins something: it refuses a proposal that is based
+on an older version of its state. Once a generation has begun, its training continues: a later one
+needs a report that the member makes after it has left that training, too. This module does not
+communicate or wait.
 """
 
 from collections.abc import Collection, Mapping
@@ -35,7 +37,7 @@ class AcceptorState:
     accepted: Roster | None
     """The roster that this member has accepted since, if any."""
     version: int
-    """Number of rosters that this member has accepted."""
+    """Number of changes of this state."""
 
     @property
     def generation(self) -> int:
@@ -70,7 +72,7 @@ class Acceptor:
         now = self.state
         if now.accepted != roster:
             return False
-        self.state = AcceptorState(roster, None, now.version)
+        self.state = AcceptorState(roster, None, now.version + 1)
         return True
 
 

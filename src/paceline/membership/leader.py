@@ -154,7 +154,10 @@ class Leader:
     async def _is_accepted(
         self, roster: Roster, left: dict[str, Left], admitted: list[Join]
     ) -> bool:
-        """Propose a roster; return whether all its members accept it."""
+        """Propose a roster; return whether all its members accept it and this one follows it still.
+
+        One that another leader has proposed meanwhile may have the vote of this member, too.
+        """
         state = self._state
         versions = dict.fromkeys(roster.names, 0)
         versions |= {name: each.version for name, each in left.items()}
@@ -170,7 +173,7 @@ class Leader:
         if not self._stands():
             return False
         if _all_yes(votes, roster.members, state.me):
-            return True
+            return state.acceptor.state.accepted is roster
         for join in admitted:
             if join.member.name not in votes:
                 state.join_queue.drop(join.member.name)
