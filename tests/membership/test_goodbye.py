@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.control_plane.crew import PER_NODE
+from membership.test_participant import one
 from paceline.membership.channel import Channel
+from paceline.membership.compact.missing import Absence
 from paceline.membership.messages import Goodbye, Heartbeat
+from paceline.specs.runs.roster import Roster
 
 
 async def channels() -> tuple[Channel, Channel, asyncio.Server]:
@@ -52,3 +56,26 @@ async def heard_by_a_busy_member(*, closes: bool) -> list[str]:
 def test_a_goodbye_arrives_although_heartbeats_are_under_way(closes: bool, heard: str) -> None:
     """Members were taken for dead, and left out the second time; a closed channel shows why."""
     assert asyncio.run(heard_by_a_busy_member(closes=closes)) == [heard]
+
+
+async def connected_to_one_that_has_left() -> tuple[bool, dict[str, Absence]]:
+    """A member connects to one whose generation has ended already."""
+    first, second = crew = [await one(PER_NODE * number, planned=2) for number in range(2)]
+    roster = Roster(generation=0, members=(first.state.me, second.state.me))
+    first.state.start(roster)
+    first.state.end_generation("a process group could not be created", detected=False)
+    second.state.start(roster)
+    try:
+        async with asyncio.timeout(10):
+            while not second.state.ended:
+                await asyncio.sleep(0.01)
+        return second.state.found_loss, dict(second.state.lost)
+    finally:
+        for each in crew:
+            await each.state.close()
+
+
+@pytest.mark.usefixtures("kept_votes")
+def test_a_member_that_left_before_others_connected_is_not_taken_for_dead() -> None:
+    """Whom others took for dead three times was not asked any more, left out and killed."""
+    assert asyncio.run(connected_to_one_that_has_left()) == (False, {})

@@ -22,6 +22,7 @@ from paceline.membership.member_state import MemberState
 from paceline.membership.messages import (
     Begin,
     End,
+    Goodbye,
     Join,
     Leave,
     Notice,
@@ -108,6 +109,13 @@ class Participant:
             await state.until_changed(state.faults.lease_seconds)
         if state.heartbeats is not None and generation == state.generation:
             await state.heartbeats.watch(name, channel)
+            return
+        # The caller would take a member that closes without a goodbye for dead.
+        channel.send(Goodbye(finished=state.end is not None))
+        channel.finish()
+        async with asyncio.timeout(state.faults.lease_seconds):
+            while True:
+                await channel.receive()
 
     def _is_suspect(self, member: Member) -> bool:
         return self.state.silences.is_suspect(member)
