@@ -1,7 +1,14 @@
 """A dead member's last vote is read from its node's memory, or the member is only absent."""
 
 import errno
+import fcntl
 import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +18,8 @@ from paceline.cluster.process import start_ticks
 from paceline.membership.consensus import Acceptor, AcceptorState, next_roster
 from paceline.membership.deaths import last_votes
 from paceline.membership.deaths.last_votes import LastVotes
-from paceline.specs.runs.roster import Roster
+from paceline.membership.deaths.process_death import is_dead, kill
+from paceline.specs.runs.roster import Member, Roster
 
 SECRET = b"only this job knows it"
 ME = member(0)
@@ -97,3 +105,57 @@ def test_a_dead_voters_roster_may_have_begun() -> None:
     without = next_roster(ready, [], {third: AcceptorState(first, None, 0)})
     assert without is not None
     assert set(without.names) == set(ready)
+
+
+@contextmanager
+def processes(count: int) -> Iterator[list[Member]]:
+    """Members of one node with living processes of their own."""
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    living = [subprocess.Popen(command) for _ in range(count)]
+    try:
+        yield [
+            member(rank).model_copy(update={"pid": each.pid, "start_ticks": start_ticks(each.pid)})
+            for rank, each in enumerate(living)
+        ]
+    finally:
+        for each in living:
+            each.kill()
+            each.wait()
+
+
+def test_only_the_process_of_a_member_is_killed() -> None:
+    with processes(1) as (living,):
+        older = living.model_copy(update={"start_ticks": 1})
+        kill([older])
+        assert not is_dead(living)
+        assert is_dead(older)
+        kill([living])
+        assert is_dead(living)
+
+
+def test_a_death_is_seen_with_many_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`select` knows no descriptors above 1,023; a process that its parent had not reaped lived."""
+    opened = os.pidfd_open
+
+    def above_those_of_select(pid: int) -> int:
+        low = opened(pid)
+        try:
+            return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 1024)
+        finally:
+            os.close(low)
+
+    monkeypatch.setattr(os, "pidfd_open", above_those_of_select)
+    with processes(1) as (living,):
+        assert not is_dead(living)
+        kill([living])
+        assert is_dead(living)
+
+
+def test_a_member_waits_for_all_that_it_kills_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each took half a second, in which this member answered nobody: with three, a lease."""
+    # As if the kernel could not end them yet, as where a driver has them.
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
+    with processes(3) as crew:
+        began = time.monotonic()
+        kill(crew)
+        assert time.monotonic() - began < 1.0

@@ -12,7 +12,7 @@ from paceline.membership.compact.missing import Absence, Absences, Missing, Quie
 from paceline.membership.consensus import Acceptor
 from paceline.membership.control import Control
 from paceline.membership.deaths.last_votes import LastVotes
-from paceline.membership.deaths.process_death import is_dead
+from paceline.membership.deaths.process_death import is_dead, kill
 from paceline.membership.deaths.silences import Silences
 from paceline.membership.heartbeats import Heartbeats
 from paceline.membership.hooks import Begun, Ended, Hooks
@@ -155,9 +155,8 @@ class MemberState:
             return False
         self._votes.record(self.me, self.acceptor.state)
         lost = self.control.book.lost(begin.missing)
-        for each in neighbors:
-            if each.name in lost:  # a hung process would occupy its device forever
-                is_dead(each, kill=True)
+        # A hung process would occupy its device forever.
+        kill(each for each in neighbors if each.name in lost)
         self.start(roster)
         self._votes.forget_before(roster.generation)
         if not self.next.done():
@@ -230,6 +229,7 @@ class MemberState:
         now, book = self.acceptor.state, self.control.book
         lost, unresponsive = book.lost(leave.missing), book.unresponsive(leave.missing)
         suspects = [each for each in self._neighbors() if each.name in lost]
+        kill(each for each in suspects if each.name in unresponsive)
         return Left(
             begun=None if now.begun.generation == leave.begun else now.begun,
             accepted=now.accepted,
@@ -238,8 +238,7 @@ class MemberState:
             dead=[
                 vote
                 for each in suspects
-                if is_dead(each, kill=each.name in unresponsive)
-                and (vote := self._last_vote(each.name, leave)) is not None
+                if is_dead(each) and (vote := self._last_vote(each.name, leave)) is not None
             ],
             # Others' reports would make the replies of all members different.
             quiet={

@@ -111,7 +111,7 @@ class LastVotes:
 
 def _remove_if_ended(folder: Path) -> None:
     records = [_read_record(path) for path in folder.glob(f"*{_RECORD}")]
-    if all(each.closed or is_dead(each.member, kill=False) for each in records):
+    if all(each.closed or is_dead(each.member) for each in records):
         for path in folder.iterdir():
             path.unlink(missing_ok=True)
         folder.rmdir()
