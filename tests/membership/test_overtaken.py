@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from benchmarks.control_plane.crew import FACTS, PER_NODE
+from membership.test_last_votes import processes
 from membership.test_participant import begun, one
 from paceline.membership.compact.missing import Absence, Missing, Silence
+from paceline.membership.deaths.process_death import is_dead
 from paceline.membership.hooks import Begun
 from paceline.membership.joining import rejoin
 from paceline.membership.leader import Leader
@@ -178,6 +180,37 @@ def test_a_leader_that_follows_another_begins_nothing(monkeypatch: pytest.Monkey
     """Others began its roster, which cannot make progress without it."""
     questions = asyncio.run(begun_after_its_leader_followed_another(monkeypatch))
     assert questions.count("begin") == 1
+
+
+async def killed_after_it_was_renamed(process: Member, *, renamed: bool) -> bool:
+    """Return whether a neighbor ends a member that does not answer under its old name."""
+    crew = [await one(rank, planned=3) for rank in (0, PER_NODE, PER_NODE + 1)]
+    leader, overtaken, neighbor = (each.state for each in crew)
+    about = {"pid": process.pid, "start_ticks": process.start_ticks}
+    overtaken.rename(overtaken.me.model_copy(update=about))
+    roster = Roster(generation=0, members=(leader.me, overtaken.me, neighbor.me))
+    for each in crew:
+        each.state.start(roster)
+        each.state.leave(FACTS, None)
+    if renamed:
+        await rejoin(overtaken, [Outdated(generation=7, included=False)])
+    name = roster.names[1]
+    missing = leader.control.book.missing(
+        leader.control.book.add(roster), {name: Absence(reason="silent")}, {}, [name]
+    )
+    leave = Leave(asker=leader.me.name, begun=0, accepted=0, missing=missing, why="it is silent")
+    try:
+        await leader.control.gather(leave, [neighbor.me], roster=roster.digest)
+        return is_dead(process)
+    finally:
+        await close(crew)
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_neighbor_does_not_kill_who_waits_under_a_new_name(renamed: bool) -> None:
+    """Only it had reached a newer generation; its leader missed it for long enough."""
+    with processes(1) as (process,):
+        assert asyncio.run(killed_after_it_was_renamed(process, renamed=renamed)) is not renamed
 
 
 async def overtaken_followers() -> tuple[list[str], float]:

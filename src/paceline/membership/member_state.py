@@ -12,13 +12,13 @@ from paceline.membership.compact.missing import Absence, Absences, Missing, Quie
 from paceline.membership.consensus import Acceptor
 from paceline.membership.control import Control
 from paceline.membership.deaths.last_votes import LastVotes
-from paceline.membership.deaths.process_death import is_dead, kill
+from paceline.membership.deaths.neighbors import kill_lost, votes_of_dead
 from paceline.membership.deaths.silences import Silences
 from paceline.membership.heartbeats import Heartbeats
 from paceline.membership.hooks import Begun, Ended, Hooks
 from paceline.membership.interruption import interrupt_until
 from paceline.membership.join_queue import JoinQueue
-from paceline.membership.messages import Begin, End, LastVote, Leave, Left, Reply
+from paceline.membership.messages import Begin, End, Leave, Left, Reply
 from paceline.specs import Faults
 from paceline.specs.runs.roster import Member, Roster
 
@@ -99,8 +99,12 @@ class MemberState:
 
     def rename(self, me: Member) -> None:
         """Become another member, which has accepted nothing."""
+        before, state = self.me, self.acceptor.state
         self.me, self.control.name = me, me.name
         self.acceptor = Acceptor.of_newcomer(me)
+        if state.begun.generation >= 0:  # its neighbors must not kill it under its old name
+            self._votes.record(me, self.acceptor.state)
+            self._votes.record(before, state, closed=True)
 
     def start(self, roster: Roster) -> None:
         """Start a generation with this member in it."""
@@ -156,7 +160,7 @@ class MemberState:
         self._votes.record(self.me, self.acceptor.state)
         lost = self.control.book.lost(begin.missing)
         # A hung process would occupy its device forever.
-        kill(each for each in neighbors if each.name in lost)
+        kill_lost((each for each in neighbors if each.name in lost), self._votes)
         self.start(roster)
         self._votes.forget_before(roster.generation)
         if not self.next.done():
@@ -229,30 +233,18 @@ class MemberState:
         now, book = self.acceptor.state, self.control.book
         lost, unresponsive = book.lost(leave.missing), book.unresponsive(leave.missing)
         suspects = [each for each in self._neighbors() if each.name in lost]
-        kill(each for each in suspects if each.name in unresponsive)
+        kill_lost((each for each in suspects if each.name in unresponsive), self._votes)
         return Left(
             begun=None if now.begun.generation == leave.begun else now.begun,
             accepted=now.accepted,
             version=now.version,
             facts=self.facts or {},
-            dead=[
-                vote
-                for each in suspects
-                if is_dead(each) and (vote := self._last_vote(each.name, leave)) is not None
-            ],
+            dead=votes_of_dead(suspects, self._votes, leave.begun),
             # Others' reports would make the replies of all members different.
             quiet={
                 name: each for name, each in self.silences.report().items() if name in self.quiet
             },
         )
-
-    def _last_vote(self, name: str, leave: Leave) -> LastVote | None:
-        """Return a dead member's last vote, if it is known."""
-        last = self._votes.read(name)
-        if last is None:
-            return None
-        begun = None if last.begun.generation == leave.begun else last.begun
-        return LastVote(name=name, begun=begun, accepted=last.accepted)
 
     def interrupt(self) -> None:
         """Interrupt the training until it has left the generation."""

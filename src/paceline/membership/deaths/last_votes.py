@@ -32,7 +32,7 @@ class _Record(Spec):
     begun: str
     accepted: str | None
     closed: bool
-    """Whether it has left the run and will not vote again."""
+    """Whether it has left the run, or rejoined under another name, and will not vote again."""
 
 
 class LastVotes:
@@ -70,6 +70,16 @@ class LastVotes:
             return AcceptorState(self._read(record.begun), accepted, 0)
         except (OSError, PacelineError, ValueError):
             return None
+
+    def rejoins(self, member: Member) -> bool:
+        """Return whether a member's process has taken another name, under which it joins again."""
+        for path in self._folder.glob(f"*{_RECORD}"):
+            with suppress(OSError, PacelineError, ValueError):
+                record = _read_record(path)
+                has_its_name = record.member.name == member.name
+                if record.member.is_process_of(member) and not (has_its_name or record.closed):
+                    return True
+        return False
 
     def _remove_stale(self) -> None:
         """Remove the folders of runs whose workers were all killed."""
