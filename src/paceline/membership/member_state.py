@@ -229,10 +229,9 @@ class MemberState:
         self.end_training(End(begun=self.generation, name=self.me.name, message=message))
 
     def report(self, leave: Leave) -> Left:
-        """Return this member's state for a leader."""
-        now, book = self.acceptor.state, self.control.book
-        lost, unresponsive = book.lost(leave.missing), book.unresponsive(leave.missing)
-        suspects = [each for each in self._neighbors() if each.name in lost]
+        """Return this member's state for a leader, after `note_missing`."""
+        now, unresponsive = self.acceptor.state, self.control.book.unresponsive(leave.missing)
+        suspects = [each for each in self._neighbors() if each.name in self.lost]
         kill_lost((each for each in suspects if each.name in unresponsive), self._votes)
         return Left(
             begun=None if now.begun.generation == leave.begun else now.begun,
