@@ -13,9 +13,10 @@ from benchmarks.control_plane.crew import FACTS, PER_NODE, hooks, member
 from paceline.membership import joining
 from paceline.membership.compact.missing import Absence
 from paceline.membership.hooks import Begun, Ended
+from paceline.membership.join_queue import JoinQueue
 from paceline.membership.leader import Leader
 from paceline.membership.member_state import MemberState
-from paceline.membership.messages import Leave, Proposal
+from paceline.membership.messages import Join, Leave, Proposal
 from paceline.membership.participant import Participant
 from paceline.specs import TOO_FEW_EXIT_CODE, Faults
 from paceline.specs.runs.roster import Member, Roster
@@ -192,3 +193,19 @@ def test_a_newcomer_tries_again_where_the_folder_could_not_be_read() -> None:
 
     for begin in asyncio.run(asyncio.wait_for(comes(), 20)):
         assert set(begin.roster.names) == {member(0).name, member(1).name}
+
+
+def test_a_request_to_join_that_expired_is_forgotten() -> None:
+    """One whose process had died made the leader ask for room at each step, for ever."""
+
+    async def comes_and_dies() -> tuple[list[str], bool]:
+        only = await one(0, planned=2)
+        only.state.start(Roster(generation=0, members=(only.state.me,)))
+        only.state.join_queue = JoinQueue(0.01)
+        only.state.join_queue.add(Join(member=member(1), facts=FACTS))
+        await asyncio.sleep(0.02)
+        only.state.leave(FACTS, "one waits to join")
+        (begin,) = await begun([only])
+        return [each.name for each in begin.roster.members], bool(only.state.join_queue)
+
+    assert asyncio.run(comes_and_dies()) == ([member(0).name], False)

@@ -34,11 +34,10 @@ class JoinQueue:
         return bool(self._requests)
 
     def without(self, roster: Roster) -> "JoinQueue":
-        """Return the requests of processes that are not in a roster."""
+        """Return the requests that have not expired, of processes that are not in a roster."""
         rest = JoinQueue(self._expiry_seconds)
-        rest._requests = {
-            name: each for name, each in self._requests.items() if roster.rank(name) is None
-        }
+        names = {join.member.name for join in self.current} - set(roster.names)
+        rest._requests = {name: each for name, each in self._requests.items() if name in names}
         return rest
 
     def may_retire(self, name: str) -> bool:
