@@ -12,6 +12,7 @@ import pytest
 from benchmarks.control_plane.crew import FACTS, PER_NODE, hooks, member
 from paceline.membership import joining
 from paceline.membership.compact.missing import Absence
+from paceline.membership.deaths.clearances import Clearances
 from paceline.membership.hooks import Begun, Ended
 from paceline.membership.join_queue import JoinQueue
 from paceline.membership.leader import Leader
@@ -209,3 +210,43 @@ def test_a_request_to_join_that_expired_is_forgotten() -> None:
         return [each.name for each in begin.roster.members], bool(only.state.join_queue)
 
     assert asyncio.run(comes_and_dies()) == ([member(0).name], False)
+
+
+async def reported_again_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> list[Begun]:
+    crew = [await one(PER_NODE * number, planned=3) for number in range(3)]
+    for each in crew:
+        each.state.start(Roster(generation=0, members=tuple(each.state.me for each in crew)))
+    leader, reported = crew[0].state, crew[2].state.me.name
+    accepted = Leader._is_accepted
+    refused: list[Leader] = []
+
+    async def refused_four_times(self: Leader, *args: Any) -> bool:
+        if len(refused) == 4:
+            return await accepted(self, *args)
+        refused.append(self)
+        leader.lost[reported] = Absence(reason="unreachable")
+        return False
+
+    monkeypatch.setattr(Leader, "_is_accepted", refused_four_times)
+    for each in crew:
+        each.state.leave(FACTS, "one cannot reach another")
+    return await begun(crew[:2])
+
+
+def test_a_report_counts_once_however_often_it_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that answered each time was left out after three attempts of one regroup."""
+    for begin in asyncio.run(reported_again_for_each_attempt(monkeypatch)):
+        assert len(begin.roster.members) == 3
+
+
+def test_one_that_is_reported_in_generation_after_generation_is_left_out_in_the_end() -> None:
+    now = 0.0
+    clearances = Clearances(lambda: now)
+    for generation in range(3):
+        assert not clearances.exhausted()
+        clearances.add(["one"], generation)
+    assert clearances.exhausted() == {"one"}
+    now = 60.0
+    assert not clearances.exhausted()
+    clearances.add(["another"], 7)
+    assert len(clearances._cleared_at) == 1  # they were kept for the whole run

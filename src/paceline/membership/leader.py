@@ -29,7 +29,6 @@ from paceline.specs.runs.roster import Member, Roster
 
 _PAUSE_SECONDS, _MAX_PAUSES = 0.05, 32
 _LONGEST_PAUSE_DIVISOR = 4
-_CLEARED_SECONDS, _MOST_CLEARED = 20.0, 3
 _UNRESPONSIVE_LEASES = 0.75
 """How long a member does not answer, although its node does, before a neighbor kills it: less than
 the lease for which a leader waits for its answer."""
@@ -93,7 +92,10 @@ class Leader:
             why=state.why,
         )
         known = tuple(self._known.values())
-        asked = tuple(each for each in known if self._is_asked(each.name))
+        # One reported as lost may only be cut off from the member that reported it: it is asked,
+        # too, unless it has been cleared in several generations recently.
+        unasked = state.lost.keys() & state.cleared.exhausted()
+        asked = tuple(each for each in known if each.name not in unasked)
         asked_at = self._now()
         (replies, _) = await asyncio.gather(self._ask_to_leave(leave, asked), state.left.wait())
         await state.until_begun(self._me.name)
@@ -234,16 +236,6 @@ class Leader:
         others = [each for each in members if each.name != state.me.name]
         return await state.control.gather(question, others, timeout_seconds, roster=roster)
 
-    def _is_asked(self, name: str) -> bool:
-        """Return whether to ask a member.
-
-        A member reported as lost may only be cut off from the member that reported it. It is asked,
-        unless it has been cleared several times recently and is reported again.
-        """
-        since = self._now() - _CLEARED_SECONDS
-        recently = [at for at in self._state.cleared.get(name, ()) if at > since]
-        return not (len(recently) >= _MOST_CLEARED and name in self._state.lost)
-
     def _unresponsive(self) -> list[str]:
         """Return absent members that are hung, as far as members of their nodes can tell.
 
@@ -266,9 +258,9 @@ class Leader:
     ) -> None:
         """Note the members that answered, and those that did not within these seconds."""
         state = self._state
-        for name in left:
-            if state.lost.pop(name, None) is not None:
-                state.cleared.setdefault(name, []).append(self._now())
+        cleared = state.lost.keys() & left.keys()
+        state.lost = {name: why for name, why in state.lost.items() if name not in cleared}
+        state.cleared.add(cleared, self._roster.generation)
         states: list[Left | LastVote] = [*left.values()]
         states += [vote for reply in left.values() for vote in reply.dead]
         rosters = (roster for each in states for roster in (each.begun, each.accepted))

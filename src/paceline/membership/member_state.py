@@ -11,6 +11,7 @@ from typing import Any
 from paceline.membership.compact.missing import Absence, Absences, Missing, Quiet, Silence
 from paceline.membership.consensus import Acceptor
 from paceline.membership.control import Control
+from paceline.membership.deaths.clearances import Clearances
 from paceline.membership.deaths.last_votes import LastVotes
 from paceline.membership.deaths.neighbors import kill_lost, votes_of_dead
 from paceline.membership.deaths.silences import Silences
@@ -53,8 +54,7 @@ class MemberState:
         self.silences = self._no_silences()
         self.quiet: Quiet = {}
         """Members whose heartbeats this one had missed when it stopped."""
-        self.cleared: dict[str, list[float]] = {}
-        """When members that had been reported as lost answered after all."""
+        self.cleared = Clearances(asyncio.get_running_loop().time)
         self._join_expiry = 4 * JOIN_SECONDS + faults.lease_seconds
         self.join_queue = JoinQueue(self._join_expiry)
         self.facts: dict[str, Any] | None = None
