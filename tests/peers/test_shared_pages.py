@@ -16,6 +16,7 @@ from paceline.peers.inventory import Moment
 from paceline.peers.memory_client import PeerFailed, Source
 from paceline.peers.part_files import PartDescription
 from paceline.peers.restored_storage import restored_storage
+from paceline.peers.shared_pages import PublishedPages
 from peers.crew import ROWS, WIDTH, Crew, whole_state
 
 MEMBERS, PER_PAGE, STEP = 14, 4, 10
@@ -105,3 +106,13 @@ def restore_rows(crew: Crew, together: Sequence[str], without: Sequence[str] = (
 
     with ThreadPoolExecutor(len(left)) as pool:
         list(pool.map(restored, range(len(left))))
+
+
+def test_the_pages_of_a_newer_restore_stay() -> None:
+    published = PublishedPages()
+    for generation in (1, 2, 3):
+        published.publish(generation, 0, bytes([generation]))
+    published.withdraw(2)
+    assert [published.find(each, 0, 0) for each in (1, 2, 3)] == [None, None, b"\3"]
+    published.close()
+    assert published.find(3, 0, 0) is None

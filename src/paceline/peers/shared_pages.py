@@ -79,7 +79,7 @@ class PublishedPages:
     def withdraw(self, generation: int) -> None:
         """Serve no more pages in this generation and older ones."""
         with self._changed:
-            self._pages.clear()
+            self._pages = {key: body for key, body in self._pages.items() if key[0] > generation}
             self._withdrawn = max(self._withdrawn, generation)
             self._changed.notify_all()
 
