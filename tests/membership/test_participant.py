@@ -5,6 +5,7 @@ import asyncio
 import errno
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +20,11 @@ from paceline.membership.leader import Leader
 from paceline.membership.member_state import MemberState
 from paceline.membership.messages import Join, Leave, Proposal
 from paceline.membership.participant import Participant
+from paceline.membership.rendezvous import address_files
+from paceline.membership.rendezvous.address_files import announce_leader, found_leader, secret_of
 from paceline.specs import TOO_FEW_EXIT_CODE, Faults
 from paceline.specs.runs.roster import Member, Roster
+from ranks import new_run
 
 pytestmark = pytest.mark.usefixtures("kept_votes")
 SOON_SECONDS = 30.0
@@ -250,3 +254,20 @@ def test_one_that_is_reported_in_generation_after_generation_is_left_out_in_the_
     assert not clearances.exhausted()
     clearances.add(["another"], 7)
     assert len(clearances._cleared_at) == 1  # they were kept for the whole run
+
+
+def test_a_leader_is_awaited_where_the_folder_could_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look that failed ended the worker; the later ones of a newcomer may fail."""
+    run, leader = new_run(tmp_path, 2), member(0)
+    announce_leader(run, secret_of(run), 0, leader)
+    failures = [OSError(errno.ESTALE, os.strerror(errno.ESTALE))] * 2
+
+    def found(*of: Any) -> Member | None:
+        if failures:
+            raise failures.pop()
+        return found_leader(*of)
+
+    monkeypatch.setattr(address_files, "found_leader", found)
+    assert address_files.awaited_leader(run, secret_of(run)) == leader

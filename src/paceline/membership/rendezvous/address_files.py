@@ -83,16 +83,23 @@ def found_leader(run: Run, secret: bytes) -> Member | None:
 def awaited_leader(run: Run, secret: bytes) -> Member:
     """Wait for the latest generation's leader; raise `RunOver` if the run has ended."""
     pauses = pauses_between_looks(run.job.nodes + run.job.spares)
-    while (leader := found_leader(run, secret)) is None:
-        if run.outcome_file.exists():
-            raise RunOver
-        if not pauses.seconds_left:
-            raise RendezvousTimeout(
-                f"found no workers to join within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s",
-                fix=f"see the workers' logs in {run.logs}",
-            )
+    problem = "none has published its address"
+    while pauses.seconds_left:
+        try:
+            leader = found_leader(run, secret)
+            if leader is not None:
+                return leader
+            if run.outcome_file.exists():
+                raise RunOver
+        except PermissionError:
+            raise
+        except OSError as error:  # a shared file system may come back
+            problem = f"the run's folder cannot be read: {error}"
         time.sleep(pauses.next_seconds())
-    return leader
+    raise RendezvousTimeout(
+        f"found no workers to join within {RENDEZVOUS_TIMEOUT_SECONDS:.0f} s: {problem}",
+        fix=f"see the workers' logs in {run.logs}",
+    )
 
 
 def _leader_key(generation: int) -> str:
