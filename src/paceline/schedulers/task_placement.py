@@ -43,7 +43,8 @@ def placement(first_generation: int = 0) -> Placement:
             "this worker was started neither by Paceline's local launcher nor by a scheduler",
             fix="start it with `paceline run TRAIN` or `paceline submit TRAIN`",
         )
-    _, task = found
+    scheduler, task = found
+    _check_distribution(scheduler, task)
     workers = int(environment.get("PACELINE_WORKERS", task.tasks))
     return Placement(
         rank=JOINS if task.rank >= workers or "PACELINE_JOINS" in environment else task.rank,
@@ -83,6 +84,21 @@ def is_preempted() -> bool:
         return found is not None and found[0].is_preempted(found[1])
     except (PacelineError, ValueError):
         return False
+
+
+def _check_distribution(scheduler: Scheduler, task: Task) -> None:
+    """Refuse tasks of which a node has more than another, or whose ranks are not consecutive.
+
+    A worker derives from its rank which workers are on its node, and where it finds them.
+    """
+    each, rest = divmod(task.tasks, task.nodes)
+    if rest or task.local_rank != task.rank % each:
+        raise PacelineError(
+            f"{scheduler.title} started task {task.rank} of {task.tasks} as number"
+            f" {task.local_rank} of {task.node}, but each of {task.nodes} nodes needs an equal"
+            " number of tasks, with consecutive ranks",
+            fix="do not change how the job's script distributes its tasks: in equal blocks",
+        )
 
 
 def _refuse_bare_tasks() -> None:
