@@ -146,7 +146,7 @@ class Begin(Spec):
 class Notice(Spec):
     """A report to a possible leader: members are lost, or the generation ended for another reason.
 
-    The reply comes when the next generation has begun.
+    The reply comes when the next generation has begun, or before the caller's patience ends.
     """
 
     kind: Literal["notice"] = "notice"

@@ -10,12 +10,8 @@ class Absence(Spec):
     """The reason why a member counts as lost."""
 
     reason: Literal["process ended", "unreachable", "silent"]
+    """Whether its connection ended, none to it could be opened, or nothing came over it."""
     detail: str = ""
-
-    @property
-    def process_ended(self) -> bool:
-        """Whether the member's own node closed its connection."""
-        return self.reason == "process ended"
 
     def __str__(self) -> str:
         words = {
