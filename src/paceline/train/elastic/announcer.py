@@ -8,6 +8,8 @@ from paceline.membership.rendezvous.address_files import announce_leader
 from paceline.specs import Member, Roster, Run
 
 _RETRY_SECONDS = 0.5
+_STALLED_SECONDS = 0.1
+"""How long a member waits for a folder that stalls: its control plane is silent meanwhile."""
 
 
 class Announcer:
@@ -21,20 +23,21 @@ class Announcer:
     def announce(self, roster: Roster, leader: Member) -> None:
         """Publish a generation's leader, now or as soon as the folder can be written."""
         self._newest = roster.generation
-        try:
-            announce_leader(self._run, self._secret, roster.generation, leader)
-        except OSError as error:
-            why = f"the leader of generation {roster.generation} cannot be published: {error}"
-            print(f"{why}; no worker can join until it is", file=sys.stderr)
-            threading.Thread(
-                target=self._retry, args=(roster.generation, leader), name="announcer", daemon=True
-            ).start()
+        publishing = threading.Thread(
+            target=self._publish, args=(roster.generation, leader), name="announcer", daemon=True
+        )
+        publishing.start()
+        publishing.join(_STALLED_SECONDS)
 
-    def _retry(self, generation: int, leader: Member) -> None:
-        while self._newest == generation:
-            time.sleep(_RETRY_SECONDS)
+    def _publish(self, generation: int, leader: Member) -> None:
+        problem: OSError | None = None
+        while problem is None or self._newest == generation:
             try:
                 announce_leader(self._run, self._secret, generation, leader)
-            except OSError:
-                continue
-            return
+                return
+            except OSError as error:
+                if problem is None:
+                    why = f"the leader of generation {generation} cannot be published: {error}"
+                    print(f"{why}; no worker can join until it is", file=sys.stderr)
+                problem = error
+            time.sleep(_RETRY_SECONDS)
