@@ -156,6 +156,29 @@ def test_a_member_whose_training_continues_accepts_nothing_it_has_not_left_for()
     assert found == (Vote(yes=True), 1, Vote(yes=False), 1)
 
 
+async def proposed_under_an_old_name() -> tuple[Reply, int, bool]:
+    """Propose a roster to a member that has become a newcomer after its report."""
+    first, second = crew = await crew_of(2)
+    book, him = first.state.control.book, second.state.me
+    roster = first.state.roster
+    change = book.change(book.add(roster), roster.model_copy(update={"generation": 5}))
+    proposal = Proposal(asker=first.state.me.name, change=change, version=0, versions={})
+    second.state.leave(FACTS, None)
+    await rejoin(second.state, [Outdated(generation=3, included=False)])
+    name = second.state.me.name
+    try:
+        renamed = him.model_copy(update={"name": name})
+        reply = (await first.state.control.gather(proposal, [renamed]))[name]
+        return reply, second.state.accepted_generation, name != him.name
+    finally:
+        await close(crew)
+
+
+def test_a_newcomer_accepts_no_roster_without_it() -> None:
+    """Its next leader took that roster for one that may have begun, and waited for its members."""
+    assert asyncio.run(proposed_under_an_old_name()) == (Vote(yes=False), -1, True)
+
+
 async def begun_after_its_leader_followed_another(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     first, second = crew = await crew_of(2)
     asked, questions = Leader._ask, []

@@ -131,8 +131,12 @@ class MemberState:
         self._changed = asyncio.Event()
 
     def accept(self, roster: Roster, version: int, proposer: str) -> bool:
-        """Accept a roster, and record this vote for the case that this process dies."""
-        if not self.acceptor.accept(roster, version):
+        """Accept a roster, and record this vote for the case that this process dies.
+
+        Refuse one without this member: it was meant for its earlier name, or for a process that
+        has had its port.
+        """
+        if roster.rank(self.me.name) is None or not self.acceptor.accept(roster, version):
             return False
         self._proposer, self._accepted_at = proposer, asyncio.get_running_loop().time()
         return self._votes.record(self.me, self.acceptor.state)
