@@ -243,6 +243,27 @@ def test_a_report_counts_once_however_often_it_is_repeated(monkeypatch: pytest.M
         assert len(begin.roster.members) == 3
 
 
+def test_a_member_does_not_report_itself_as_lost() -> None:
+    """Asked by a leader that had heard so, it told others; each time it was cleared once more."""
+
+    async def asked() -> set[str]:
+        first, second = crew = [await one(PER_NODE * number, planned=2) for number in range(2)]
+        for each in crew:
+            each.state.start(Roster(generation=0, members=(first.state.me, second.state.me)))
+        first.state.leave(FACTS, None)
+        second.state.lost = {first.state.me.name: Absence(reason="silent")}
+        asker, missing = second.state.me.name, second.state.missing()
+        leave = Leave(asker=asker, begun=0, accepted=0, missing=missing, why="one is silent")
+        try:
+            assert await second.state.control.gather(leave, [first.state.me])
+            return set(first.state.lost)
+        finally:
+            for each in crew:
+                await each.state.close()
+
+    assert asyncio.run(asked()) == set()
+
+
 def test_one_that_is_reported_in_generation_after_generation_is_left_out_in_the_end() -> None:
     now = 0.0
     clearances = Clearances(lambda: now)

@@ -188,6 +188,7 @@ class MemberState:
         """Note what another member knows about members that do not answer."""
         book = self.control.book
         self.lost = book.lost(missing) | self.lost
+        self.lost.pop(self.me.name, None)
         self.silences.note(self.roster, book.quiet(missing))
 
     def leave(self, facts: dict[str, Any], why: str | None) -> None:

@@ -200,7 +200,6 @@ class Participant:
         outdated = self._outdated(notice)
         if outdated is None:
             state.note_missing(notice.missing)
-            state.lost.pop(state.me.name, None)
             state.end_generation(notice.why, detected=True)
             state.noticed.set()
             await state.until_changed(_NOTICED_LEASES * state.faults.lease_seconds)
