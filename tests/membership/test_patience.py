@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.control_plane.crew import FACTS, PER_NODE
+from benchmarks.control_plane.crew import FACTS, PER_NODE, member
 from membership.test_participant import begun, one
 from paceline.membership import control
 from paceline.membership.channel import MAX_FIRST_BYTES, Channel
 from paceline.membership.compact.missing import Absence, Missing
+from paceline.membership.compact.roster_book import RosterBook
 from paceline.membership.hooks import Begun
-from paceline.membership.messages import Ask, Notice
+from paceline.membership.messages import Ask, Leave, Notice
 from paceline.membership.participant import Participant
 from paceline.membership.patience import patiently
 from paceline.specs.runs.roster import Roster
@@ -168,3 +169,42 @@ def test_a_newcomer_is_sent_the_whole_roster() -> None:
     for begin in asyncio.run(one_joins()):
         assert len(begin.roster.members) == 3
         assert begin.fact("reached") == [FACTS["reached"], FACTS["reached"], 0]
+
+
+def test_an_answer_counts_however_many_rosters_were_proposed_meanwhile() -> None:
+    """The asker had forgotten the roster by whose ranks the answer names members."""
+
+    async def asked() -> set[str]:
+        first, second = crew = [await one(PER_NODE * number, planned=2) for number in range(2)]
+        roster = Roster(generation=0, members=(first.state.me, second.state.me))
+        for each in crew:
+            each.state.start(roster)
+        book = first.state.control.book
+        missing = book.missing(roster.digest, {}, {}, ())
+        leave = Leave(asker=first.state.me.name, begun=0, accepted=0, missing=missing, why="")
+        others, digest = first.state.others, roster.digest
+        asking = asyncio.create_task(first.state.control.gather(leave, others, roster=digest))
+        for _ in range(5):  # it has written the question, and opens the connection
+            await asyncio.sleep(0)
+        for generation in range(1, 40):
+            book.add(Roster(generation=generation, members=roster.members))
+        second.state.leave(FACTS, None)
+        try:
+            return set(await asking)
+        finally:
+            for each in crew:
+                await each.state.close()
+
+    assert asyncio.run(asked()) == {member(PER_NODE).name}
+
+
+def test_rosters_are_forgotten_once_nobody_asks_about_them() -> None:
+    book, members = RosterBook(), (member(0),)
+    first = book.add(Roster(generation=0, members=members))
+    with book.keeping(first):
+        for generation in range(1, 40):
+            book.add(Roster(generation=generation, members=members))
+        assert book.roster(first) is not None
+    book.add(Roster(generation=40, members=members))
+    assert book.roster(first) is None
+    assert len(book._rosters) <= 16

@@ -131,9 +131,10 @@ class Control:
         others = [each for each in members if not self._is_suspect(each)]
         size = -(-len(others) // FAN_OUT) or 1
         parts += [others[begin : begin + size] for begin in range(0, len(others), size)]
-        found = await asyncio.gather(
-            *(self._ask_branch(question, part, timeout_seconds, roster) for part in parts)
-        )
+        with self.book.keeping(roster):
+            found = await asyncio.gather(
+                *(self._ask_branch(question, part, timeout_seconds, roster) for part in parts)
+            )
         return {name: reply for replies in found for name, reply in replies.items()}
 
     async def _ask_branch(

@@ -5,7 +5,9 @@ they are sent the difference, and a digest that tells whether they derived the s
 that does not know the roster says so, and is sent everything in full.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from paceline.membership.compact.missing import (
     Absence,
@@ -38,18 +40,30 @@ def _missing_in(question: Question) -> Missing:
 
 
 class RosterBook:
-    """The last few rosters that a member has learned, by digest."""
+    """The last few rosters that a member has learned, and those it asks about, by digest."""
 
     def __init__(self) -> None:
         self._rosters: dict[str, Roster] = {}
+        self._in_use: Counter[str] = Counter()
 
     def add(self, roster: Roster) -> str:
         """Add a roster and return its digest."""
         digest = roster.digest
         self._rosters[digest] = self._rosters.pop(digest, roster)
-        while len(self._rosters) > _KEPT:
-            del self._rosters[next(iter(self._rosters))]
+        for oldest in list(self._rosters)[: max(0, len(self._rosters) - _KEPT)]:
+            if not self._in_use[oldest]:
+                del self._rosters[oldest]
         return digest
+
+    @contextmanager
+    def keeping(self, digest: str) -> Iterator[None]:
+        """Keep a roster during a question, whose answers name members by their ranks in it."""
+        self._in_use[digest] += 1
+        try:
+            yield
+        finally:
+            self._in_use[digest] -= 1
+            self._in_use += Counter()  # drops those that are not in use
 
     def roster(self, digest: str) -> Roster | None:
         """Return the roster with this digest, if it is known."""
