@@ -4,10 +4,13 @@ import asyncio
 import ctypes
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from paceline.comm.connections import Connections
+from paceline.comm.health import GroupHealth
 from paceline.membership import interruption
 from paceline.membership.interruption import interrupt_until
 
@@ -64,3 +67,28 @@ def test_who_computes_is_waited_for(name: str, ends: int, monkeypatch: pytest.Mo
     finally:
         done.set()
         thread.join()
+
+
+def test_an_interruption_during_an_update_is_shorter_than_the_lease() -> None:
+    """The control plane was silent for a second: others took it for lost, and ended its process."""
+    lease_seconds, silences = 0.6, [0.0]
+    health = GroupHealth(Connections(set), lambda: True, lease_seconds)
+    health._is_updating = True
+    hooks = SimpleNamespace(
+        interrupt=health.begin_abort, work_done=float, kill_process=lambda: None
+    )
+    end = time.monotonic() + 1.5
+
+    async def listen() -> None:
+        while True:
+            slept_at = time.monotonic()
+            await asyncio.sleep(0.01)
+            silences.append(time.monotonic() - slept_at)
+
+    async def interrupted() -> None:
+        listening = asyncio.create_task(listen())
+        await interrupt_until(lambda: time.monotonic() > end, cast("Any", hooks))
+        listening.cancel()
+
+    asyncio.run(interrupted())
+    assert max(silences) < lease_seconds

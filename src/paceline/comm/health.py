@@ -23,6 +23,8 @@ _UPDATE_SECONDS = 1.0
 """Maximum time for which an abort waits for a queued update that would spoil the state."""
 _GATED_SECONDS = 0.1
 """The same, for one that the gate would only make a worker repeat."""
+_MOST_LEASES = 0.7
+"""The same, in leases: others take a worker that says nothing for a lease for lost."""
 
 
 class GroupHealth:
@@ -93,6 +95,8 @@ class GroupHealth:
         with self._lock:
             self.connections.shut_down = True
         seconds = _GATED_SECONDS if self.gate.is_used else _UPDATE_SECONDS
+        if self._lease_seconds:  # the control plane is silent meanwhile
+            seconds = min(seconds, _MOST_LEASES * self._lease_seconds)
         deadline = time.monotonic() + seconds
         while not self._is_update_done():
             if time.monotonic() > deadline:
