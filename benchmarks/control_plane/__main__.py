@@ -25,18 +25,18 @@ from rich.table import Table
 
 from benchmarks.common.output import argument_parser, print_goals, table
 from benchmarks.control_plane import loops
+from benchmarks.control_plane.curves import picture
 from benchmarks.control_plane.fit import exponent, fitted_costs
-from benchmarks.control_plane.measurement import Measurement
+from benchmarks.control_plane.measurement import KILLED, Measurement, grouped, median_of
 from benchmarks.control_plane.nodes import enter_namespaces
 from benchmarks.control_plane.scenarios import scenarios
 from benchmarks.control_plane.simulated import Costs, simulate
 
 CORES = 2
-KILLED = "worker killed"
 ONE_CORE_EACH = "simulated, a core each"
 GROWTH_FROM = 64
 """Smaller crews are on one node or a few, without a tree."""
-LOOP_EVENTS = ("worker killed", "leader killed")
+LOOP_EVENTS = (KILLED, "leader killed")
 LEASE_SECONDS, LOOP_LEASE_SECONDS = 1.5, 120.0
 LOOP_LEASE_SECONDS_PER_MEMBER = 0.1
 """Each member's own computing grows with the number of members, and two cores do all of it."""
@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--lease", type=float, help="lease of processes, in seconds")
     parser.add_argument("--seconds", type=float, default=600, help="start no crew after this time")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--svg", type=Path, help="draw the growth into this file")
     options = parser.parse_args()
     enter_namespaces()
     folder = Path(tempfile.mkdtemp(prefix="control-plane-"))
@@ -65,12 +66,14 @@ def main() -> None:
             print(f"{each.how} {each.members} {each.event}: {each.seconds:.2f} s", file=sys.stderr)
     finally:
         shutil.rmtree(folder)
-    costs = fitted_costs([each for each in found if each.event == "worker killed"])
+    costs = fitted_costs([each for each in found if each.event == KILLED])
     found += [simulate(size, costs, cores=cores) for size, cores in _simulations(options.simulated)]
     if options.json:
         rows = [asdict(each) for each in found]
         report = {"costs": asdict(costs), "measured": rows, "failures": failures}
         options.json.write_text(json.dumps(report, indent=2))
+    if options.svg:
+        options.svg.write_text(picture(found))
     _print(found, costs)
     print_goals({f"all crews finished: {', '.join(failures) or 'yes'}": not failures})
 
@@ -124,7 +127,7 @@ def _print(found: Sequence[Measurement], costs: Costs) -> None:
         "times",
         texts=2,
     )
-    for (how, size, event), some in _groups(found).items():
+    for (how, size, event), some in grouped(found).items():
         one = median_of(some)
         beyond = one.beyond_lease_seconds
         shown.add_row(
@@ -148,19 +151,6 @@ def _print(found: Sequence[Measurement], costs: Costs) -> None:
     _print_growth(found, costs)
 
 
-def _groups(found: Sequence[Measurement]) -> dict[tuple[str, int, str], list[Measurement]]:
-    groups: dict[tuple[str, int, str], list[Measurement]] = {}
-    for each in found:
-        groups.setdefault((each.how, each.members, each.event), []).append(each)
-    return groups
-
-
-def median_of(some: Sequence[Measurement]) -> Measurement:
-    """Return the measurement with the median time."""
-    ordered = sorted(some, key=lambda each: each.seconds)
-    return ordered[len(ordered) // 2]
-
-
 def _agreement(found: Sequence[Measurement]) -> Table:
     """Compare the three ways where they overlap, for a killed worker."""
     shown = table(
@@ -172,7 +162,7 @@ def _agreement(found: Sequence[Measurement]) -> Table:
         "CPU s",
         "seconds",
     )
-    killed = {key[:2]: median_of(some) for key, some in _groups(found).items() if key[2] == KILLED}
+    killed = {key[:2]: median_of(some) for key, some in grouped(found).items() if key[2] == KILLED}
     for (how, size), one in killed.items():
         base = killed.get(("processes", size)) or killed.get(("event loops", size))
         if base is None or base is one or how == ONE_CORE_EACH:
@@ -195,7 +185,7 @@ def _print_growth(found: Sequence[Measurement], costs: Costs) -> None:
         f"{1e6 * costs.per_member_squared:.2f} us per member and member of the roster"
     )
     for how in dict.fromkeys(each.how for each in found):
-        groups = _groups([each for each in found if each.how == how and each.event == KILLED])
+        groups = grouped([each for each in found if each.how == how and each.event == KILLED])
         ones = [median_of(some) for some in groups.values() if some[0].members >= GROWTH_FROM]
         if len(ones) < 2:
             continue

@@ -1,6 +1,10 @@
 """The figures of one event in one crew, however it was measured."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+KILLED = "worker killed"
+"""The event in which all ways of measuring are compared."""
 
 
 @dataclass(frozen=True)
@@ -35,3 +39,17 @@ class Measurement:
     def floor_seconds(self) -> float:
         """The time that the work takes on two cores if nothing ever waits."""
         return self.cpu_seconds / 2
+
+
+def grouped(found: Sequence[Measurement]) -> dict[tuple[str, int, str], list[Measurement]]:
+    """Return measurements by how, number of members and event."""
+    groups: dict[tuple[str, int, str], list[Measurement]] = {}
+    for each in found:
+        groups.setdefault((each.how, each.members, each.event), []).append(each)
+    return groups
+
+
+def median_of(some: Sequence[Measurement]) -> Measurement:
+    """Return the measurement with the median time."""
+    ordered = sorted(some, key=lambda each: each.seconds)
+    return ordered[len(ordered) // 2]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.control_plane.board import Field
 from benchmarks.control_plane.crew import RACK_NODES
-from benchmarks.control_plane.measurement import Measurement
+from benchmarks.control_plane.measurement import KILLED, Measurement
 from benchmarks.control_plane.rig import Counts, Rig, TooSlow
 
 CUT_OFF = 0.4
@@ -60,7 +60,7 @@ def killed(rig: Rig, number: int) -> Measurement:
     """Kill one worker that watches no other, on another node each time."""
     candidates = [row for row in rig.living if row != rig.leader()]
     victim = candidates[(len(candidates) // 2 + 1 + 37 * number) % len(candidates)]
-    return _change(rig, "worker killed", {victim}, lambda: rig.kill([victim]))
+    return _change(rig, KILLED, {victim}, lambda: rig.kill([victim]))
 
 
 def leader_killed(rig: Rig) -> Measurement:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.control_plane.crew import FACTS, member
-from benchmarks.control_plane.measurement import Measurement
+from benchmarks.control_plane.measurement import KILLED, Measurement
 from paceline.comm.signing import MAC_BYTES
 from paceline.membership.compact.missing import Absence, Who
 from paceline.membership.compact.roster_book import RosterBook
@@ -138,7 +138,7 @@ def simulate(members: int, costs: Costs, *, cores: int | None) -> Measurement:
     return Measurement(
         how="simulated" if cores else "simulated, a core each",
         members=members,
-        event="worker killed",
+        event=KILLED,
         lost=1,
         seconds=begun,
         beyond_lease_seconds=None,
