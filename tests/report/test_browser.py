@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from browser import browser
 from paceline.report import render
+from paceline.report.formats import Report, comparison_report, run_report, study_report, write
+from report.comparisons import divided_run, three_runs
 from report.folders import failed_run, interrupted_run, realistic_run
+from report.studies import THREE, study_result
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -86,3 +90,36 @@ def test_the_page_can_be_looked_at(tmp_path: Path) -> None:
     assert struct.unpack(">II", content[16:24]) == (1280, 900)
     # A blank page of this size is some 5 kB.
     assert len(content) > 30_000
+
+
+CUT_OFF = """[...document.querySelectorAll(".picture svg text")].filter((text) => {
+  const {left, right} = text.getBoundingClientRect();
+  const frame = text.closest("svg").getBoundingClientRect();
+  return text.textContent && (left < frame.left - 1 || right > frame.right + 1);
+}).map((text) => text.textContent)"""
+NAMELESS = "document.querySelectorAll('.vega-embed summary:not([aria-label])').length"
+
+
+def test_names_in_pictures_are_whole_on_a_phone(tmp_path: Path) -> None:
+    """Legends and labels: of three runs compared, of a run by worker, of a study by family."""
+    reports: dict[str, Report] = {
+        "run": run_report(divided_run(tmp_path / "one", "gpt")),
+        "comparison": comparison_report(three_runs(tmp_path / "three")),
+        "study": study_report(study_result(varied=THREE)),
+    }
+    with browser(tmp_path) as chromium:
+        for kind, each in reports.items():
+            chromium.show(write(each, "html", tmp_path / f"{kind}.html"), width=390)
+            assert chromium.value(CUT_OFF) == [], kind
+            assert chromium.value(NAMELESS) == 0, kind
+
+
+def test_tables_are_whole_on_paper(tmp_path: Path) -> None:
+    page = write(comparison_report(three_runs(tmp_path / "three")), "html", tmp_path / "all.html")
+    wider = """[...document.querySelectorAll(".scroll")].filter(
+      (each) => each.firstElementChild.offsetWidth > each.offsetWidth).length"""
+    with browser(tmp_path) as chromium:
+        chromium.show(page, width=700)
+        assert chromium.value(wider) == 1
+        chromium.ask("Emulation.setEmulatedMedia", media="print")
+        assert chromium.value(wider) == 0

@@ -15,6 +15,7 @@ from paceline.report.drawing.chart import (
     HEIGHT_PIXELS,
     Chart,
     finish,
+    legend_columns,
     named_bars,
 )
 from paceline.report.reading.failure_cause import plain
@@ -43,7 +44,7 @@ def _loss(found: Comparison, altair: ModuleType) -> Chart:
     names = [_label(each) for each in runs]
     legend = altair.Legend(
         orient="top",
-        columns=1 if max(map(len, names)) > 20 else 3,
+        columns=legend_columns(names),
         labelColor="currentColor",
         labelLimit=300,
         symbolType="stroke",

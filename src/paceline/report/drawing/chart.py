@@ -1,5 +1,6 @@
 """A chart: a Vega-Lite specification with its texts, and the style that all charts share."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,8 @@ BLUE, GREEN, VERMILION = "#0072B2", "#009E73", "#D55E00"
 FAMILY_COLORS = (BLUE, VERMILION, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
 HEIGHT_PIXELS = 240
 NAMED_BAR_PIXELS = 36
+MOST_LETTERS_BESIDE = 10
+"""Of a name in a legend of several columns."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ def named_bars(chart: Any, name: str, number: int, altair: ModuleType) -> Any:
     )
 
 
+def legend_columns(names: Sequence[str]) -> int:
+    """Return the columns of a legend: long names beside each other are wider than a phone."""
+    return 3 if max(map(len, names)) <= MOST_LETTERS_BESIDE else 1
+
+
 def finish(chart: Any, label: str) -> dict[str, Any]:
     """Return a chart as a specification in the page's style."""
     # currentColor lets one chart fit light, dark and print; a saved chart gets black.
@@ -78,6 +86,7 @@ def finish(chart: Any, label: str) -> dict[str, Any]:
         )
         .configure_axisX(labelFlush=True, grid=False, labelOverlap=True, tickCount=6)
         .configure_axisY(tickCount=5, domain=False)
+        .configure_legend(labelFontSize=12)
         .to_dict()
     )
     # The URL of the schema is of no use offline.

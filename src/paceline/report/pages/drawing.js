@@ -14,5 +14,8 @@ const draw = (place) => {
     .catch((error) => { place.textContent = "This picture could not be drawn: " + error.message; });
 };
 await Promise.all([...document.querySelectorAll("[data-spec]")].map(draw));
+for (const menu of document.querySelectorAll(".vega-embed summary")) {
+  menu.setAttribute("aria-label", "Save this chart");
+}
 // For who waits for it: tests, and programs that print.
 document.documentElement.dataset.drawn = performance.now();

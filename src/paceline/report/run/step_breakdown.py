@@ -5,7 +5,7 @@ from statistics import fmean, median_low
 from types import ModuleType
 from typing import Any
 
-from paceline.report.drawing.chart import Chart, finish
+from paceline.report.drawing.chart import Chart, finish, named_bars
 from paceline.report.reading.failure_cause import plain
 from paceline.report.reading.run_state import RunState
 from paceline.specs import PARTS, Limit, Part, units
@@ -15,7 +15,6 @@ from paceline.specs.runs.events import own_seconds
 SLOW_FACTOR = 1.3
 """A worker counts as slow if it is busy more than this many times as long as the median worker."""
 MOST_BARS = 16
-BAR_PIXELS = 22
 WORTH_SAYING, WORTH_MENDING = 0.02, 0.1
 """Fractions of a step."""
 
@@ -184,7 +183,7 @@ def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> 
     order = [part for part in COLORS if part in found.seconds]
     rows = [
         {
-            "worker": f"{worker.rank} on {plain(worker.node)}",
+            "worker": f"worker {worker.rank} on {plain(worker.node)}",
             "part": part,
             "order": order.index(part),
             "ms": float(f"{1e3 * worker.mean_parts.get(part, 0.0):.5g}"),
@@ -193,22 +192,17 @@ def breakdown_picture(state: RunState, found: Breakdown, altair: ModuleType) -> 
         for part in order
     ]
     label = "A bar for each worker, divided into the parts of its step time"
-    chart = (
-        altair.Chart(altair.Data(values=rows))
-        .mark_bar(height={"band": 0.75})
-        .encode(
-            y=altair.Y("worker:N", title="Worker", sort=None),
-            x=altair.X("ms:Q", title="Milliseconds per step, mean", stack="zero"),
-            order="order:O",
-            color=part_colors(order, altair),
-            tooltip=[
-                altair.Tooltip("worker:N", title="worker"),
-                altair.Tooltip("part:N", title="part"),
-                altair.Tooltip("ms:Q", title="ms", format=",.4~r"),
-            ],
-        )
-        .properties(width="container", height=max(120, BAR_PIXELS * len(shown)))
+    bars = altair.Chart(altair.Data(values=rows)).encode(
+        x=altair.X("ms:Q", title="Milliseconds per step, mean", stack="zero"),
+        order="order:O",
+        color=part_colors(order, altair),
+        tooltip=[
+            altair.Tooltip("worker:N", title="worker"),
+            altair.Tooltip("part:N", title="part"),
+            altair.Tooltip("ms:Q", title="ms", format=",.4~r"),
+        ],
     )
+    chart = named_bars(bars, "worker", len(shown), altair)
     caption = breakdown_sentence(found)
     if len(shown) < len(workers):
         caption += (
@@ -229,7 +223,7 @@ def part_colors(order: Sequence[Part], altair: ModuleType) -> Any:
         "part:N",
         title=None,
         scale=altair.Scale(domain=order, range=[COLORS[part] for part in order]),
-        legend=altair.Legend(orient="top", columns=4, labelColor="currentColor"),
+        legend=altair.Legend(orient="top", columns=3, labelColor="currentColor"),
     )
 
 

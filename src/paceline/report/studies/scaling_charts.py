@@ -7,7 +7,13 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-from paceline.report.drawing.chart import FAMILY_COLORS, HEIGHT_PIXELS, Chart, finish
+from paceline.report.drawing.chart import (
+    FAMILY_COLORS,
+    HEIGHT_PIXELS,
+    Chart,
+    finish,
+    legend_columns,
+)
 from paceline.report.reading.failure_cause import plain
 from paceline.report.studies.study_tables import (
     between,
@@ -95,11 +101,8 @@ class _Drawing:
         alt, names = self.altair, [plain(family) for family in self.families]
         legend = None
         if len(names) > 1:
-            # Long names in columns would be wider than a phone.
-            columns = 3 if max(map(len, names)) < 16 else 1
-            legend = alt.Legend(
-                orient="top", columns=columns, labelColor="currentColor", labelLimit=220
-            )
+            shape = {"columns": legend_columns(names), "labelLimit": 220}
+            legend = alt.Legend(orient="top", labelColor="currentColor", **shape)
 
         def by_family(channel: Any, values: tuple[str, ...]) -> Any:
             scale = alt.Scale(domain=names, range=list(values[: len(names)]))

@@ -57,7 +57,7 @@ def checkpoint_sentence(figures: CheckpointFigures) -> str:
         return ""
     many = figures.count > 1
     words = (
-        f"{units.count(figures.count, 'checkpoint')}, {'the last' if many else 'it is'} of step"
+        f"{units.count(figures.count, 'checkpoint')}{', the last' * many} of step"
         f" {figures.last_step:,} with {units.size(figures.bytes)}."
         f" {'Each' if many else 'It'} was complete after {units.duration(figures.write_seconds)}"
         f"{' on average' if many else ''}, while training continued"
