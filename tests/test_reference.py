@@ -8,6 +8,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import markdown
+
 from paceline.cli.help.topics import page_text, topics
 from paceline.cli.outputs.versions import VERSIONS
 from paceline.specs import SYNC_MODES, Cluster, Plan, errors
@@ -155,3 +157,12 @@ def test_every_environment_variable_is_there() -> None:
         if path.suffix in (".py", ".jinja"):
             used |= set(VARIABLE.findall(path.read_text()))
     assert used == set(VARIABLE.findall(page_text("environment")))
+
+
+def test_choices_are_shown_without_backslashes() -> None:
+    page = next(text for name, text in pages().items() if name.endswith("commands/run.md"))
+    assert "`--precision <fp32|bf16|fp16>`" in page
+    assert "[1 to 65535]" in page
+    html = markdown.markdown(page, extensions=["tables"])
+    assert "<td><code>--precision &lt;fp32|bf16|fp16&gt;</code></td>" in html
+    assert "\\" not in html

@@ -11,6 +11,7 @@ from scripts.reference.fields import cell
 
 _EXAMPLE = re.compile(r"^(\w[\w ]*): +(paceline .+)$", re.MULTILINE)
 
+_RANGE = re.compile(r"(?<=\[)(\d+)<=x<=(\d+)(?=\])")
 _LIMIT = re.compile(r"\bx>=(\S+?)(?=\])")
 _VALUES = {
     **{"int range": "N", "int": "N", "float range": "X", "float": "X", "str": "TEXT"},
@@ -92,7 +93,7 @@ def _groups(command: Command, context: typer.Context) -> dict[str, list[str]]:
             meaning = meaning.removesuffix("  [required]")
         for kind, word in _VALUES.items():
             names = names.replace(f"<{kind}>", word)
-        meaning = _LIMIT.sub(r"≥ \1", meaning)
+        meaning = _LIMIT.sub(r"≥ \1", _RANGE.sub(r"\1 to \2", meaning))
         groups.setdefault(title, []).append(f"| {cell(f'`{names}`')} | {cell(meaning)} |")
     return groups
 

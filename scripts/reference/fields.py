@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from paceline.specs import SyncSettings
 
 _LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}"}
+_CODE_OR_BAR = re.compile(r"(`[^`]*`)|\|")
 _HUGE = 1e10
 """Limits beyond this only guard against damaged files: a reader need not know them."""
 
@@ -143,8 +144,8 @@ def first_paragraph(docstring: str | None) -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text as the cell of a table."""
-    return " ".join(text.split()).replace("|", "\\|")
+    """Return a text as the cell of a table: escape bars, except in code, which shows escapes."""
+    return _CODE_OR_BAR.sub(lambda found: found[1] or r"\|", " ".join(text.split()))
 
 
 def _default(field: FieldInfo) -> str:
