@@ -1,14 +1,16 @@
 """Every error leads to a section that explains it, in `paceline help` and in the reference."""
 
 import ast
+import re
 import subprocess
 import sys
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
 from command import paceline
-from paceline.cli.help.topics import page_text, sections, topics
+from paceline.cli.help.topics import page_text, published_docs, sections, topics
 from paceline.specs import PacelineError
 from paceline.specs.error_topics import OTHER, TOPICS, topic_of
 from paceline.specs.errors import DeviceFailed
@@ -16,6 +18,7 @@ from paceline.specs.registry import Registry
 from scripts.reference.messages import error_classes, messages
 
 SOURCE = Path(__file__).parents[2] / "src"
+DOCS = SOURCE.parent / "docs"
 
 
 def modules() -> set[str]:
@@ -126,3 +129,40 @@ def test_a_command_is_no_topic_but_has_its_own_help(tmp_path: Path) -> None:
         "error: run is a command, not a topic",
         "  -> try `paceline run --help`",
     ]
+
+
+def test_a_topic_and_a_schema_are_not_combined(tmp_path: Path) -> None:
+    assert said_by(tmp_path, "-m", "paceline", "help", "batch", "--schema", "plan")[:2] == [
+        "error: a topic (batch) and --schema cannot be combined",
+        "  -> try `paceline help batch` or `paceline help --schema plan`",
+    ]
+
+
+def test_links_to_pages_are_addresses_or_titles() -> None:
+    batch, files = topics()["batch"], topics()["extensions"]
+    assert "More: A larger batch (in the documentation)" in batch.for_terminal()
+    docs = "https://host/paceline/docs"
+    assert f"More: A larger batch ({docs}/larger-batch.md)" in batch.for_terminal(docs)
+    assert f"({docs}/architecture.md)" in files.for_terminal(docs)
+    for topic in topics().values():
+        assert ".md" not in topic.for_terminal(), topic.name
+        for page in re.findall(rf"\({docs}/([^)]+)\)", topic.for_terminal(docs)):
+            assert (DOCS / page).is_file(), f"{topic.name}: no published page {page}"
+
+
+@pytest.mark.parametrize(
+    ("links", "address"),
+    [
+        (None, ""),
+        (["Issues, https://host/p/issues"], ""),
+        (["Documentation, https://host/p/docs/index.md"], "https://host/p/docs"),
+    ],
+)
+def test_the_address_of_the_pages_is_that_of_the_package(
+    monkeypatch: pytest.MonkeyPatch, links: list[str] | None, address: str
+) -> None:
+    package = Message()
+    for each in links or []:
+        package["Project-URL"] = each
+    monkeypatch.setattr("paceline.cli.help.topics.metadata", lambda name: package)
+    assert published_docs() == address

@@ -42,9 +42,14 @@ def show_help(
     """
     from difflib import get_close_matches
 
-    from paceline.cli.help.topics import topics
+    from paceline.cli.help.topics import published_docs, topics
     from paceline.specs import PacelineError
 
+    if schema is not None and topic is not None:
+        raise PacelineError(
+            f"a topic ({topic}) and --schema cannot be combined",
+            fix=f"try `paceline help {topic}` or `paceline help --schema {schema}`",
+        )
     if schema is not None:
         _show_schema(schema)
         return
@@ -73,7 +78,7 @@ def show_help(
     if json:
         print_json({"topic": found.name, "title": found.title, "text": found.text}, "help")
     else:
-        print(found.for_terminal())
+        print(found.for_terminal(published_docs()))
 
 
 def _commands(context: typer.Context) -> Collection[str]:

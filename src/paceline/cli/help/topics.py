@@ -7,10 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata
 from importlib.resources import files
 
 PAGES = ("exit-codes", "environment", "json")
 """Topics that are a page each."""
+MADE_AT_BUILD = ("commands.md", "files.md")
+"""Pages that the repository does not hold: they have no address beside the others."""
 
 _SECTION = re.compile(r"^## (.+) \{#([\w-]+)\}\n((?:(?!## ).*\n)*)", re.MULTILINE)
 _HEADER = re.compile(r"^\|.*\n\|---.*\n", re.MULTILINE)
@@ -26,9 +29,18 @@ class Topic:
     title: str
     text: str
 
-    def for_terminal(self) -> str:
-        """Return the text without Markdown's links; the rows of tables become paragraphs."""
-        text = _LINK.sub(r"\1 (\2)", _HEADER.sub("", self.text))
+    def for_terminal(self, docs: str = "") -> str:
+        """Return the text without Markdown's links; the rows of tables become paragraphs.
+
+        A link becomes the page's title and its address, if the pages are published at `docs`.
+        """
+
+        def page(link: re.Match[str]) -> str:
+            title, path = link.groups()
+            known = docs and path not in MADE_AT_BUILD
+            return f"{title} ({docs}/{path})" if known else f"{title} (in the documentation)"
+
+        text = _LINK.sub(page, _HEADER.sub("", self.text))
         lines = map(_row, text.splitlines())
         return "\n".join([self.title, "=" * len(self.title), "", *lines])
 
@@ -39,6 +51,16 @@ def _row(line: str) -> str:
         return line
     first, *others = (cell.strip() for cell in line.strip("|").split("|"))
     return "\n".join([first, *(f"    {cell}" for cell in others if cell)])
+
+
+def published_docs() -> str:
+    """Return the address of the folder of the published pages; empty if the package has none."""
+    try:
+        links = metadata("paceline").get_all("Project-URL") or []
+    except PackageNotFoundError:  # not installed: run from its source
+        return ""
+    addresses: dict[str, str] = dict(each.split(", ", 1) for each in links)
+    return addresses.get("Documentation", "").rpartition("/")[0]
 
 
 def page_text(name: str) -> str:
