@@ -51,8 +51,10 @@ def images(html: str) -> list[bytes]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # a kernel of its own loads torch
 def test_the_example_runs(tmp_path: Path, paths: None) -> None:
-    done = executed(nbformat.read(EXAMPLE, as_version=4), tmp_path)
-    fit, *_, show = [cell for cell in done.cells if cell.cell_type == "code"]
+    notebook = nbformat.read(EXAMPLE, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell("import gc; gc.get_freeze_count()"))
+    done = executed(notebook, tmp_path)
+    fit, *_, show, frozen = [cell for cell in done.cells if cell.cell_type == "code"]
     (bar,) = outputs(fit, "text/html")
     assert '<progress value="240" max="240"' in bar
     assert "training: 240/240 steps  loss 0." in bar
@@ -60,6 +62,7 @@ def test_the_example_runs(tmp_path: Path, paths: None) -> None:
     assert "Finished: 240 of 240 steps" in report
     assert len(images(report)) > 3
     assert "spiral" in outputs(show, "text/plain")[0]
+    assert outputs(frozen, "text/plain") == ["0"]  # the user's objects can be collected
 
 
 def test_the_example_is_stored_without_outputs() -> None:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 def loading() -> Iterator[None]:
     """Load modules in this block with garbage collection off, which would take a fifth of the time.
 
-    The loaded objects are permanent, so later collections skip them, too.
+    The loaded objects are permanent, so later collections skip them, too. So are all objects made
+    before: use this only in processes that Paceline starts, never in a notebook's kernel.
     """
     collects = gc.isenabled()
     gc.disable()

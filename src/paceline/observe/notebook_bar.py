@@ -24,11 +24,11 @@ def notebook_bar(what: str, *, total: float, unit: str) -> Iterator[Callable[...
 
     began = time.monotonic()
     state, shown_seconds = (0.0, ""), began
-    handle = display(HTML(_bar(what, total, unit, 0.0, "", 0.0)), display_id=True)
+    handle = display(HTML(bar_html(what, total, unit, 0.0, "", 0.0)), display_id=True)
 
     def update() -> None:
         done, note = state
-        handle.update(HTML(_bar(what, total, unit, done, note, time.monotonic() - began)))
+        handle.update(HTML(bar_html(what, total, unit, done, note, time.monotonic() - began)))
 
     def advance(done: float, note: str = "") -> None:
         nonlocal state, shown_seconds
@@ -45,10 +45,11 @@ def notebook_bar(what: str, *, total: float, unit: str) -> Iterator[Callable[...
         update()
 
 
-def _bar(what: str, total: float, unit: str, done: float, note: str, seconds: float) -> str:
+def bar_html(what: str, total: float, unit: str, done: float, note: str, seconds: float) -> str:
+    """Return the bar as HTML, with the seconds left; at the end, or past it, with those it took."""
     count = f"{done:,.0f}/{total:,.0f} {unit}" if unit else f"{done / total:.0%}"
-    left = seconds * (total - done) / done if done else None
-    remaining = f", {left:.0f} s left" if left else f", {seconds:.1f} s"
+    left = seconds * (total - done) / done if 0 < done < total else None
+    remaining = f", {seconds:.1f} s" if left is None else f", {left:.0f} s left"
     return (
         f'<progress value="{done:g}" max="{total:g}" aria-label="{html.escape(what)}"></progress>'
         f" {html.escape(what)}: {count}{html.escape(note)}{remaining}"
