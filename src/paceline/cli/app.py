@@ -21,6 +21,7 @@ from paceline.cli import (
 )
 from paceline.cli.console import PRINTED, print_error, say
 from paceline.cli.help import command as help_command
+from paceline.cli.help.zsh_completion import mend_zsh_completion
 from paceline.cli.init import command as init_command
 from paceline.cli.options.output_file import NO_ROOM
 
@@ -49,6 +50,7 @@ watch_report.add_to(app)
 trace.add_to(app)
 testbed.add_to(app)
 help_command.add_to(app)
+mend_zsh_completion()
 
 
 def _print_version(asked: bool) -> None:
