@@ -185,7 +185,7 @@ def _over_steps(
             altair.Tooltip("high:Q", title="highest", format=number),
         ]
     else:
-        faint = base.mark_line(color=color, opacity=0.5, strokeWidth=1, clip=True).encode(
+        faint = base.mark_line(color=color, opacity=0.7, strokeWidth=1, clip=True).encode(
             y=y("mean")
         )
     trend = base.mark_line(color=color, strokeWidth=2.5, clip=True).encode(y=y("trend"))
