@@ -206,13 +206,14 @@ class Leader:
         """Ask members to leave; do not wait long for nodes that are probably lost as a whole.
 
         If any member of such a node answers, the node lives, and the others get the whole lease.
-        Where one node is silent, others may be, too: the members that watch nodes are asked first,
-        so that all who ask further members know of every silence.
+        All who ask further members must know of every silence. So the members that watch nodes are
+        asked first, where a node is known to be silent, since others may be, too, and where no loss
+        is known: the leader may have heard of a failed collective before the reason for it.
         """
         state = self._state
         roster = state.control.book.add(self._roster)
         replies: dict[str, Reply] = {}
-        if leave.missing.quiet:
+        if leave.missing.quiet or not leave.missing.lost:
             ranks = watchers_of_nodes(self._roster)
             watchers = {self._roster.members[rank].name for rank in ranks}
             first = [each for each in members if each.name in watchers]
