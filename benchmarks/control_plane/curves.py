@@ -59,5 +59,6 @@ def picture(found: Sequence[Measurement]) -> str:
             "subtitle": "medians; processes, event loops and simulated: on two cores for all",
         }
     )
+    drawn = drawn.configure_legend(orient="bottom", labelLimit=0)
     svg: str = vl_convert.vegalite_to_svg(drawn.to_json())
     return svg

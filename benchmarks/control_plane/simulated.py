@@ -107,15 +107,16 @@ class _Cores:
 
     def work(self, rank: int, at: float, seconds: float) -> float:
         """Return when a member's work is done that can begin at this time."""
-        if self._free is None:
-            done = max(at, self._own.get(rank, 0.0)) + seconds
-            self._own[rank] = done
-            return done
-        begin = max(at, heapq.heappop(self._free), self._own.get(rank, 0.0))
-        done = begin + seconds
-        heapq.heappush(self._free, done)
-        self._own[rank] = done
-        return done
+        begin = max(at, self._own.get(rank, 0.0))
+        if self._free is not None:
+            # Not the core that has been idle for longest: work that is only planned for later would
+            # leave it idle until then, although others' work could begin at once.
+            idle = [free for free in self._free if free <= begin]
+            core = self._free.index(max(idle) if idle else min(self._free))
+            begin = max(begin, self._free[core])
+            self._free[core] = begin + seconds
+        self._own[rank] = begin + seconds
+        return begin + seconds
 
 
 def simulate(members: int, costs: Costs, *, cores: int | None) -> Measurement:
