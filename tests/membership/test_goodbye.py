@@ -1,6 +1,8 @@
 """A member that says goodbye is not taken for dead."""
 
 import asyncio
+import socket
+import struct
 from typing import Any
 
 import pytest
@@ -23,6 +25,21 @@ async def channels() -> tuple[Channel, Channel, asyncio.Server]:
         Channel.open(*await accepted.get(), b"secret", initiator=False),
     )
     return *opened, server
+
+
+async def finish_after_a_reset() -> None:
+    """Finish a channel before its own end has noticed that a dead process has reset it."""
+    leaving, dead, server = await channels()
+    connection = dead._writer.get_extra_info("socket")
+    at_once = struct.pack("ii", 1, 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+    leaving._writer.transport.pause_reading()  # type: ignore[attr-defined]
+    leaving.send(Goodbye(finished=False))
+    dead.close()
+    await asyncio.sleep(0.05)
+    leaving.finish()
+    leaving.close()
+    server.close()
 
 
 async def heard_by_a_busy_member(*, closes: bool) -> list[str]:
@@ -50,6 +67,11 @@ async def heard_by_a_busy_member(*, closes: bool) -> list[str]:
             each.close()
         server.close()
     return found
+
+
+def test_a_member_that_died_cannot_be_told_goodbye() -> None:
+    """A worker that left beside a killed leader died of its closed connection."""
+    asyncio.run(finish_after_a_reset())
 
 
 @pytest.mark.parametrize(("closes", "heard"), [(False, "goodbye"), (True, "BrokenPipeError")])

@@ -5,6 +5,7 @@ Messages are authenticated, not encrypted: anybody on the network can read them.
 
 import asyncio
 import zlib
+from contextlib import suppress
 
 from paceline.comm.signing import MAC_BYTES, NONCE_BYTES, Forged, Signing, new_nonce
 from paceline.membership.messages import MESSAGES, Heartbeat, Message
@@ -93,7 +94,8 @@ class Channel:
     def finish(self) -> None:
         """Send nothing more, but receive until the other end closes the connection."""
         if not self._writer.is_closing():
-            self._writer.write_eof()
+            with suppress(OSError):  # the other end has reset it, and this one reads that soon
+                self._writer.write_eof()
 
     def close(self) -> None:
         """Close the connection after all sent messages have left."""
