@@ -15,6 +15,7 @@ import runpy
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ def _on_hardware(asked: argparse.Namespace, kind: str) -> dict[str, Any]:
         *(RECIPE, "--workers", ",".join(map(str, WORKERS)), "--kind", kind, "--steps", "30"),
         *("--batch-norm", "synchronized"),
         script=("--small",),
+        variables={"OMP_NUM_THREADS": 1},  # one worker would use both cores
     )
 
 
@@ -107,11 +109,16 @@ def _emulated(asked: argparse.Namespace, kind: str, costs: Path) -> dict[str, An
 
 
 def _study(
-    asked: argparse.Namespace, name: str, *words: object, script: tuple[object, ...]
+    asked: argparse.Namespace,
+    name: str,
+    *words: object,
+    script: tuple[object, ...],
+    variables: Mapping[str, object] = {},
 ) -> dict[str, Any]:
     said = paceline(
         *("study", *words, "--warm-up", "5", "--repeat", asked.repeat),
         *("--out", asked.out / name, "--json", "--", *script),
+        variables=variables,
     )
     found: dict[str, Any] = json.loads(said)
     return found
