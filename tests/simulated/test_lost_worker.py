@@ -34,7 +34,8 @@ def loss(output, target):
     CALLS.append(1)  # the other worker waits in backward meanwhile, or is about to
     if len(CALLS) == 12 and os.environ["PACELINE_RANK"] == os.environ.get("VICTIM"):
         if os.environ.get("FAULT") == "sick":
-            from paceline_simulated import core
+            from paceline_simulated import collectives_watchdog, core
+            collectives_watchdog.stuck.set()  # or it may end the process before that tells why
             core.sicken(output.device.index)
         else:
             os.kill(os.getpid(), signal.SIGKILL)
