@@ -183,7 +183,12 @@ def files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [whole, partial, lora], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize(
-    "layout", [pytest.param("1 worker", marks=pytest.mark.nightly), "2 replicas", "2 shards"]
+    "layout",
+    [
+        pytest.param("1 worker", marks=pytest.mark.nightly),
+        pytest.param("2 replicas", marks=pytest.mark.nightly),
+        "2 shards",
+    ],
 )
 def test_it_equals_a_plain_loop(layout: str, kind: Describe, tmp_path: Path) -> None:
     under_paceline(kind, LAYOUTS[layout], tmp_path).check_equals(plain(kind))
