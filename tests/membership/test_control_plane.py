@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common.processes import ROOT, environment
+from benchmarks.control_plane.simulated import Costs, simulate
 
 MOST_MESSAGES_PER_MEMBER = 14
 """Of a regroup after a loss, with notices to possible leaders: 13.7 with 24 processes."""
@@ -37,6 +38,12 @@ def check(found: list[dict[str, float | str | None]]) -> None:
     for members in {members for members, _ in messages}:
         counts = [count for (each, _), count in messages.items() if each == members]
         assert AGREE[0] <= min(counts) / max(counts) <= AGREE[1]
+
+
+def test_two_simulated_cores_need_half_the_time_of_one() -> None:
+    costs = Costs(per_message=0.0, per_byte=0.0, per_member=0.006, per_member_squared=0.0)
+    one, two = (simulate(64, costs, cores=cores).seconds for cores in (1, 2))
+    assert two == pytest.approx(one / 2, rel=0.1)
 
 
 @pytest.mark.nightly
