@@ -8,7 +8,6 @@ import pytest
 from fsspec import get_filesystem_class
 
 from data.s3_server import serving
-from paceline.lease import object_lease
 from paceline.lease.lease import Lease, LeaseHeld
 from paceline.lease.object_lease import lease_store_of
 from paceline.lease.record import LeaseRecord, LocalHolder
@@ -50,8 +49,7 @@ def alive(record: LeaseRecord) -> PacelineError:
     return PacelineError(f"{record.holder} lives", fix="wait")
 
 
-def test_one_of_many_gets_a_term(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_lease, "SETTLE_SECONDS", 0.5)
+def test_one_of_many_gets_a_term(url: str, tmp_path: Path) -> None:
     run = machine(tmp_path / "run", url)
     won: list[LeaseStore] = []
     start = threading.Barrier(6)

@@ -11,7 +11,9 @@ from paceline.remote.object_store import ObjectStore
 from paceline.specs import PacelineError, Run
 
 SETTLE_SECONDS = 1.0
-"""How long a holder waits for others that begin the same term, if the store cannot refuse them."""
+"""Minimum wait of a holder for others that begin the same term, if the store cannot refuse them."""
+SETTLE_BEGINNINGS = 5
+"""The same, in times that its own beginning took: a slow link or machine delays the others, too."""
 
 
 class ObjectLease:
@@ -34,13 +36,14 @@ class ObjectLease:
     def create(self, record: LeaseRecord) -> bool:
         """Begin a term; return False, without a change, if another holder has begun it."""
         name, contents = self._named(f"{record.term}.toml"), record.to_toml().encode()
+        asked = time.monotonic()
         if self._exists(name):
             return False
         if not self._store.create(name, contents):
             # A repeated request can be refused although the first one succeeded.
             return self._store.read(name) == contents
         if self._store.create(name, contents):  # this store replaces what it was told not to
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(max(SETTLE_SECONDS, SETTLE_BEGINNINGS * (time.monotonic() - asked)))
         return self._store.read(name) == contents
 
     def rewrite(self, record: LeaseRecord) -> None:
