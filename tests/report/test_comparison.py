@@ -93,7 +93,7 @@ def test_a_folder_of_runs(tmp_path: Path) -> None:
     assert [run.name for run in runs_in(twice)] == ["gpt-two", "gpt-four", "gpt-four-local"]
     with pytest.raises(PacelineError, match="notes is neither a run's folder nor a folder of runs"):
         runs_in([tmp_path / "notes"])
-    with pytest.raises(PacelineError, match="is not a run's folder"):
+    with pytest.raises(PacelineError, match="nowhere does not exist"):
         runs_in([tmp_path / "gpt-two", tmp_path / "nowhere"])
 
 

@@ -110,6 +110,8 @@ def test_a_run_is_a_folder_with_a_secret_of_its_own(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(PacelineError, match=r"not a run's folder(.|\n)*runs/<name>-<time>"):
         Run.open(tmp_path)
+    with pytest.raises(PacelineError, match=r"does not exist(.|\n)*runs/<name>-<time>"):
+        Run.open(tmp_path / "mistyped")
 
 
 def test_a_parent_that_cannot_be_written(tmp_path: Path) -> None:
@@ -124,5 +126,5 @@ def test_a_critical_batch_has_its_ends_in_order(tmp_path: Path) -> None:
     path.write_text(
         'training = "a.py:b"\nbatch = 64\nsteps = 9\nlow = 300\nhigh = 0\ngrowth = []\n'
     )
-    with pytest.raises(PacelineError, match="high is 0, below low, 300"):
+    with pytest.raises(PacelineError, match=r": file: high is 0, below low, 300\n"):
         Learning.read(path)

@@ -21,7 +21,7 @@ from typing import IO, Any, Literal, TypeVar
 from pydantic import NonNegativeInt, PositiveInt, ValidationError
 
 from paceline.specs import PacelineError
-from paceline.specs.base import Spec
+from paceline.specs.base import Spec, problem_of
 from paceline.specs.line_files import WaitingLines, whole_lines
 from paceline.specs.owned_files import make_folder, open_owned
 
@@ -247,6 +247,6 @@ def _parsed(kind: type[_Kind], path: Path, number: int, text: bytes) -> _Kind:
     except ValidationError as error:
         raise PacelineError(
             f"line {number} of the ledger's file {path.name} is none that a worker has written:"
-            f" {error.errors()[0]['msg']}",
+            f" {problem_of(error.errors()[0])}",
             fix="do not trust this ledger: its file was changed, or its disk is damaged",
         ) from None

@@ -28,6 +28,7 @@ from paceline.checkpoints.pages.page_index import PageIndex
 from paceline.checkpoints.saved_state import SavedState
 from paceline.checkpoints.storage import Damaged, Storage
 from paceline.specs import PacelineError
+from paceline.specs.base import problem_of
 
 HASHING_THREADS = 4
 """Files to hash in parallel: some are hashed while others wait for the disk."""
@@ -57,7 +58,7 @@ def saved_at(storage: Storage, step: int) -> SavedState:
     try:
         found = _saved_state(storage, step, text)
     except ValidationError as error:
-        raise Damaged(f"{MANIFEST} cannot be read: {error.errors()[0]['msg']}") from None
+        raise Damaged(f"{MANIFEST} cannot be read: {problem_of(error.errors()[0])}") from None
     if found.manifest.step != step:
         raise Damaged(
             f"{MANIFEST} is of step {found.manifest.step}: it belongs to another checkpoint"
@@ -175,7 +176,7 @@ def _page(storage: Storage, step: int, root: Root, entry: PageEntry) -> Page:
     try:
         page = Page.model_validate_json(text)
     except ValidationError as error:
-        raise Damaged(f"{entry.name} cannot be read: {error.errors()[0]['msg']}") from None
+        raise Damaged(f"{entry.name} cannot be read: {problem_of(error.errors()[0])}") from None
     check_page(page, root.structures, entry.name)
     return page
 

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paceline.profile.families import FAMILIES, Family
-from paceline.specs.base import Spec
+from paceline.specs.base import Spec, problem_of
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.profile import Profile
 
@@ -45,7 +45,7 @@ def profile_of(text: str) -> Profile:
     try:
         found = family.profile(shape)
     except ValidationError as error:
-        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        problem = problem_of(error.errors()[0])
         raise PacelineError(
             f"the model {text!r} is none that a plan can be made for: {problem}",
             fix="give dimensions that a model can have",
@@ -141,7 +141,7 @@ def _explained(kind: str, dimensions: dict[str, str], error: ValidationError) ->
             fix=f"write {key}=2048 or {key}=2k",
         )
     return PacelineError(
-        f"{key}={dimensions[key]} is not valid: {item['msg']}", fix=f"give another {key}"
+        f"{key}={dimensions[key]} is not valid: {problem_of(item)}", fix=f"give another {key}"
     )
 
 

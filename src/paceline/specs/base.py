@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from paceline.specs.errors import PacelineError
 from paceline.specs.owned_files import read_bounded
@@ -24,6 +25,12 @@ class WrongValue(ValueError):
     def __init__(self, error: PacelineError) -> None:
         super().__init__(f"{error.problem}; {error.fix}")
         self.problem, self.fix, self.topic = error.problem, error.fix, error.topic
+
+
+def problem_of(item: ErrorDetails) -> str:
+    """Return what is wrong, without what pydantic sets before a validator's own words."""
+    cause = item.get("ctx", {}).get("error")
+    return str(cause) if cause else item["msg"]
 
 
 class Spec(BaseModel):
@@ -81,7 +88,7 @@ class Spec(BaseModel):
                         f"{path}: {cause.problem}", fix=cause.fix, about=cause.topic
                     ) from None
             wrong = "; ".join(
-                f"{'.'.join(str(part) for part in item['loc']) or 'file'}: {item['msg']}"
+                f"{'.'.join(str(part) for part in item['loc']) or 'file'}: {problem_of(item)}"
                 for item in error.errors()
             )
             raise PacelineError(

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from paceline.specs.base import Spec
+from paceline.specs.base import Spec, problem_of
 from paceline.specs.errors import PacelineError
 
 _Given = TypeVar("_Given", bound=Spec)
@@ -54,6 +54,6 @@ def first_error(error: ValidationError, *, option: str) -> PacelineError:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     return PacelineError(
-        f"{option}: {name}={first['input']} is not valid: {first['msg']}",
+        f"{option}: {name}={first['input']} is not valid: {problem_of(first)}",
         fix=f"give {name} another value, or leave it out",
     )

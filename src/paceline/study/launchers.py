@@ -32,6 +32,7 @@ from paceline.specs import (
     Run,
     SavedStep,
 )
+from paceline.specs.base import problem_of
 from paceline.specs.measurements.study import compares_quality
 from paceline.study.points import LINK, RATE, SCALED
 from paceline.study.runner import Over
@@ -192,7 +193,7 @@ def _layout_options(varied: dict[str, str]) -> dict[str, Any]:
                 given[key] = getattr(Layout.model_validate({key: value}), key)
             except ValidationError as error:
                 raise PacelineError(
-                    f"--vary {key}={value}: {error.errors()[0]['msg']}",
+                    f"--vary {key}={value}: {problem_of(error.errors()[0])}",
                     fix=f"give values that `paceline run --{key.replace('_', '-')}` takes",
                 ) from None
     return given

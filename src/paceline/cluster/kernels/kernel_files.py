@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from paceline.specs.base import problem_of
 from paceline.specs.errors import PacelineError
 from paceline.specs.measurements.cluster import Cluster
 from paceline.specs.measurements.kernels import KernelSource, KernelTable
@@ -78,7 +79,7 @@ def _read(path: Path) -> KernelTable:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "file"
         raise PacelineError(
-            f"{path} is not a valid table of kernels: {where}: {first['msg']}",
+            f"{path} is not a valid table of kernels: {where}: {problem_of(first)}",
             fix="delete it, and measure again: paceline probe",
         ) from None
 

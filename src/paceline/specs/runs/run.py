@@ -235,11 +235,15 @@ class Run:
         run = cls(path.absolute())
         if not run.job_file.is_file():
             raise PacelineError(
-                f"{path} is not a run's folder: it has no job.toml",
+                f"{path} {_why_no_run(run.path)}",
                 fix="give the folder that `paceline run` or `paceline submit` printed,"
                 " runs/<name>-<time> by default",
             )
         return run
+
+
+def _why_no_run(path: Path) -> str:
+    return "is not a run's folder: it has no job.toml" if path.exists() else "does not exist"
 
 
 def _new_folder(parent: Path, name: str, *, share: bool) -> Path:
