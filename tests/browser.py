@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -92,6 +93,7 @@ def browser(folder: Path) -> Iterator[Browser]:
     assert CHROMIUM is not None
     its_asks, asks = os.pipe()
     answers, its_answers = os.pipe()
+    temporary = TemporaryDirectory(prefix="chromium-")  # a short name, for its socket
     # Chromium reads what it is asked from 3 and answers on 4.
     process = subprocess.Popen(
         [
@@ -109,6 +111,7 @@ def browser(folder: Path) -> Iterator[Browser]:
             "--remote-debugging-pipe",
         ],
         pass_fds=(its_asks, its_answers),
+        env=os.environ | {"TMPDIR": temporary.name},  # it leaves folders there
         stderr=subprocess.DEVNULL,
     )
     os.close(its_asks)
@@ -121,3 +124,4 @@ def browser(folder: Path) -> Iterator[Browser]:
         finally:
             process.terminate()
             process.wait(timeout=20)
+            temporary.cleanup()

@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fsspec import get_filesystem_class
 from hypothesis import HealthCheck, settings
 
 import device_choice
+import outside
 from data.s3_server import S3Server, serving
 from paceline.testbed import requirements
 
@@ -27,6 +29,9 @@ settings.load_profile("short")
 
 _OTHERS = ("PYTEST_", "TORCHINDUCTOR_")
 """Variables that pytest and torch set by themselves."""
+
+_KEPT = ("pymp-", "torchinductor_", "paceline-installed-")
+"""Temporary folders of a session: the forkserver's, torch's compiled code, outside packages."""
 
 _PR_GET_CHILD_SUBREAPER = 37
 _ENDS_WITHIN_SECONDS = 10.0
@@ -46,10 +51,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Sessions beside each other have testbeds of their own, by the same names."""
     device_choice.chosen = config.getoption("--device")
+    config.add_cleanup(outside.remove)
+    # What a failed test wrote stays where pytest keeps it.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    os.environ["TMPDIR"] = tempfile.tempdir = _folder_of_session()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = tempfile.mkdtemp(prefix="pl-")
-        os.environ["XDG_RUNTIME_DIR"] = folder
-        config.add_cleanup(lambda: shutil.rmtree(folder))
+        os.environ["XDG_RUNTIME_DIR"] = _folder_of_session()
+
+
+def _folder_of_session() -> str:
+    """A folder with a short name, for sockets in it."""
+    folder = tempfile.mkdtemp(prefix="pl-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"])
+    # multiprocessing removes its own folder in this one at the process's end, so this comes later.
+    Finalize(None, shutil.rmtree, args=(folder,), exitpriority=-1000)
+    return folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -131,8 +146,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def leaves_nothing() -> Iterator[None]:
-    """Fail a test that leaves a process, a thread or a changed environment behind."""
+    """Fail a test that leaves a process, a thread, a file or a changed environment behind."""
     environment = dict(os.environ)
+    temporary = _temporary_files()
     threads = set(threading.enumerate())
     processes = _children()
     yield
@@ -146,6 +162,8 @@ def leaves_nothing() -> Iterator[None]:
         thread for thread in threading.enumerate() if thread.is_alive() and not thread.daemon
     } - threads
     assert not new_threads, f"threads left behind: {new_threads}"
+    new_files = _temporary_files() - temporary
+    assert not new_files, f"temporary files left behind: {new_files}"
     changed = {
         name
         for name in os.environ.keys() | environment.keys()
@@ -157,6 +175,11 @@ def leaves_nothing() -> Iterator[None]:
 
 def _children() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
+
+
+def _temporary_files() -> set[str]:
+    names = {path.name for path in Path(tempfile.gettempdir()).iterdir()}
+    return {name for name in names if not name.startswith(_KEPT)}
 
 
 def _adopts_orphans() -> bool:

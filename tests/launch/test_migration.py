@@ -37,7 +37,9 @@ class Before:
         done = subprocess.run(
             [sys.executable, *self.launcher, self.script],
             cwd=folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+            # torchrun leaves its folders of logs.
+            env=os.environ
+            | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TMPDIR": str(folder)},
             capture_output=True,
             text=True,
             timeout=240,
