@@ -259,7 +259,12 @@ def distances(call: Call, size: int, dimension: int, mesh: DeviceMesh) -> list[f
     return [each for each in far if each > 1e-5]
 
 
-SLICES = [(8, 0), (8, 1), (8, 2), (9, 2)]
+SLICES = [
+    pytest.param(8, 0, marks=pytest.mark.nightly),
+    (8, 1),
+    pytest.param(8, 2, marks=pytest.mark.nightly),
+    (9, 2),
+]
 """The last dimension's size, and the dimension that is sliced."""
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 from typing import Any
 
 import pytest
@@ -67,6 +68,7 @@ USES = (
 )
 
 
+@cache
 def _found(forward: str) -> dict[str, Any]:
     program = COUNT.format(forward=forward)
     done = subprocess.run(

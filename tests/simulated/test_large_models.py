@@ -63,7 +63,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return found[0].losses
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", ["shards", *(pytest.param(way, marks=pytest.mark.nightly) for way in WAYS[1:])]
+)
 def test_it_trains_where_no_device_can_hold_it(
     way: str, alone: list[float], tmp_path: Path
 ) -> None:

@@ -144,6 +144,7 @@ def every_case(run: Run, workers: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 def test_any_number_of_workers_comes_to_the_same_bits(tmp_path: Path) -> None:
     of_all: list[dict[str, Any]] = []
     for workers in (4, 3, 2, 1):
@@ -164,6 +165,7 @@ def weights_after(changes: dict[str, Any]) -> list[float]:
     return torch.cat([each.detach().flatten() for each in trainer.model.parameters()]).tolist()
 
 
+@pytest.mark.nightly
 def test_it_is_the_mean_gradient_which_has_other_bits_otherwise(tmp_path: Path) -> None:
     changes = {"model": linear, "weight": by_class, "loss": loss_by_class}
     plain, otherwise, canonical = (

@@ -113,7 +113,12 @@ def _check_equal(found: Measured, expected: Measured, rel: float = 1e-3) -> None
     ("sync", "layout"),
     [
         pytest.param("local:every=2", Layout(replicas=2), id="local"),
-        pytest.param("diloco:every=3,outer_momentum=0,overlap=1", Layout(replicas=2), id="overlap"),
+        pytest.param(
+            "diloco:every=3,outer_momentum=0,overlap=1",
+            Layout(replicas=2),
+            id="overlap",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param("local:every=4,fragments=2,overlap=3", Layout(replicas=2), id="fragments"),
         pytest.param(
             "local:every=2", Layout(replicas=2, shards=2), id="shards", marks=pytest.mark.nightly
@@ -132,7 +137,12 @@ def test_rounds_measure_the_changes_of_replicas(sync: str, layout: Layout, tmp_p
 @pytest.mark.parametrize(
     ("compress", "layout"),
     [
-        pytest.param("none", Layout(replicas=2, speeds=(1.0, 2.0)), id="unequal parts"),
+        pytest.param(
+            "none",
+            Layout(replicas=2, speeds=(1.0, 2.0)),
+            id="unequal parts",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param("int8", Layout(replicas=2), id="int8"),
         pytest.param("none", Layout(replicas=2, tensor=2), id="slices", marks=pytest.mark.nightly),
         pytest.param(

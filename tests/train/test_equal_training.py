@@ -20,7 +20,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], list[f
     return trained(1, tmp_path_factory.mktemp("alone"))
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.nightly), 4])
 def test_losses_and_weights_agree_with_one_worker(
     workers: int, alone: tuple[list[float], list[float]], tmp_path: Path
 ) -> None:

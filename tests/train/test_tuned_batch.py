@@ -141,7 +141,9 @@ def test_a_run_goes_through_its_schedule_in_fewer_steps(tmp_path: Path) -> None:
     assert len(rates) == 10
 
 
-@pytest.mark.parametrize("mode", ["local:every=2", "gossip", "allreduce"])
+@pytest.mark.parametrize(
+    "mode", ["local:every=2", pytest.param("gossip", marks=pytest.mark.nightly), "allreduce"]
+)
 def test_local_steps_go_by_the_batch_of_a_replica(tmp_path: Path, mode: str) -> None:
     """The rule was that of the global batch, twice of what an update of a replica has."""
     run = new_run(tmp_path, 2, sync=SyncSettings.parse(mode))

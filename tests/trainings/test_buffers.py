@@ -100,7 +100,9 @@ def in_plain_pytorch(training: paceline.Training) -> Trained:
     return Trained.of(losses, model)
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, "3 replicas"])
+@pytest.mark.parametrize(
+    "layout", [*LAYOUTS, pytest.param("3 replicas", marks=pytest.mark.nightly)]
+)
 def test_a_codebook_equals_a_plain_loops(
     layout: str, plain: dict[Describe, Trained], tmp_path: Path
 ) -> None:
@@ -108,7 +110,9 @@ def test_a_codebook_equals_a_plain_loops(
     under_paceline(codebook, chosen, tmp_path).check_equals(plain[codebook])
 
 
-@pytest.mark.parametrize("layout", ["1 worker", "2 shards", "3 replicas"])
+@pytest.mark.parametrize(
+    "layout", [pytest.param("1 worker", marks=pytest.mark.nightly), "2 shards", "3 replicas"]
+)
 def test_statistics_and_counters_equal_a_plain_loops(
     layout: str, plain: dict[Describe, Trained], tmp_path: Path
 ) -> None:

@@ -181,7 +181,11 @@ def files(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [whole, partial, lora], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(whole, marks=pytest.mark.nightly), partial, lora],
+    ids=lambda kind: kind.__name__,
+)
 @pytest.mark.parametrize(
     "layout",
     [

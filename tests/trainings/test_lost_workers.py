@@ -62,7 +62,14 @@ def run_struck(function: str, folder: Path, kind: str = "") -> Run:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", TRAININGS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("gather", marks=pytest.mark.nightly),
+        "buffers",
+        pytest.param("branches", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_worker_dies_in_a_step(kind: str, tmp_path: Path) -> None:
     alone = under_paceline(TRAININGS[kind], Layout(), tmp_path / "alone")
     state = RunReader(run_struck("struck", tmp_path, kind)).refresh()

@@ -83,9 +83,15 @@ def test_it_equals_one_process(layout: Layout, plain: dict[str, float], tmp_path
 @pytest.mark.parametrize(
     ("name", "samples", "layout", "words"),
     [
-        ("own", 41, Layout(replicas=2), "only torchmetrics could merge"),
+        pytest.param(
+            *("own", 41, Layout(replicas=2), "only torchmetrics could merge"),
+            marks=pytest.mark.nightly,
+        ),
         ("f1", 1, Layout(replicas=2), "leave some of the 2 workers without"),
-        ("scattered", 41, Layout(replicas=2), "dist_reduce_fx=None, of which workers have"),
+        pytest.param(
+            *("scattered", 41, Layout(replicas=2), "dist_reduce_fx=None, of which workers have"),
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_what_cannot_be_merged_is_refused(
