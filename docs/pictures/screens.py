@@ -32,7 +32,9 @@ def main() -> None:
         subprocess.run(command, check=True)
         chromium.show(page, width=WIDTH, height=HEIGHTS[name])
         shot = chromium.screenshot(whole=False)
-    few = Image.open(BytesIO(shot)).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+    all_colors = Image.open(BytesIO(shot)).convert("RGB")
+    # The median cut would give small parts of a chart their neighbors' color.
+    few = all_colors.quantize(COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(ROOT / "docs" / "images" / f"{name}.png", optimize=True)
 
 
