@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from rich import box
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -30,7 +31,7 @@ def progress(items: Iterable[T], label: str, *, quiet: bool = False) -> Iterable
 
 def table(title: str, *columns: str, texts: int = 1) -> Table:
     """Return an empty table: the first `texts` columns to the left, numbers to the right."""
-    made = Table(title=title)
+    made = Table(title=title, box=box.SIMPLE_HEAD)
     for number, column in enumerate(columns):
         made.add_column(column, justify="left" if number < texts else "right")
     return made

@@ -114,39 +114,41 @@ def _simulations(text: str) -> list[tuple[int, int | None]]:
 
 def _print(found: Sequence[Measurement], costs: Costs) -> None:
     console = Console()
-    columns = ("members", "lost", "seconds", "beyond lease", "messages", "bytes", "busiest")
-    shown = table(
+    which = ("how", "event", "members")
+    times = table(
+        *("medians", *which, "lost", "seconds", "beyond lease", "left out", "times"), texts=2
+    )
+    cost = table(
         "medians; bytes without heartbeats",
-        "how",
-        "event",
-        *columns,
-        "per member",
-        "CPU s",
-        "floor s",
-        "left out",
-        "times",
+        *(*which, "messages", "bytes", "busiest", "per member", "CPU s", "floor s"),
         texts=2,
     )
     for (how, size, event), some in grouped(found).items():
         one = median_of(some)
         beyond = one.beyond_lease_seconds
-        shown.add_row(
+        times.add_row(
             how,
             event,
             f"{size:,}",
             str(one.lost),
             f"{one.seconds:.2f}",
             "" if beyond is None else f"{beyond:.2f}",
+            str(sum(each.left_out for each in some)),
+            str(len(some)),
+        )
+        cost.add_row(
+            how,
+            event,
+            f"{size:,}",
             f"{one.messages:,}",
             in_bytes(one.total_bytes),
             in_bytes(one.busiest_bytes),
             in_bytes(one.total_bytes / size),
             f"{one.cpu_seconds:.2f}",
             f"{one.floor_seconds:.2f}",
-            str(sum(each.left_out for each in some)),
-            str(len(some)),
         )
-    console.print(shown)
+    console.print(times)
+    console.print(cost)
     console.print(_agreement(found))
     _print_growth(found, costs)
 
