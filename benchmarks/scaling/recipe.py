@@ -1,58 +1,53 @@
 """Strong and weak scaling of a small recipe, beside the papers' figures on 2, 4 and 8 nodes.
 
-Hardware: `examples/recipes/resnet50.py --small` on one and two workers of this machine, a core
-each. Emulated: one core is timed, part by part of the model; then every node of a testbed waits as
-long as that core computes, and sends real gradients of the recipe's size over links of 1gbit, under
-a real Slurm. So the emulated figures stand for nodes with one such core each. *At most*: if only
-devices and links took time, and all communication but the forward's overlapped.
+Hardware: the recipe in small on one and two workers of this machine, a core each. Emulated: one
+core is timed, layer by layer of the model; then every node of a testbed waits as long as that core
+computes, and sends real gradients of the recipe's size over links of 1gbit, under a real Slurm. So
+the emulated figures stand for nodes with one such core each. *At most*: if only devices and links
+took time, and all communication but the forward's overlapped.
 
 `--only` runs one part; a study that is there already is not measured again.
 """
 
 import argparse
 import json
-import runpy
 import statistics
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
-from torch import nn
 
-from benchmarks.common.output import argument_parser, progress, table
-from benchmarks.common.processes import ROOT, paceline
+from benchmarks.common.output import argument_parser, table
+from benchmarks.common.processes import paceline
 from benchmarks.scaling.__main__ import BYTES_PER_SECOND, PAYLOAD, PUBLISHED
+from benchmarks.scaling.recipes import RECIPES, Layer, Recipe, timed_layers
 
-RECIPE = ROOT / "examples" / "recipes" / "resnet50.py"
 PACED = Path(__file__).with_name("paced_train.py")
 BOX, LINK = "recipe-bench", "1gbit"
 NODES, WORKERS = (1, 2, 4, 8), (1, 2)
-BATCH, SIZE, CLASSES, WIDTH = 64, 32, 10, 16
-"""Those of the recipe with `--small`."""
-TIMED_SAMPLES, TIMINGS = 16, 15
 BUCKET_MEGABYTES = 1
 PARTS = ("hardware", "strong", "weak")
 
 
 def main() -> None:
     parser = argument_parser(__doc__)
+    parser.add_argument("--recipe", choices=RECIPES, default="resnet50")
     parser.add_argument("--out", type=Path, required=True, help="folder for the studies")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
     parser.add_argument("--repeat", type=int, default=2)
     asked = parser.parse_args()
+    recipe = RECIPES[asked.recipe]
     asked.out.mkdir(parents=True, exist_ok=True)
     if "hardware" in asked.only:
         for kind in ("strong", "weak"):
-            _show(f"{kind}, workers of this machine", _on_hardware(asked, kind))
+            _show(f"{kind}, workers of this machine", _on_hardware(asked, recipe, kind))
     emulated = [kind for kind in ("strong", "weak") if kind in asked.only]
     if emulated:
         costs = asked.out / "costs.json"
         if not costs.exists():
-            costs.write_text(json.dumps({"batch": BATCH, "layers": timed_layers()}))
+            batch = recipe.training().batch
+            costs.write_text(json.dumps({"batch": batch, "layers": timed_layers(recipe)}))
         paceline("testbed", "up", "--name", BOX, "--nodes", str(max(NODES)), "--link", LINK)
         try:
             for kind in emulated:
@@ -62,37 +57,13 @@ def main() -> None:
             paceline("testbed", "down", "--name", BOX)
 
 
-def timed_layers() -> list[tuple[float, float, int]]:
-    """Time each part of the model on one core: forward and backward seconds of a sample, bytes."""
-    torch.set_num_threads(1)
-    sys.path.insert(0, str(RECIPE.parent))
-    model: nn.Sequential = runpy.run_path(str(RECIPE))["resnet50"](CLASSES, WIDTH)
-    inputs = torch.randn(TIMED_SAMPLES, 3, SIZE, SIZE)
-    layers = []
-    for part in progress(list(model), "timing"):
-        forward, backward = [], []
-        for _ in range(TIMINGS):
-            given = inputs.clone().requires_grad_()
-            begun = time.perf_counter()
-            output = part(given)
-            middle = time.perf_counter()
-            output.backward(torch.ones_like(output))
-            forward.append(middle - begun)
-            backward.append(time.perf_counter() - middle)
-        nbytes = sum(4 * each.numel() for each in part.parameters())
-        seconds = [statistics.median(each) / TIMED_SAMPLES for each in (forward, backward)]
-        layers.append((seconds[0], seconds[1], nbytes))
-        inputs = output.detach()
-    return layers
-
-
-def _on_hardware(asked: argparse.Namespace, kind: str) -> dict[str, Any]:
+def _on_hardware(asked: argparse.Namespace, recipe: Recipe, kind: str) -> dict[str, Any]:
     return _study(
         asked,
         f"hardware-{kind}",
-        *(RECIPE, "--workers", ",".join(map(str, WORKERS)), "--kind", kind, "--steps", "30"),
-        *("--batch-norm", "synchronized"),
-        script=("--small",),
+        *(recipe.script, "--workers", ",".join(map(str, WORKERS)), "--kind", kind),
+        *("--steps", "30", *recipe.study),
+        script=recipe.words,
         variables={"OMP_NUM_THREADS": 1},  # one worker would use both cores
     )
 
@@ -124,7 +95,7 @@ def _study(
     return found
 
 
-def _most(layers: list[tuple[float, float, int]], batch: int, workers: int) -> float:
+def _most(layers: list[Layer], batch: int, workers: int) -> float:
     """Return the samples/s that devices and links allow."""
     forward, backward, nbytes = (sum(each) for each in zip(*layers, strict=True))
     local = batch / workers
