@@ -1,5 +1,8 @@
 """A training that stands still is interrupted; one that computes, or has nothing to do, is not."""
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -55,6 +58,37 @@ def test_who_waits_for_a_place_rests(watched: Watched) -> None:
     watched.dog.moved()
     watched.dog.rest()
     assert not watched.interrupted.wait(3 * SECONDS)
+
+
+STOPPED = """
+import threading, time
+from paceline.cluster.process import compute_seconds
+from paceline.train.elastic.watchdog import Watchdog
+
+interrupted = threading.Event()
+dog = Watchdog(1.0, interrupted.set, compute_seconds)
+dog.moved()
+print("moved", flush=True)
+for _ in range(4):
+    time.sleep(0.1)
+for _ in range(20):
+    dog.moved()
+    time.sleep(0.05)
+print(interrupted.is_set())
+"""
+
+
+def test_a_process_that_was_stopped_is_not_stuck() -> None:
+    """By a scheduler, which suspends a job for another, or by a machine that slept."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "moved\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == "False\n"
 
 
 @pytest.mark.alone

@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from paceline.membership.interruption import Idle
 
+_LOOKS = 10
+"""Looks before it calls a worker stuck: a process that was stopped does not look meanwhile."""
+
 
 class Watchdog:
     """A timer that makes a worker leave its generation after a long time without step or work.
@@ -38,14 +41,15 @@ class Watchdog:
         self._over.set()
 
     def _watch(self) -> None:
-        idle, moves = Idle(self._work_done), self._moves
-        while not self._over.wait(self._seconds / 10):
+        idle, moves, looks = Idle(self._work_done), self._moves, 0
+        while not self._over.wait(self._seconds / _LOOKS):
+            looks += 1
             if not self._rests and moves == self._moves:  # `moved` only counts: steps are short
-                if idle.seconds <= self._seconds:
+                if looks < _LOOKS or idle.seconds <= self._seconds:
                     continue
                 if idle.longer_than(self._seconds):
                     self._leave(idle.seconds)
-            idle, moves = Idle(self._work_done), self._moves
+            idle, moves, looks = Idle(self._work_done), self._moves, 0
 
     def _leave(self, idle_seconds: float) -> None:
         self.rest()
