@@ -11,7 +11,7 @@ from torch import nn
 
 import paceline
 from layouts import models
-from paceline.specs import Layout, Plan, Saving
+from paceline.specs import Layout, Saving
 from ranks import new_run, run_ranks
 
 pytestmark = pytest.mark.slow
@@ -48,8 +48,8 @@ class RunHistory:
 
     def train(self, steps: int, layout: Layout) -> tuple[list[float], dict[str, torch.Tensor]]:
         """Go on until `steps`: the losses on the way, and the weights at the end."""
-        saving, job = self._run.plan.saving, self._run.job
-        Plan(layout=layout, saving=saving).write(self._run.plan_file)
+        job = self._run.job
+        self._run.plan.model_copy(update={"layout": layout}).write(self._run.plan_file)
         job.model_copy(update={"first_generation": self._starts}).write(self._run.job_file)
         self._starts += 1
         exported = self._folder / f"{self._starts}.safetensors"

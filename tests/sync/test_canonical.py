@@ -13,7 +13,7 @@ import paceline
 from paceline.checkpoints.folder import Folder
 from paceline.comm.device_kind import device_kind
 from paceline.schedulers.task_placement import placement
-from paceline.specs import Layout, Plan, Run, Saving, SyncSettings
+from paceline.specs import Layout, Run, Saving, SyncSettings
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.train.elastic.joined_groups import joined
 from paceline.train.monitor.telemetry import Telemetry
@@ -205,13 +205,13 @@ def test_a_run_that_loses_a_worker_and_finds_another_keeps_its_bits(tmp_path: Pa
             if step > resumed:
                 checkpoints.remove(step)
         now = layout.model_copy(update={"replicas": workers})
-        Plan(layout=now, sync=FOUR, saving=saving).write(run.plan_file)
+        run.plan.model_copy(update={"layout": now}).write(run.plan_file)
         changed = {"first_generation": generation, "devices_per_node": workers}
         run.job.model_copy(update=changed).write(run.job_file)
         found = run_ranks(state_after, workers, tmp_path, changes, run=run)
         assert all(each == throughout[0] for each in found)
 
-    Plan(layout=layout, sync=SEVEN, saving=saving).write(run.plan_file)
+    run.plan.model_copy(update={"layout": layout, "sync": SEVEN}).write(run.plan_file)
     run.job.model_copy(update={"first_generation": 3}).write(run.job_file)
     with pytest.raises(RankFailed, match=r"trained with canonical:parts=4, and this run with"):
         run_ranks(state_after, 4, tmp_path, changes, run=run)

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import paceline
-from paceline.specs import Layout, PacelineError, Plan, Saving
+from paceline.specs import Layout, PacelineError, Saving
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.gossip import Gossip
 from paceline.sync.modes.gossip.graphs import matrix
@@ -117,7 +117,7 @@ def test_it_takes_up_what_another_mode_has_trained(tmp_path: Path) -> None:
     changes = {"steps": 4, "batch": 30}
     run = planned(tmp_path, 2, AllReduce(), saving=Saving(every_steps=4))
     trained = run_ranks(every_step, 2, tmp_path, changes, run=run)
-    Plan(layout=run.plan.layout, saving=run.plan.saving, sync=Gossip()).write(run.plan_file)
+    run.plan.model_copy(update={"sync": Gossip()}).write(run.plan_file)
     run.job.model_copy(update={"first_generation": 1}).write(run.job_file)
     taken_up = run_ranks(every_step, 2, tmp_path, changes, run=run)
     assert taken_up == [[trained[0][-1]]] * 2  # nothing was left to do

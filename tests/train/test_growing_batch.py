@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 import paceline
 from paceline.checkpoints.ledger import read_ledger
 from paceline.schedulers.task_placement import run_folder
-from paceline.specs import Job, Layout, PacelineError, Plan, Run, Saving, Steps, event_adapter
+from paceline.specs import Job, Layout, PacelineError, Run, Saving, Steps, event_adapter
 from paceline.train.study_overrides import as_studied
 from paceline.user.training import Training
 from ranks import RankFailed, run_ranks
@@ -64,7 +64,7 @@ def state_after(changes: dict[str, Any], dies_after: int | None = None) -> tuple
 
 def _resume(run: Run, workers: int) -> None:
     layout = run.plan.layout.model_copy(update={"replicas": workers})
-    Plan(layout=layout, sync=FOUR, saving=run.plan.saving).write(run.plan_file)
+    run.plan.model_copy(update={"layout": layout, "sync": FOUR}).write(run.plan_file)
     changed = {"first_generation": 1, "devices_per_node": workers}
     run.job.model_copy(update=changed).write(run.job_file)
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import paceline
 from paceline.learning.rules import in_words
-from paceline.specs import Job, Layout, PacelineError, Plan, RuleApplied, Saving, SyncSettings
+from paceline.specs import Job, Layout, PacelineError, RuleApplied, Saving, SyncSettings
 from paceline.train.state.tuned_batch import (
     apply_rule,
     refuse_dependent_samples,
@@ -164,7 +164,7 @@ def test_a_run_that_goes_on_with_other_replicas_has_their_rule(tmp_path: Path) -
     run = new_run(tmp_path, 2, sync=mode, saving=saving)
     with pytest.raises(RankFailed, match="died without a word"):
         run_ranks(_rates, 2, tmp_path, 5, run=run)
-    Plan(layout=Layout(), sync=mode, saving=saving).write(run.plan_file)
+    run.plan.model_copy(update={"layout": Layout()}).write(run.plan_file)
     changed = {"first_generation": 1, "devices_per_node": 1}
     run.job.model_copy(update=changed).write(run.job_file)
     (rates,) = run_ranks(_rates, 1, tmp_path, run=run)
