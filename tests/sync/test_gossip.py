@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import paceline
-from paceline.specs import Layout, PacelineError, Saving
+from paceline.specs import Layout, PacelineError, Saving, SyncSettings
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.gossip import Gossip
 from paceline.sync.modes.gossip.graphs import matrix
@@ -93,7 +93,7 @@ def test_between_two_replicas_of_shards_it_is_the_mean_gradient(tmp_path: Path) 
     found = []
     for words in ("allreduce", "gossip"):
         exported = tmp_path / f"{words}.safetensors"
-        run = planned(tmp_path, 4, Gossip.parse(words), Layout(replicas=2, shards=2))
+        run = planned(tmp_path, 4, SyncSettings.parse(words), Layout(replicas=2, shards=2))
         changes = {"steps": STEPS, "batch": 30}
         run_ranks(fit_and_export, 4, tmp_path, changes, exported, run=run)
         found.append(load_file(exported))

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import paceline
-from paceline.specs import Faults, Layout, Saving
+from paceline.specs import Faults, Layout, Saving, SyncSettings
 from paceline.sync.buckets import LocalParameter, even_buckets
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.stale import Stale
@@ -215,7 +215,7 @@ def test_another_number_of_workers_goes_on(tmp_path: Path, words: str) -> None:
     run = planned(tmp_path, 2, sync, saving=Saving(every_steps=STEPS))
     before = run_ranks(fit_and_read, 2, tmp_path, changes, run=run)
     layout = Layout(replicas=3)
-    changed = {"layout": layout, "sync": Stale.parse(words)}
+    changed = {"layout": layout, "sync": SyncSettings.parse(words)}
     run.plan.model_copy(update=changed).write(run.plan_file)
     update = {"first_generation": 1, "devices_per_node": 3}
     run.job.model_copy(update=update).write(run.job_file)
