@@ -71,17 +71,28 @@ dog.moved()
 print("moved", flush=True)
 for _ in range(4):
     time.sleep(0.1)
+{then}
+print(interrupted.is_set())
+"""
+STEPS = """
 for _ in range(20):
     dog.moved()
     time.sleep(0.05)
-print(interrupted.is_set())
+"""
+A_LONG_STEP = """
+for _ in range(20):
+    end = time.thread_time() + 0.02
+    while time.thread_time() < end:
+        pass
+    time.sleep(0.08)
 """
 
 
-def test_a_process_that_was_stopped_is_not_stuck() -> None:
-    """By a scheduler, which suspends a job for another, or by a machine that slept."""
+@pytest.mark.parametrize("then", [STEPS, A_LONG_STEP], ids=["steps", "a long step"])
+def test_a_process_that_was_stopped_is_not_stuck(then: str) -> None:
+    """By a scheduler, which suspends a job for another."""
     with subprocess.Popen(
-        [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STOPPED.format(then=then)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "moved\n"

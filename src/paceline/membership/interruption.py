@@ -34,7 +34,8 @@ class Idle:
         """Return whether `seconds` have passed and the process has been idle since creation."""
         if self.seconds <= seconds:
             return False
-        return self._work_done() - self._before < _BUSY * self.seconds
+        # Of a longer time, the process may have been stopped for a part.
+        return self._work_done() - self._before < _BUSY * seconds
 
 
 async def interrupt_until(left: Callable[[], bool], hooks: Hooks) -> None:

@@ -45,7 +45,7 @@ class Watchdog:
         while not self._over.wait(self._seconds / _LOOKS):
             looks += 1
             if not self._rests and moves == self._moves:  # `moved` only counts: steps are short
-                if looks < _LOOKS or idle.seconds <= self._seconds:
+                if looks < _LOOKS:
                     continue
                 if idle.longer_than(self._seconds):
                     self._leave(idle.seconds)
