@@ -234,16 +234,13 @@ class Run:
         """Return the run in an existing folder, anybody's, to read what it records."""
         run = cls(path.absolute())
         if not run.job_file.is_file():
+            there = "is not a run's folder: it has no job.toml"
             raise PacelineError(
-                f"{path} {_why_no_run(run.path)}",
+                f"{path} {there if run.path.exists() else 'does not exist'}",
                 fix="give the folder that `paceline run` or `paceline submit` printed,"
                 " runs/<name>-<time> by default",
             )
         return run
-
-
-def _why_no_run(path: Path) -> str:
-    return "is not a run's folder: it has no job.toml" if path.exists() else "does not exist"
 
 
 def _new_folder(parent: Path, name: str, *, share: bool) -> Path:
