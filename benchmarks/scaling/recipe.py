@@ -21,7 +21,7 @@ from rich.console import Console
 from benchmarks.common.output import argument_parser, table
 from benchmarks.common.processes import paceline
 from benchmarks.scaling.__main__ import BYTES_PER_SECOND, PAYLOAD, PUBLISHED
-from benchmarks.scaling.recipes import RECIPES, Layer, Recipe, timed_layers
+from benchmarks.scaling.timed_recipes import RECIPES, Layer, Recipe, timed
 
 PACED = Path(__file__).with_name("paced_train.py")
 BOX, LINK = "recipe-bench", "1gbit"
@@ -46,8 +46,7 @@ def main() -> None:
     if emulated:
         costs = asked.out / "costs.json"
         if not costs.exists():
-            batch = recipe.training().batch
-            costs.write_text(json.dumps({"batch": batch, "layers": timed_layers(recipe)}))
+            costs.write_text(json.dumps(timed(recipe)))
         paceline("testbed", "up", "--name", BOX, "--nodes", str(max(NODES)), "--link", LINK)
         try:
             for kind in emulated:

@@ -66,8 +66,8 @@ RECIPES = {
 }
 
 
-def timed_layers(recipe: Recipe) -> list[Layer]:
-    """Time each layer on one core, in forward and backward passes of the whole model and batch.
+def timed(recipe: Recipe) -> dict[str, int | list[Layer]]:
+    """Return the batch, and the layers timed on one core in passes of the whole model and batch.
 
     The first layer has what is before it, and the last what is after it: embeddings, the loss.
     """
@@ -90,10 +90,7 @@ def timed_layers(recipe: Recipe) -> list[Layer]:
     for name, each in model.named_parameters():
         if id(each) not in inside:
             in_layers[0 if name.startswith(recipe.embeddings) else -1] += 4 * each.numel()
-    return [
-        (forward, backward, nbytes)
-        for forward, backward, nbytes in zip(*medians, in_layers, strict=True)
-    ]
+    return {"batch": batch, "layers": list(zip(*medians, in_layers, strict=True))}
 
 
 def _loss(training: Training, model: nn.Module, samples: tuple[Tensor, Tensor]) -> Tensor:
