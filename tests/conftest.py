@@ -17,7 +17,6 @@ from fsspec import get_filesystem_class
 from hypothesis import HealthCheck, settings
 
 import device_choice
-import outside
 from data.s3_server import S3Server, serving
 from paceline.testbed import requirements
 
@@ -51,7 +50,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Sessions beside each other have testbeds of their own, by the same names."""
     device_choice.chosen = config.getoption("--device")
-    config.add_cleanup(outside.remove)
     # What a failed test wrote stays where pytest keeps it.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     os.environ["TMPDIR"] = tempfile.tempdir = _folder_of_session()

@@ -7,15 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 PLUGINS = Path(__file__).parent / "plugins"
 SIMULATED = Path(__file__).parent.parent / "simulated"
-
-_folders = ExitStack()
 
 
 @cache
@@ -24,7 +21,7 @@ def installed(name: str) -> Path:
 
     The folder goes on `sys.path` of a process that is to have the package.
     """
-    folder = Path(_folders.enter_context(TemporaryDirectory(prefix=f"paceline-installed-{name}-")))
+    folder = Path(mkdtemp(prefix=f"paceline-installed-{name}-"))
     # Building leaves files beside the source.
     package = SIMULATED if name == SIMULATED.name else PLUGINS / name
     source = shutil.copytree(package, folder / "source")
@@ -40,8 +37,3 @@ def environment(*names: str) -> dict[str, str]:
     folders = [str(installed(name)) for name in names]
     before = [each for each in [os.environ.get("PYTHONPATH")] if each]
     return os.environ | {"PYTHONPATH": os.pathsep.join([*folders, *before])}
-
-
-def remove() -> None:
-    """Remove the packages: nothing uses them any more."""
-    _folders.close()
