@@ -89,6 +89,14 @@ def new_run(
     return Run.create(folder, job, plan)
 
 
+def go_on(run: Run, generation: int = 1, **changes: Any) -> None:
+    """Let a run go on as this generation, with such changes of its plan."""
+    plan = run.plan.model_copy(update=changes)
+    run.write_plan(plan)
+    update = {"first_generation": generation, "devices_per_node": plan.layout.workers}
+    run.write_job(run.job.model_copy(update=update))
+
+
 def _collect(ranks: list[tuple[ForkServerProcess, Connection]], deadline: float) -> list[Any]:
     results: dict[int, Any] = {}
     open_ends = {receiver: rank for rank, (_, receiver) in enumerate(ranks)}

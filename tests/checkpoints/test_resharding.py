@@ -12,7 +12,7 @@ from torch import nn
 import paceline
 from layouts import models
 from paceline.specs import Layout, Saving
-from ranks import new_run, run_ranks
+from ranks import go_on, new_run, run_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -48,9 +48,7 @@ class RunHistory:
 
     def train(self, steps: int, layout: Layout) -> tuple[list[float], dict[str, torch.Tensor]]:
         """Go on until `steps`: the losses on the way, and the weights at the end."""
-        job = self._run.job
-        self._run.plan.model_copy(update={"layout": layout}).write(self._run.plan_file)
-        job.model_copy(update={"first_generation": self._starts}).write(self._run.job_file)
+        go_on(self._run, self._starts, layout=layout)
         self._starts += 1
         exported = self._folder / f"{self._starts}.safetensors"
         losses = run_ranks(

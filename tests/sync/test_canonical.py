@@ -18,7 +18,7 @@ from paceline.sync.modes.allreduce import AllReduce
 from paceline.train.elastic.joined_groups import joined
 from paceline.train.monitor.telemetry import Telemetry
 from paceline.train.trainer import Trainer
-from ranks import RankFailed, new_run, run_ranks
+from ranks import RankFailed, go_on, new_run, run_ranks
 from sync.simulated import planned
 from train.trainings import CLASSES, FEATURES, classification
 
@@ -205,14 +205,11 @@ def test_a_run_that_loses_a_worker_and_finds_another_keeps_its_bits(tmp_path: Pa
             if step > resumed:
                 checkpoints.remove(step)
         now = layout.model_copy(update={"replicas": workers})
-        run.plan.model_copy(update={"layout": now}).write(run.plan_file)
-        changed = {"first_generation": generation, "devices_per_node": workers}
-        run.job.model_copy(update=changed).write(run.job_file)
+        go_on(run, generation, layout=now)
         found = run_ranks(state_after, workers, tmp_path, changes, run=run)
         assert all(each == throughout[0] for each in found)
 
-    run.plan.model_copy(update={"layout": layout, "sync": SEVEN}).write(run.plan_file)
-    run.job.model_copy(update={"first_generation": 3}).write(run.job_file)
+    go_on(run, 3, layout=layout, sync=SEVEN)
     with pytest.raises(RankFailed, match=r"trained with canonical:parts=4, and this run with"):
         run_ranks(state_after, 4, tmp_path, changes, run=run)
 

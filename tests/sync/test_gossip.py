@@ -13,7 +13,7 @@ from paceline.specs import Layout, PacelineError, Saving, SyncSettings
 from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.gossip import Gossip
 from paceline.sync.modes.gossip.graphs import matrix
-from ranks import run_ranks
+from ranks import go_on, run_ranks
 from sync.simulated import Replicas, planned
 from sync.stepwise import every_step, moved, steps_on_ranks, whole_and_resumed
 from train.trainings import classification
@@ -117,8 +117,7 @@ def test_it_takes_up_what_another_mode_has_trained(tmp_path: Path) -> None:
     changes = {"steps": 4, "batch": 30}
     run = planned(tmp_path, 2, AllReduce(), saving=Saving(every_steps=4))
     trained = run_ranks(every_step, 2, tmp_path, changes, run=run)
-    run.plan.model_copy(update={"sync": Gossip()}).write(run.plan_file)
-    run.job.model_copy(update={"first_generation": 1}).write(run.job_file)
+    go_on(run, sync=Gossip())
     taken_up = run_ranks(every_step, 2, tmp_path, changes, run=run)
     assert taken_up == [[trained[0][-1]]] * 2  # nothing was left to do
 

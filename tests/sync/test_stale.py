@@ -21,7 +21,7 @@ from paceline.sync.modes.allreduce import AllReduce
 from paceline.sync.modes.stale import Stale
 from paceline.sync.modes.stale.hook import StaleWeights
 from paceline.sync.modes.stale.server import Arrival
-from ranks import run_ranks
+from ranks import go_on, run_ranks
 from sync.simulated import Replicas, planned, trained
 from sync.stepwise import whole_and_resumed
 from train.trainings import CLASSES, FEATURES, classification, fit_and_read
@@ -215,10 +215,7 @@ def test_another_number_of_workers_goes_on(tmp_path: Path, words: str) -> None:
     run = planned(tmp_path, 2, sync, saving=Saving(every_steps=STEPS))
     before = run_ranks(fit_and_read, 2, tmp_path, changes, run=run)
     layout = Layout(replicas=3)
-    changed = {"layout": layout, "sync": SyncSettings.parse(words)}
-    run.plan.model_copy(update=changed).write(run.plan_file)
-    update = {"first_generation": 1, "devices_per_node": 3}
-    run.job.model_copy(update=update).write(run.job_file)
+    go_on(run, layout=layout, sync=SyncSettings.parse(words))
     after = run_ranks(fit_and_read, 3, tmp_path, changes | {"steps": 3 * STEPS}, run=run)
     losses = after[0][0]
     assert len(losses) == 3 * STEPS

@@ -15,7 +15,7 @@ from paceline.schedulers.task_placement import run_folder
 from paceline.specs import Job, Layout, PacelineError, Run, Saving, Steps, event_adapter
 from paceline.train.study_overrides import as_studied
 from paceline.user.training import Training
-from ranks import RankFailed, run_ranks
+from ranks import RankFailed, go_on, run_ranks
 from sync.simulated import planned
 from sync.test_canonical import FOUR, _state, adam, dropping, repeating
 from train.trainings import CLASSES, FEATURES, classification
@@ -64,9 +64,7 @@ def state_after(changes: dict[str, Any], dies_after: int | None = None) -> tuple
 
 def _resume(run: Run, workers: int) -> None:
     layout = run.plan.layout.model_copy(update={"replicas": workers})
-    run.plan.model_copy(update={"layout": layout, "sync": FOUR}).write(run.plan_file)
-    changed = {"first_generation": 1, "devices_per_node": workers}
-    run.job.model_copy(update=changed).write(run.job_file)
+    go_on(run, layout=layout, sync=FOUR)
 
 
 def _killed_and_resumed(tmp_path: Path, changes: dict[str, Any], step: int) -> list[int]:

@@ -20,7 +20,7 @@ from paceline.train.state.tuned_batch import (
     rule_for,
 )
 from paceline.train.study_overrides import as_studied
-from ranks import RankFailed, new_run, run_ranks
+from ranks import RankFailed, go_on, new_run, run_ranks
 from train.trainings import classification
 
 
@@ -164,9 +164,7 @@ def test_a_run_that_goes_on_with_other_replicas_has_their_rule(tmp_path: Path) -
     run = new_run(tmp_path, 2, sync=mode, saving=saving)
     with pytest.raises(RankFailed, match="died without a word"):
         run_ranks(_rates, 2, tmp_path, 5, run=run)
-    run.plan.model_copy(update={"layout": Layout()}).write(run.plan_file)
-    changed = {"first_generation": 1, "devices_per_node": 1}
-    run.job.model_copy(update=changed).write(run.job_file)
+    go_on(run, layout=Layout())
     (rates,) = run_ranks(_rates, 1, tmp_path, run=run)
     assert 4 <= len(rates) < 10
     assert rates == pytest.approx(_expected()[-len(rates) :])
