@@ -20,8 +20,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt requirements/ci.txt
 	$(PYTHON) -m venv $(VENV)
 	@# torch by its exact version: a range would pull another build and gigabytes with it
 	$(INSTALL) --no-deps $$(cat constraints.txt)
-	@# pip trusts an installed torch, which requirements/ci.txt leaves out, and installs its needs
-	$(INSTALL) --require-hashes -r requirements/ci.txt
+	$(INSTALL) --no-deps --require-hashes -r requirements/ci.txt
+	@# what a build of torch for GPUs needs beyond the others: its hashes differ by build, too
+	$(INSTALL) $$(cat constraints.txt)
 	@# nothing is left to download, unless requirements/ci.txt lacks it: a test tells
 	$(INSTALL) --no-build-isolation -c constraints.txt -e '.[dev]'
 	@if [ -d .git ] && [ -z "$$CI" ]; then $(BIN)/pre-commit install --install-hooks || true; fi
