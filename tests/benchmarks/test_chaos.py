@@ -79,14 +79,15 @@ def test_a_schedule_is_printed_and_nothing_run() -> None:
 def test_every_kind_of_fault(tmp_path: Path) -> None:
     found, before = tmp_path / "found.json", processor_seconds()
     files = ["--json", str(found), "--out", str(tmp_path / "runs")]
-    done = chaos("--faults", "50", "--seed", "1", *files, seconds=1450)
+    faults = len(HERE)
+    done = chaos("--faults", str(faults), "--seed", "1", *files, seconds=1450)
     assert done.returncode == 0, done.stdout + done.stderr
     results = Results.read(found)
-    assert len(results.outcomes) == 50
+    assert len(results.outcomes) == faults
     assert {outcome.kind for outcome in results.outcomes} == set(HERE)
     assert not results.broken
     stolen, all_of_it = (now - then for now, then in zip(processor_seconds(), before, strict=True))
-    assert results.runs[0].seconds < 300 or stolen > 0.03 * all_of_it
+    assert results.runs[0].seconds < 6 * faults or stolen > 0.03 * all_of_it
 
 
 def processor_seconds() -> tuple[float, float]:
