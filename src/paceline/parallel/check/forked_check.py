@@ -91,9 +91,25 @@ def _checked(training: Training, layout: Layout, bind: Bind, kind: DeviceKind) -
     if kind.is_lost_by_fork():
         text = f"skipped, because the script has used {kind.torch_type} devices already"
         return [Finding("check", "note", text)]
+    if not _computes_gradients():
+        text = "skipped, because the script has computed gradients already"
+        return [Finding("check", "note", text, "`paceline check TRAIN` checks without a run")]
     device, memory_bytes = bind()
     most = min(_MOST_BYTES, memory_bytes // COPIES)
     return list(check(training, layout, device, most_bytes=most, quick=True))
+
+
+def _computes_gradients() -> bool:
+    """Return whether gradients can be computed here.
+
+    They cannot where there are accelerators and the first backward came before the fork: torch's
+    threads for them, which it started, do not exist here.
+    """
+    try:
+        torch.autograd.backward(torch.zeros(1, requires_grad=True))
+    except RuntimeError:
+        return False
+    return True
 
 
 def _received(reader: int) -> list[Finding]:
