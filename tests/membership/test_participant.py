@@ -4,6 +4,7 @@ loop, with real connections."""
 import asyncio
 import errno
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,13 +41,13 @@ async def one(
     return own
 
 
-async def begun(crew: list[Participant]) -> list[Begun]:
-    """What they come to."""
+async def begun(crew: list[Participant], beside: Sequence[Participant] = ()) -> list[Begun]:
+    """What they come to; those beside them are closed, too."""
     try:
         all_of_them = asyncio.gather(*(each.state.next for each in crew))
         return list(await asyncio.wait_for(all_of_them, SOON_SECONDS))
     finally:
-        for each in crew:
+        for each in (*crew, *beside):
             await each.state.close()
 
 
@@ -234,7 +235,7 @@ async def reported_again_for_each_attempt(monkeypatch: pytest.MonkeyPatch) -> li
     monkeypatch.setattr(Leader, "_is_accepted", refused_four_times)
     for each in crew:
         each.state.leave(FACTS, "one cannot reach another")
-    return await begun(crew[:2])
+    return await begun(crew[:2], beside=crew[2:])
 
 
 def test_a_report_counts_once_however_often_it_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
