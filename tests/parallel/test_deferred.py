@@ -98,6 +98,7 @@ LAYOUTS = {
     "pipeline x tensor": Layout(pipeline=2, tensor=2),
     "pipeline x shards": Layout(pipeline=2, shards=2),
 }
+EACH_COMMIT = ("shards", "tensor x replicas", "interleaved", "tensor x shards")
 
 
 def quiet_run(folder: Path, layout: Layout) -> Run:
@@ -126,8 +127,15 @@ def differing_weights(model: str) -> list[str]:
     return differ
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_it_starts_with_the_weights_of_one_process(layout: Layout, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in EACH_COMMIT else pytest.mark.nightly)
+        for name in LAYOUTS
+    ],
+)
+def test_it_starts_with_the_weights_of_one_process(name: str, tmp_path: Path) -> None:
+    layout = LAYOUTS[name]
     run = quiet_run(tmp_path, layout)
     found = run_ranks(differing_weights, layout.workers, tmp_path, "gpt", run=run, seconds=200)
     assert found == [[]] * layout.workers

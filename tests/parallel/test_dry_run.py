@@ -236,14 +236,14 @@ REAL = [
     Layout(replicas=2, bucket_megabytes=1),
     Layout(replicas=2, micro_batch=2),
     Layout(shards=2),
-    Layout(shards=2, micro_batch=2, recompute="block"),
     Layout(replicas=2, shards=2),
-    Layout(tensor=2),
     Layout(tensor=2, sequence=True),
-    Layout(pipeline=2),
     Layout(pipeline=2, replicas=2, schedule="interleaved"),
 ]
 REAL_NIGHTLY = [
+    Layout(shards=2, micro_batch=2, recompute="block"),
+    Layout(tensor=2),
+    Layout(pipeline=2),
     Layout(tensor=2, shards=2, precision="bf16"),
     Layout(pipeline=2, shards=2),
     Layout(pipeline=2, tensor=2),

@@ -265,8 +265,8 @@ def broken():
     ("what", "layout"),
     [
         ("loss", ("-n", "2")),
-        ("model", ("-n", "2")),
-        ("loss", ("-n", "2", "--shards", "2")),
+        pytest.param("model", ("-n", "2"), marks=pytest.mark.nightly),
+        pytest.param("loss", ("-n", "2", "--shards", "2"), marks=pytest.mark.nightly),
         pytest.param("loss", ("-n", "2", "--pipeline", "2"), marks=pytest.mark.nightly),
         pytest.param("loss", ("-n", "2", "--tensor", "2"), marks=pytest.mark.nightly),
         ("loss", ("-n", "2", "--faults", "regroup=false")),
