@@ -151,6 +151,8 @@ async def joined_after_the_leader_was_lost() -> list[Begun]:
         each.state.start(Roster(generation=0, members=(first.state.me, second.state.me)))
     newcomer = await one(2, **about)
     newcomer.join(FACTS)
+    while not first.state.join_queue.current:
+        await asyncio.sleep(0.001)
     await first.state.close()
     second.state.leave(FACTS, "the first is lost")
     return await begun([second, newcomer])
