@@ -21,9 +21,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt requirements/ci.txt
 	@# torch by its exact version: a range would pull another build and gigabytes with it
 	$(INSTALL) --no-deps $$(cat constraints.txt)
 	$(INSTALL) --no-deps --require-hashes -r requirements/ci.txt
-	@# what a build of torch for GPUs needs beyond the others: its hashes differ by build, too
-	$(INSTALL) $$(cat constraints.txt)
-	@# nothing is left to download, unless requirements/ci.txt lacks it: a test tells
+	@# downloads only what a build of torch for GPUs needs beyond the others (no hash is pinned for
+	@# it), and what requirements/ci.txt lacks: a test tells
 	$(INSTALL) --no-build-isolation -c constraints.txt -e '.[dev]'
 	@if [ -d .git ] && [ -z "$$CI" ]; then $(BIN)/pre-commit install --install-hooks || true; fi
 	@touch $@
